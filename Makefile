@@ -1,0 +1,102 @@
+# The only commands to know. Everything happens in .venv, which is made from the files of this folder alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PYTEST := $(BIN)/pytest
+DOCTESTS := $(PYTEST) --doctest-modules --doctest-glob='*.md' --pyargs stompcodec README.md
+SECONDS ?= 60
+SOURCES := pyproject.toml setup.py MANIFEST.in $(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
+
+# With a compiler and Python.h at hand a failed build is an error; without them pure Python is built.
+COMPILER = $(shell $(PYTHON) -c 'import os, sysconfig as s; \
+	print(os.environ.get("CC") or s.get_config_var("CC"), "-isystem", s.get_path("include"))')
+STOMPCODEC_BUILD_EXTENSION ?= $(shell $(COMPILER) -include Python.h -fsyntax-only -x c /dev/null 2>/dev/null && echo yes)
+BUILD = STOMPCODEC_BUILD_EXTENSION=$(STOMPCODEC_BUILD_EXTENSION)
+C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
+PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
+
+.PHONY: help demo test test-pure test-all check vectors corpus-full bench bench-peers instructions fuzz asan dist clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+demo: $(VENV)/demo.stamp ## decode a bundled capture into a summary
+	@cd $(VENV) && bin/python -m stompcodec.cli.demo
+
+test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate
+	$(PYTEST)
+	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow"
+	$(DOCTESTS)
+	$(BIN)/python benchmarks/instructions.py
+
+test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
+	STOMPCODEC_PURE=1 $(PYTEST)
+	STOMPCODEC_PURE=1 $(DOCTESTS)
+
+test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
+	@$(BIN)/python scripts/test_all.py
+
+check: $(VENV)/package.stamp ## lint, types, stubs, warnings of the C compiler
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/stubtest stompcodec._codec_c
+	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c)); do \
+		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
+	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c)) C files without a warning"
+
+vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
+	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
+
+corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
+	STOMPCODEC_CORPUS=full $(PYTEST) tests/codec/test_corpus.py
+
+bench: $(VENV)/package.stamp ## time the codec on the corpus
+	$(PYTEST) benchmarks --override-ini='python_files=bench_*.py' --benchmark-only
+
+bench-peers: $(VENV)/package.stamp ## time other libraries and us; writes docs/benchmarks.md
+	$(BIN)/python benchmarks/peers.py
+
+instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
+	$(BIN)/python benchmarks/instructions.py
+
+fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
+	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
+
+asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	rm -rf build/asan
+	$(BIN)/python -m build --no-isolation --sdist --outdir build/asan . >/dev/null
+	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="$(SANITIZE)" \
+		$(PIP) install --no-deps --no-build-isolation --target build/asan/site build/asan/*.tar.gz
+	LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+		STOMPCODEC_PURE=0 PYTHONPATH=build/asan/site $(PYTEST) --ignore=tests/packaging -m "not no_asan"
+
+dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty environment and tried
+	@$(BIN)/python scripts/dist.py
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
+	@echo "Building stompcodec and installing it into $(VENV)"
+	@$(BUILD) $(PIP) install ".[cli]"
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	@echo "Installing the tools of pyproject.toml into $(VENV)"
+	@$(BUILD) $(PIP) install ".[dev]"
+	@touch $@
+
+# The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.
+$(VENV)/package.stamp: $(VENV)/dev.stamp $(SOURCES)
+	@find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
+	$(BUILD) $(PIP) install --no-deps --no-build-isolation .
+	@$(if $(STOMPCODEC_BUILD_EXTENSION),$(BUILD) $(BIN)/python setup.py --quiet build_ext --inplace,true)
+	@cd $(VENV) && bin/python -c 'import stompcodec; print("installed with the backend:", stompcodec.BACKEND)'
+	@touch $@

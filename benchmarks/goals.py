@@ -1,0 +1,141 @@
+"""The ratios that the project promises, and whether a run reached them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+C, PYTHON = "stompcodec C", "stompcodec Python"
+STOMP_PY, STOMPMAN = "stomp.py", "stompman"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One line: what, at least or at most how much, what was measured, and whether that is enough."""
+
+    what: str
+    target: str
+    measured: str
+    reached: bool
+
+    def __str__(self) -> str:
+        return f"{'yes' if self.reached else 'NO ':3}  {self.what}: {self.measured} ({self.target})"
+
+
+def judge(results: dict[str, Any]) -> list[Goal]:
+    """The goals for which there are measurements."""
+    makers: dict[str, Callable[[Any], Iterator[Goal]]] = {
+        "decode": _decode,
+        "reading": _reading,
+        "alternating": _alternating,
+        "encode": _encode,
+        "bodies": _bodies,
+        "sizes": _sizes,
+        "columns": _columns,
+        "memory": _memory,
+        "instructions": _instructions,
+    }
+    found: list[Goal] = []
+    for section, maker in makers.items():
+        if results.get(section):
+            try:
+                found += maker(results[section])
+            except KeyError as error:
+                found.append(Goal(section, "", f"not measured: {error}", False))
+    return found
+
+
+def times(cell: dict[str, float], us: str, them: str) -> float:
+    """How many times as fast we are."""
+    return cell[them] / cell[us]
+
+
+def geometric_mean(table: dict[str, dict[str, float]], us: str, them: str) -> float:
+    """Over the workloads on which both could be measured."""
+    ratios = [times(cell, us, them) for cell in table.values() if us in cell and them in cell]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def _least(what: str, ratio: float, least: float) -> Goal:
+    return Goal(what, f"≥ {least:g}×", f"{ratio:.3g}×", ratio >= least)
+
+
+def _most(what: str, value: float, most: float, unit: str = "") -> Goal:
+    return Goal(what, f"≤ {most:,g}{unit}", f"{value:,.4g}{unit}", value <= most)
+
+
+def _decode(tables: dict) -> Iterator[Goal]:
+    ticks = tables["64 KiB"]["ticks"]
+    yield _least("ticks, headers untouched, alone, against stomp.py", times(ticks, C, STOMP_PY), 150)
+    yield _least("ticks, headers untouched, alone, against stompman", times(ticks, C, STOMPMAN), 450)
+    yield _least("Python backend, ticks, against stomp.py", times(ticks, PYTHON, STOMP_PY), 4)
+    yield _least("Python backend, ticks, against stompman", times(ticks, PYTHON, STOMPMAN), 12)
+    behind = []
+    for feed, table in tables.items():
+        for workload, cell in table.items():
+            peers = {who: ns for who, ns in cell.items() if who not in (C, PYTHON)}
+            fastest = min(peers, key=lambda who: peers[who])
+            if peers[fastest] < cell[PYTHON]:
+                behind.append(f"{workload} at {feed}: {fastest} {cell[PYTHON] / peers[fastest]:.2f}× as fast")
+    what = "Python backend: workloads and feeds on which a peer is faster"
+    yield Goal(what, "none", "; ".join(behind) or "none", not behind)
+
+
+def _reading(tables: dict) -> Iterator[Goal]:
+    read, whole = tables["read"]["ticks"], tables["dict"]["ticks"]
+    yield _least("ticks, two headers and the body, against stomp.py", times(read, C, STOMP_PY), 70)
+    yield _least("ticks, two headers and the body, against stompman", times(read, C, STOMPMAN), 200)
+    yield _least("ticks, dict(frame.headers) of every frame, against stomp.py", times(whole, C, STOMP_PY), 35)
+    yield _least("ticks, dict(frame.headers) of every frame, against stompman", times(whole, C, STOMPMAN), 100)
+
+
+def _alternating(tables: dict) -> Iterator[Goal]:
+    ticks = tables["64 KiB"]["ticks"]
+    yield _least("ticks, alternating, against stomp.py", times(ticks, C, STOMP_PY), 110)
+    yield _least("ticks, alternating, against stompman", times(ticks, C, STOMPMAN), 350)
+    for feed, table in tables.items():
+        mean = geometric_mean(table, C, STOMP_PY)
+        yield _least(f"geometric mean over the workloads, alternating, {feed} feeds, against stomp.py", mean, 45)
+
+
+def _encode(tables: dict) -> Iterator[Goal]:
+    ticks = tables["serialize"]["ticks"]
+    many = tables["serialize_many"]["ticks"]
+    yield _least("serialize, ticks, against stomp.py", times(ticks, C, STOMP_PY), 15)
+    yield _least("serialize, ticks, against stompman", times(ticks, C, STOMPMAN), 55)
+    yield _least("serialize_many, ticks, against stompman", ticks[STOMPMAN] / many[C], 90)
+
+
+def _bodies(tables: dict) -> Iterator[Goal]:
+    for name, what, least in (("big1m", "with", 90), ("big1m_nolen", "without", 75)):
+        share = tables[name]["one copy"] / tables[name][C] * 100
+        what = f"1 MiB bodies {what} content-length, 64 KiB feeds, of the speed of one copy"
+        yield Goal(what, f"≥ {least} %", f"{share:.0f} %", share >= least)
+
+
+def _sizes(table: dict) -> Iterator[Goal]:
+    yield _least("8 MiB body with NULs in 1 KiB reads, against stomp.py", table[STOMP_PY]["8"] / table[C]["8"], 200)
+    # The heap gives back blocks of 16 MiB, so that one is paid in page faults, too.
+    growth = table[C]["16"] / table[C]["2"]
+    yield _most("time for 16 MiB over time for 2 MiB (8 is linear, 64 is quadratic)", growth, 16)
+
+
+def _columns(section: dict) -> Iterator[Goal]:
+    ticks, threads = section["workloads"]["ticks"], section["threads"]
+    share = max(ticks["columns"], ticks["columns, whole"]) / ticks["every header"] * 100
+    yield _most("columns, ticks, of the time of reading every header", share, 75, " %")
+    share = threads["side by side"] / threads["one after the other"] * 100
+    yield _most("columns in two threads, of the time one after the other", share, 75, " %")
+
+
+def _memory(section: dict) -> Iterator[Goal]:
+    yield _most("a kept tick beyond its body", section[C]["octets"], 380, " octets")
+    tracked = section[C]["tracked"]
+    yield Goal("a frame is tracked by the garbage collector", "no", "yes" if tracked else "no", not tracked)
+
+
+def _instructions(counts: dict) -> Iterator[Goal]:
+    yield _most("instructions for feed and iteration, a tick", counts["feed"]["ticks"], 1100)
+    yield _most("instructions for feed and iteration, an ACK", counts["feed"]["acks"], 550)

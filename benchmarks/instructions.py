@@ -1,0 +1,236 @@
+"""Count the machine instructions of the C backend, and compare them with the committed numbers.
+
+    python benchmarks/instructions.py [--update] [--only ticks acks]
+
+Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure is instructions a
+frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan, making the frames and
+freeing them. Start-up is not counted.
+
+The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
+there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails. Without valgrind, or
+without the C backend, nothing is judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import corpus
+
+COMMITTED = Path(__file__).with_name("instructions.json")
+TOLERANCE = 0.02
+SCALE = 0.1  # of the corpus
+TURNS = 3
+#: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
+JUDGED = ("feed", "feed_1460", "serialize", "serialize_parsed")
+WORKLOADS = ("ticks", "acks", "headers30", "crlf", "text", "heartbeats", "mixed", "trains", "binary16k")
+OPERATIONS = (
+    *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
+    *("serialize", "serialize_parsed", "serialize_many", "columns"),
+)
+
+
+# ---- the child: runs under valgrind ----
+
+
+def loops(codec, workload) -> dict:
+    """Each operation as a function that goes through the workload once."""
+    version, data = workload.version, workload.data
+    large, small = workload.pieces(65536), workload.pieces(1460)
+    parsed = list(codec.Parser(version).feed(data))
+    parts = [(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
+    frames = [codec.Frame(*part) for part in parts]
+    assert len(frames) == workload.frames
+    frames_kept: list = []
+    counts = [[None] * (len(frames) // len(large))] * len(large)
+
+    def empty():  # what the loops below cost when they do nothing
+        for piece in counts:
+            for _ in piece:
+                pass
+
+    def feed(pieces=large):
+        parser = codec.Parser(version)
+        for piece in pieces:
+            for _ in parser.feed(piece):
+                pass
+
+    def kept():  # the parser alone: no `for` statement a frame, and frames freed later
+        parser = codec.Parser(version)
+        for piece in large:
+            frames_kept.extend(parser.feed(piece))
+
+    def get():
+        parser = codec.Parser(version)
+        for piece in large:
+            for frame in parser.feed(piece):
+                frame.get("destination")
+                frame.get("message-id")
+                frame.body  # noqa: B018
+
+    def headers():
+        parser = codec.Parser(version)
+        for piece in large:
+            for frame in parser.feed(piece):
+                dict(frame.headers)
+
+    def make():
+        for command, pairs, body in parts:
+            codec.Frame(command, pairs, body)
+
+    def serialize(frames=frames):
+        for frame in frames:
+            codec.serialize(frame, version)
+
+    return {
+        "empty": empty,
+        "feed": feed,
+        "kept": kept,
+        "feed_1460": lambda: feed(small),
+        "get": get,
+        "dict": headers,
+        "make": make,
+        "serialize": serialize,
+        "serialize_parsed": lambda: serialize(parsed),
+        "serialize_many": lambda: codec.serialize_many(frames, version),
+        "columns": lambda: codec.parse_columns(data, version),
+    }
+
+
+def child(name: str) -> None:
+    """Run every operation some times between two markers. callgrind forgets its counts at the first, dumps them at the
+    second. In between the heap is moved a little: how its pools happen to be filled makes a difference of 2 %."""
+    import gc
+
+    import stompcodec.codec
+
+    gc.disable()
+    moved = []
+    for run in loops(stompcodec.codec.backend("c"), corpus.load(SCALE, (name,))[name]).values():
+        run()
+        run()
+        for turn in range(TURNS):
+            moved.append([bytes(size) for size in range(16, 500, 16) for _ in range(turn + 1)])
+            os.getpgrp()  # forget
+            run()
+            os.getppid()  # dump
+
+
+# ---- the parent ----
+
+
+def measure(names: list[str]) -> dict[str, dict[str, int]]:
+    """Instructions a frame, by operation and workload: the least of the turns."""
+    counts: dict[str, dict[str, int]] = {operation: {} for operation in OPERATIONS}
+    workloads = corpus.load(SCALE, tuple(names))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for workload, totals in zip(workloads.values(), pool.map(_totals, names)):
+            for at, operation in enumerate(OPERATIONS):
+                least = min(totals[at * TURNS : (at + 1) * TURNS])
+                counts[operation][workload.name] = round(least / workload.frames)
+    return counts
+
+
+def _totals(name: str) -> list[int]:
+    """What callgrind dumped, in order. A process for each workload: what one leaves in caches is not for the next."""
+    with tempfile.TemporaryDirectory() as folder:
+        dump = Path(folder, "dump")
+        command = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
+        command += ["--quiet", f"--callgrind-out-file={dump}", sys.executable, __file__, "--child", name]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"valgrind: {done.stderr}")
+        return [_total(dump.with_name(f"dump.{turn + 1}")) for turn in range(TURNS * len(OPERATIONS))]
+
+
+def _total(dump: Path) -> int:
+    found = re.search(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
+    assert found, f"{dump.name} holds no total"
+    return int(found[1])
+
+
+def key() -> str:
+    """What the counts depend on besides the sources: interpreter, compiler of the extension, libc."""
+    import stompcodec._codec_c as built
+
+    comment = Path(built.__file__).read_bytes()
+    compilers = set(re.findall(rb"GCC: \([^)\0]*\) ([0-9.]+)", comment)) or {b"unknown"}
+    compiler = "clang" if b"clang version" in comment else "gcc"
+    linking = "shared" if sysconfig.get_config_var("Py_ENABLE_SHARED") else "static"
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    python = f"{platform.python_implementation()} {platform.python_version()} ({platform.python_compiler()}"
+    python += f", {linking}{', pgo' if optimised else ''})"
+    libc = " ".join(platform.libc_ver()) or "unknown libc"
+    return f"{python}; {compiler} {max(compilers).decode()}; {libc}; {platform.machine()}"
+
+
+def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
+    print(f"instructions a frame{'':4}" + "".join(f"{name:>11}" for name in names))
+    for operation, row in counts.items():
+        print(f"{operation:24}" + "".join(f"{row[name]:11,}" for name in names))
+    print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
+
+
+def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
+    """What is wrong, one line each."""
+    wrong = []
+    for operation in JUDGED:
+        for name, count in counts[operation].items():
+            old = known.get(operation, {}).get(name)
+            if old and count > old * (1 + TOLERANCE):
+                wrong.append(f"{operation} {name}: {count:,} instructions a frame, {old:,} are committed")
+            elif old and count < old * (1 - TOLERANCE):
+                print(f"better: {operation} {name}: {count:,}, {old:,} are committed; --update keeps it")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="write the counts into instructions.json")
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME")
+    parser.add_argument("--child", choices=WORKLOADS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child)
+        return 0
+    if not shutil.which("valgrind"):
+        print("instructions: skipped, valgrind is not installed")
+        return 0
+    try:
+        here = key()
+    except ImportError:
+        print("instructions: skipped, the C backend is not built")
+        return 0
+    counts = measure(args.only)
+    show(counts, args.only)
+    committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
+    known = committed.get(here)
+    if args.update:
+        merged = {name: {**(known or {}).get(name, {}), **counts[name]} for name in JUDGED}
+        COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
+        print(f"instructions: written for {here}")
+        return 0
+    if known is None:
+        print(f"instructions: not judged, nothing is committed for {here}; --update adds it")
+        return 0
+    wrong = judge(counts, known)
+    if wrong:
+        print("\n".join(wrong))
+        return 1
+    print("instructions: passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

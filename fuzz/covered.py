@@ -1,0 +1,16 @@
+"""Imported before stompcodec: where atheris is installed, the package's Python code then reports its coverage."""
+
+import sys
+from importlib.util import find_spec
+
+#: Atheris drives, and not `mutate.py`.
+COVERED = "--plain" not in sys.argv[1:] and find_spec("atheris") is not None
+
+if COVERED:
+    import atheris
+
+    with atheris.instrument_imports(include=["stompcodec"]):
+        import stompcodec._codec_py
+        import stompcodec.columns
+        import stompcodec.content
+        import stompcodec.heartbeat  # noqa: F401

@@ -1,0 +1,100 @@
+/* Invariant: the C code alone, without Python,
+   - gives the same frames and the same error at the same offset, however the octets are cut and wherever they lie;
+   - gives offsets inside the frame, in order, and marks that promise no more than is true;
+   - reads nothing outside its input, which is why every input lies in memory of exactly its size (AddressSanitizer);
+   - makes columns that agree with the frames, whose offsets never fall;
+   - writes header text that reads back as it was.
+
+   The input is that of case.py. libFuzzer drives it (clang -fsanitize=fuzzer), or standalone.c with any compiler.
+   tests/native/checks.h says most of what must hold. */
+#include "checks.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
+
+/* Memory of exactly this size, anew for every call: the one before is given back. */
+static const uint8_t *place_exactly(const uint8_t *data, size_t len)
+{
+    static uint8_t *last;
+    free(last);
+    last = malloc(len ? len : 1);
+    MUST(last);
+    if (len)
+        memcpy(last, data, len);
+    return last;
+}
+
+static void check_columns_of(const struct stomp_rules *rules, const uint8_t *data, size_t len, const struct trace *trace, int export)
+{
+    static const struct stomp_name names[] = {{(const uint8_t *)"a", 1}, {(const uint8_t *)"content-length", 14}};
+    struct stomp_columns columns;
+    struct ArrowArray array;
+    struct ArrowSchema schema;
+    struct stomp_rules quiet = *rules;
+    quiet.report_beats = 0;
+    MUST(stomp_columns_parse(&columns, &quiet, data, len, names, 2) == 0);
+    check_columns(&columns, data, len, trace);
+    if (export) {
+        MUST(stomp_columns_schema(&columns, &schema) == 0 && stomp_columns_array(&columns, &array) == 0);
+        MUST(array.n_children == schema.n_children && array.length == columns.rows);
+    }
+    stomp_columns_free(&columns);
+    if (!export)
+        return;
+    schema.release(&schema);
+    array.release(&array);
+    MUST(!schema.release && !array.release);
+}
+
+/* Written text reads back as it was, and holds nothing that ends a line or a frame. */
+static void check_writing(const uint8_t *text, size_t len)
+{
+    uint8_t *written = malloc(2 * len + 16), *back = malloc(2 * len + 16);
+    MUST(written && back);
+    for (int mode = STOMP_WRITE_1_2; mode <= STOMP_WRITE_LEGACY; mode++) {
+        for (int is_name = 0; is_name < 2; is_name++) {
+            int level = mode == STOMP_WRITE_1_2 ? 2 : mode == STOMP_WRITE_1_1;
+            size_t size = stomp_write_text(written, text, len, mode, is_name);
+            if (size == STOMP_REFUSED)
+                continue;
+            MUST(size >= len && size <= 2 * len && !memchr(written, 0, size) && !memchr(written, '\n', size));
+            MUST(!is_name || !memchr(written, ':', size));
+            MUST(!level || stomp_bad_escape(written, size, level) == size);
+            MUST(stomp_unescape(back, written, size, level) == len && !memcmp(back, text, len));
+        }
+    }
+    free(written);
+    free(back);
+}
+
+/* Any text can be unescaped, in place too. */
+static void check_reading(const uint8_t *text, size_t len)
+{
+    uint8_t *out = malloc(len + 1), *same = malloc(len + 1);
+    MUST(out && same && stomp_bad_utf8(text, len) <= len);
+    for (int level = 0; level < 3; level++) {
+        size_t size = stomp_unescape(out, text, len, level);
+        memcpy(same, text, len);
+        MUST(size <= len && stomp_unescape(same, same, len, level) == size && !memcmp(same, out, size));
+        MUST(stomp_bad_escape(text, len, level) <= len);
+    }
+    free(out);
+    free(same);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
+{
+    static struct trace whole, cut;
+    if (size < INPUT_HEAD || size > INPUT_MOST)
+        return 0;
+    struct stomp_rules rules = rules_of_input(input);
+    const uint8_t *wire = input + INPUT_HEAD;
+    size_t len = size - INPUT_HEAD, some = len < 100 ? len : 100;
+    read_stream(&whole, &rules, wire, len, (struct cuts){0}, place_exactly);
+    struct cuts cuts = {0, input[3] % 4 ? 0 : 1, input[3] % 4 ? input[3] * 77u + 1 : 0}; /* random, or octet by octet */
+    read_stream(&cut, &rules, wire, len, cuts, place_exactly);
+    MUST(same_trace(&whole, &cut));
+    check_columns_of(&rules, place_exactly(wire, len), len, &whole, input[3] & 1);
+    check_writing(place_exactly(wire, some), some);
+    check_reading(place_exactly(wire, some), some);
+    return 0;
+}

@@ -1,0 +1,130 @@
+"""Build the fuzz targets and run each for a while. A finding is written to fuzz/work/findings and makes the exit status 1.
+
+    run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
+    run.py --fast --runs 10000000 --seconds 7200 differential      many inputs: no coverage, no sanitizers
+    run.py --reproduce FILE TARGET                                 one input again
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import seeds
+from build import FUZZ, WORK, Built, build, environment
+
+TARGETS = ("parse", "differential", "chunking", "roundtrip", "columns", "content", "scan")
+LONGEST = 4096  # octets of an input
+SLOWEST = 30  # seconds for one input
+MEMORY = 4096  # MiB
+
+
+class Figures(NamedTuple):
+    """How a run ended."""
+
+    target: str
+    inputs: int
+    seconds: float
+    coverage: str
+    findings: list[str]
+
+    def __str__(self) -> str:
+        rate = self.inputs / max(self.seconds, 1e-9)
+        found = f"{len(self.findings)} findings"
+        return f"{self.target:14}{self.inputs:12,}{rate:10,.0f}{self.coverage:>10}   {found}"
+
+
+def command_of(built: Built, target: str, options: argparse.Namespace) -> list[str]:
+    """What runs a target."""
+    findings, corpus = WORK / "findings", WORK / "corpus" / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    folders = [str(corpus), str(WORK / "seeds" / ("content" if target == "content" else "wire"))]
+    python = [sys.executable, str(FUZZ / f"fuzz_{target}.py")]
+    if target != "scan" and not built.atheris:
+        limits = [f"--seconds={options.seconds}", f"--runs={options.runs}", f"--seed={options.seed}"]
+        return [*python, "--plain", *limits, f"--findings={findings}", *folders]
+    flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
+    flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
+    if target == "scan" and not built.libfuzzer:
+        return [str(built.scan), *flags, *folders]
+    flags += [f"-max_len={LONGEST}", f"-timeout={SLOWEST}", f"-rss_limit_mb={MEMORY}"]
+    return [*([str(built.scan)] if target == "scan" else python), *flags, *folders]
+
+
+def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
+    """Run a target to its end."""
+    log = WORK / "logs" / f"{target}.log"
+    log.parent.mkdir(exist_ok=True)
+    findings = WORK / "findings"
+    before = set(findings.iterdir())
+    start = time.perf_counter()
+    with log.open("w") as output:
+        status = subprocess.run(
+            command_of(built, target, options),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=None if target == "scan" else environment(built),
+            cwd=WORK,
+        ).returncode
+    seconds = time.perf_counter() - start
+    text = log.read_text("utf-8", "replace")
+    found = [path.name for path in sorted(set(findings.iterdir()) - before) if path.name.startswith((target, "crash"))]
+    if status and not found:
+        found = [f"exit status {status}"]
+    counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs|^(\d+) inputs in", text, re.MULTILINE)
+    inputs = max((int("".join(count)) for count in counts), default=0)
+    covered = re.findall(r"\bcov: (\d+)|\bcoverage (\d+)", text)
+    figures = Figures(target, inputs, seconds, "".join(covered[-1]) if covered else "-", found)
+    print(figures, flush=True)
+    if found:
+        print(f"--- {target}: {', '.join(found)}; the end of {log}:", text[-3000:], sep="\n", flush=True)
+    return figures
+
+
+def reproduce(built: Built, target: str, path: Path) -> int:
+    """Run one input again, with all that it says shown."""
+    if target == "scan":
+        return subprocess.run([str(built.scan), str(path)]).returncode
+    plain = [] if built.atheris else ["--plain"]
+    return subprocess.run(
+        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *plain, str(path)], env=environment(built)
+    ).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument("--runs", type=int, default=10**12, help="inputs for each target, if that is reached first")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the random numbers")
+    parser.add_argument("--fast", action="store_true", help="no coverage and no sanitizers, but many more inputs")
+    parser.add_argument("--reproduce", type=Path, metavar="FILE", help="run this input on one target")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
+    options = parser.parse_args()
+    if not set(options.targets) <= set(TARGETS):
+        parser.error(f"the targets are {', '.join(TARGETS)}")
+    built = build(options.fast)
+    if options.reproduce:
+        return reproduce(built, options.targets[0], options.reproduce.resolve())
+    (WORK / "findings").mkdir(exist_ok=True)
+    count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
+    count += seeds.write(WORK / "seeds" / "content", seeds.content_inputs())
+    print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
+    print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        done = list(pool.map(lambda target: run(built, target, options), options.targets or TARGETS))
+    findings = [f"{figures.target}: {name}" for figures in done for name in figures.findings]
+    total = sum(figures.inputs for figures in done)
+    print(f"{len(done)} targets, {total:,} executions, {len(findings)} findings{': ' if findings else ''}{'; '.join(findings)}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The one optional extension; everything else stands in pyproject.toml.
+
+STOMPCODEC_BUILD_EXTENSION  no: pure Python. yes: a failed build is an error. Unset: built where that is possible.
+STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say); they come last, so they win. Use a
+                            folder of its own for such a build: what is up to date is not built again.
+"""
+
+import os
+import shlex
+import sys
+from glob import glob
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+WANTED = os.environ.get("STOMPCODEC_BUILD_EXTENSION", "")
+EXTRA = shlex.split(os.environ.get("STOMPCODEC_CFLAGS_EXTRA", ""))
+CFLAGS = ["/O2"] if os.name == "nt" else ["-O3", "-g0", "-fvisibility=hidden"]
+WARNING = """WARNING: stompcodec is built WITHOUT its C extension: it works, but slower.
+Reason: {}: {}
+STOMPCODEC_BUILD_EXTENSION=yes makes this an error."""
+
+
+class BuildExt(build_ext):
+    """Cython and the compiler run here; what they cannot build is left out, unless it was asked for."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.cython_c_in_temp = True  # generated C never lies in src/
+
+    def run(self):
+        try:
+            import Cython.Compiler.Main  # noqa: F401  named here so that a missing Cython is the reason given
+
+            super().run()
+        except Exception as error:
+            if WANTED == "yes":
+                raise
+            print("*" * 78, WARNING.format(type(error).__name__, error), "*" * 78, sep="\n", file=sys.stderr)
+            for extension in self.extensions:  # left over from an earlier build
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = self.distribution.ext_modules = []
+
+
+class Wheel(bdist_wheel):
+    """The tag is chosen after the build: a wheel without the extension is for every platform."""
+
+    def run(self):
+        self.run_command("build")
+        self.skip_build = True
+        self.root_is_pure = not self.distribution.has_ext_modules()
+        super().run()
+
+
+def extension():
+    return Extension(
+        "stompcodec._codec_c",
+        ["src/_codec_c.pyx", *sorted(set(glob("src/*.c")) - {"src/_codec_c.c"})],
+        include_dirs=["src"],
+        depends=glob("src/*.h") + glob("src/*.px*"),
+        extra_compile_args=CFLAGS + EXTRA,
+        extra_link_args=EXTRA,
+    )
+
+
+if WANTED not in ("", "no", "yes"):
+    sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no' or 'yes', or leave it unset")
+setup(ext_modules=[] if WANTED == "no" else [extension()], cmdclass={"build_ext": BuildExt, "bdist_wheel": Wheel})

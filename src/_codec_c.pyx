@@ -1,0 +1,173 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: autotestdict=False, auto_pickle=False, freethreading_compatible=True, embedsignature=True
+# cython: embedsignature.format=python
+"""The C backend: what `_codec_py` does, at wire speed. Same answers, same errors, same offsets."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport SIZE_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcpy, memmove
+
+from stomp cimport *
+
+import collections.abc as _abc
+from operator import index as _index
+
+from . import frame as _frame
+from .errors import FrameError
+from .errors import excerpt as _excerpt
+from .errors import refusal as _refusal
+from .spec import UNESCAPED as _UNESCAPED
+from .spec import checked_commands as _checked_commands
+from .spec import checked_limits as _checked_limits
+from .spec import checked_names as _checked_names
+from .spec import dialect_of as _dialect_of
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(void *object)
+    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
+    PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # to give away
+
+stomp_frame_init(_frame)
+Frame = <object>StompFrame_Type_ptr
+Headers = <object>StompHeaders_Type_ptr
+_abc.Mapping.register(Headers)
+HEARTBEAT = _frame.HEARTBEAT
+END_OF_BODY = _frame.END_OF_BODY
+cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b""
+
+__all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "parse_columns", "serialize",
+           "serialize_many", "serialize_parts"]
+
+#: Field of Limits that each limit error of stomp_scan.h is about.
+cdef dict _LIMITS = {10: "max_command_line", 11: "max_header_line", 12: "max_headers", 13: "max_body"}
+cdef dict _LOWER = {c: c + 32 for c in range(65, 91)}
+cdef dict _UPPER = {c: c - 32 for c in range(97, 123)}
+cdef dict _MODES = {"auto": LENGTH_AUTO, "always": LENGTH_ALWAYS, "never": LENGTH_NEVER}
+cdef dict _FLAGS = {
+    "crlf": STOMP_CRLF, "any_body": STOMP_ANY_BODY, "trims_lines": STOMP_LEGACY, "trims_headers": STOMP_TRIMS_HEADERS,
+    "any_command": STOMP_ANY_COMMAND, "keeps_bad_escapes": STOMP_KEEPS_BAD_ESCAPES,
+    "keeps_bad_utf8": STOMP_KEEPS_BAD_UTF8, "skips_bad_lines": STOMP_SKIPS_BAD_LINES, "skips_nul": STOMP_SKIPS_NUL,
+}
+
+cdef enum:
+    PIECE = 65536  # octets: the least room a buffer has, and the most that is offered to a reader
+    IDLE_ROOM = 262144  # octets: an empty buffer larger than this is given back
+    SMALL = 4096  # octets: smaller chunks are gathered, larger ones kept as they are
+
+
+# ---- rules ----
+
+cdef class _Names:
+    """A tuple of bytes as C can read it."""
+    cdef tuple texts
+    cdef stomp_name *names
+    cdef size_t count
+
+    def __cinit__(self, texts):
+        self.texts = tuple(texts)
+        self.count = len(self.texts)
+        self.names = <stomp_name *>PyMem_RawMalloc((self.count + 1) * sizeof(stomp_name))
+        if not self.names:
+            raise MemoryError
+        for i, text in enumerate(self.texts):
+            self.names[i].octets = <const uint8_t *>PyBytes_AS_STRING(text)
+            self.names[i].len = PyBytes_GET_SIZE(text)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.names)
+
+
+cdef dict _rules_cache = {}  # (version, lenient) -> the octets of a stomp_rules with its dialect's part filled in
+
+
+cdef int _dialect_rules(stomp_rules *rules, version, lenient) except -1:
+    """The part of the rules that the dialect decides."""
+    lenient = bool(lenient)
+    known = _rules_cache.get((version, lenient)) if version is None or type(version) is str else None
+    if known is not None:
+        memcpy(rules, PyBytes_AS_STRING(known), sizeof(stomp_rules))
+        return 0
+    dialect = _dialect_of(version, lenient)
+    rules.flags = 0
+    for name, flag in _FLAGS.items():
+        if getattr(dialect, name):
+            rules.flags |= flag
+    rules.flags |= (STOMP_PADS_SPACE if b" " in dialect.length_padding else 0)
+    rules.flags |= (STOMP_PADS_TAB if b"\t" in dialect.length_padding else 0)
+    rules.commands = 0
+    for i in range(STOMP_COMMANDS):
+        if stomp_command_names[i].decode() in dialect.commands:
+            rules.commands |= 1u << <uint32_t>i
+    rules.escapes = 0 if not dialect.escapes else 2 if b"r" in dialect.escapes else 1
+    rules.report_beats = 0
+    _limit_rules(rules, _checked_limits(None))
+    rules.extra = NULL
+    rules.extra_count = 0
+    _rules_cache[version, lenient] = PyBytes_FromStringAndSize(<char *>rules, sizeof(stomp_rules))
+    return 0
+
+
+cdef int _limit_rules(stomp_rules *rules, limits) except -1:
+    rules.max_command_line, rules.max_header_line, rules.max_headers, rules.max_body = limits
+    return 0
+
+
+cdef _raise(int error, offset, near=b"", detail=""):
+    if error == STOMP_NO_MEMORY:
+        raise MemoryError
+    raise FrameError(stomp_error_name(error).decode(), offset, limit=_LIMITS.get(error), near=near, detail=detail)
+
+
+# ---- buffers ----
+
+@cython.final
+cdef class _Block:
+    """Octets of the parser's own. From the raw allocator, so that sanitizers see reads out of bounds."""
+    cdef uint8_t *data
+    cdef size_t room
+
+    def __cinit__(self, size_t room):
+        self.data = <uint8_t *>PyMem_RawMalloc(room)
+        self.room = room
+        if not self.data:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+
+@cython.final
+cdef class _Lease:
+    """Room lent to a reader. Its owner lives while someone holds a view of it."""
+    cdef object owner
+    cdef uint8_t *data
+    cdef size_t room
+    cdef int views
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, <Py_ssize_t>self.room, 0, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+
+
+cdef _Lease _lend(owner, uint8_t *data, size_t room):
+    cdef _Lease lease = _Lease.__new__(_Lease)
+    lease.owner = owner
+    lease.data = data
+    lease.room = room
+    return lease
+
+
+include "input.pxi"
+include "bodies.pxi"
+include "parser.pxi"
+include "writer.pxi"

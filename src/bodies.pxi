@@ -1,0 +1,233 @@
+# Bodies that were not there whole when their head was read. Included by _codec_c.pyx.
+
+cdef enum:
+    IN_HEAD  # no body is under way
+    IN_COUNTED  # a body of known length is being filled
+    IN_OPEN  # a body that ends at its NUL is being gathered
+    IN_STREAM  # a body is being handed out in pieces
+
+
+cdef class _Bodies(_Input):
+    """The frame whose body is under way, and what there is of it."""
+    cdef stomp_scan scan  # its head
+    cdef stomp_rules rules
+    cdef int state
+    cdef object frame
+    cdef PyObject *body  # IN_COUNTED: bytes under construction
+    cdef size_t room  # of body
+    cdef list chunks  # IN_OPEN: bytes objects
+    cdef bytes gathered  # where small pieces are put together, PIECE octets
+    cdef size_t used  # octets used of it
+    cdef uint64_t have, need, stream_over
+    cdef size_t held  # octets of the head of `frame`
+    cdef bint counted
+
+    def __dealloc__(self):
+        Py_XDECREF(self.body)
+
+    cdef bint _in_head(self) noexcept:
+        return self.state == IN_HEAD
+
+    cdef int _die(self, failure) except -1:
+        cdef PyObject *body = self.body
+        self.state = IN_HEAD
+        self.frame = self.chunks = self.gathered = None
+        self.body = NULL
+        self.have = self.held = 0
+        Py_XDECREF(body)
+        return _Input._die(self, failure)
+
+    cdef bint _begin_body(self) except -1:
+        """The head is there, its body not all of it. True: it is handed out in pieces."""
+        cdef bint stream
+        self.frame = stomp_frame_from_scan(&self.scan, &self.rules, self.data + self.start, NULL)
+        self.start += self.scan.head
+        self.held = self.scan.head
+        self.have = 0
+        self.counted = (self.scan.marks & STOMP_HAS_LENGTH) != 0
+        self.need = self.scan.length
+        self.used = 0
+        self.chunks = []
+        stream = self.counted and self.need > self.stream_over
+        self.state = IN_STREAM if stream else IN_COUNTED if self.counted else IN_OPEN
+        if stream:
+            self.held = 0
+        return stream
+
+    cdef object _next_body(self):
+        """The next thing to hand out, or None when more octets are needed."""
+        cdef size_t here
+        if self.bridge and self.start >= self.bridge:
+            self._cross()
+        here = self.end - self.start
+        if self.state == IN_COUNTED:
+            if here and self.have < self.need:
+                here = <size_t>min(<uint64_t>here, self.need - self.have)
+                self._fill(self.data + self.start, here)
+                self.start += here
+            if self.have < self.need or self.start == self.end:
+                return None
+            if self.data[self.start]:
+                self._fail(STOMP_MISSING_NULL, 0)
+            return self._finish(self._counted_body())
+        if self.state == IN_OPEN:
+            return self._gather(here)
+        return self._stream(here)
+
+    cdef object _finish(self, body):
+        """Hand out the frame under way; its NUL is the next octet."""
+        frame = self.frame
+        Py_INCREF(body)
+        (<StompFrame *>(<PyObject *>frame)).body = <void *>body
+        self._leave_body()
+        return frame
+
+    cdef int _leave_body(self) noexcept:
+        self.start += 1
+        self.state = IN_HEAD
+        self.frame = None
+        self.chunks = None
+        self.have = self.held = 0
+        return 0
+
+    # ---- bodies of known length: filled in place ----
+
+    cdef int _body_room(self, size_t more) except -1:
+        """Room for `more` octets behind those that are there. It grows by what came, not by what was announced."""
+        cdef size_t room
+        cdef PyObject *bigger
+        if not self.lent:
+            self.lease = None
+        if self.body and Py_REFCNT(self.body) == 1 and self.room - self.have >= more:
+            return 0
+        room = <size_t>min(self.need, max(<uint64_t>PIECE, 4 * (self.have + more)))
+        if self.body and Py_REFCNT(self.body) == 1:  # nobody looks at it through a lease
+            _PyBytes_Resize(&self.body, <Py_ssize_t>room)
+        else:
+            fresh = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>room)
+            if self.body:
+                memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(<object>self.body), <size_t>self.have)
+            Py_INCREF(fresh)
+            bigger = self.body
+            self.body = <PyObject *>fresh
+            Py_XDECREF(bigger)
+        self.room = room
+        return 0
+
+    cdef int _fill(self, const uint8_t *data, size_t len) except -1:
+        self._body_room(len)
+        memcpy(<uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, data, len)
+        self.have += len
+        return 0
+
+    cdef object _counted_body(self):
+        if not self.body:
+            return b""
+        body = <object>self.body
+        Py_XDECREF(self.body)  # the local name holds it now
+        self.body = NULL
+        return body
+
+    # ---- bodies that end at their NUL: gathered, joined once ----
+
+    cdef object _gather(self, size_t here):
+        cdef size_t most = <size_t>min(<uint64_t>here, self.rules.max_body + 1 - self.have)
+        cdef const uint8_t *data = self.data + self.start
+        cdef const uint8_t *nul
+        if here and self.have == 0 and data[0] and not stomp_takes_body(&self.rules, self.scan.command):
+            self._fail(STOMP_BODY_NOT_ALLOWED, 0)
+        nul = <const uint8_t *>memchr(data, 0, most) if here else NULL
+        here = nul - data if nul else most
+        if not nul and self.have + here > self.rules.max_body and self.rules.max_body <= self.stream_over:
+            self._fail(STOMP_LIMIT_BODY, <size_t>(self.rules.max_body - self.have))
+        if self.have + here > self.stream_over:
+            self.state = IN_STREAM
+            self.held = 0
+            return self.frame
+        if nul:
+            body = self._joined(data, here)
+            self.start += here
+            return self._finish(body)
+        self._keep(data, here)
+        self.start += here
+        self.have += here
+        return None
+
+    cdef int _keep(self, const uint8_t *data, size_t len) except -1:
+        """One more piece of the body. Large pieces that are objects already are kept as they are."""
+        cdef size_t first
+        if len >= SMALL:
+            self._close_chunk()
+            whole = self.pinned is not None and not self.bridge and len == <size_t>PyBytes_GET_SIZE(self.pinned)
+            self.chunks.append(self.pinned if whole else PyBytes_FromStringAndSize(<const char *>data, <Py_ssize_t>len))
+            return 0
+        while len:
+            if not self.used:
+                self.gathered = PyBytes_FromStringAndSize(NULL, PIECE)
+            first = min(len, PIECE - self.used)
+            memcpy(PyBytes_AS_STRING(self.gathered) + self.used, data, first)
+            self.used += first
+            data += first
+            len -= first
+            if self.used == PIECE:
+                self._close_chunk()
+        return 0
+
+    cdef int _close_chunk(self) except -1:
+        if self.used:
+            self.chunks.append(self.gathered if self.used == PIECE else self.gathered[: <Py_ssize_t>self.used])
+            self.gathered = None
+            self.used = 0
+        return 0
+
+    cdef object _joined(self, const uint8_t *data, size_t len):
+        """What was gathered, then [data, data + len)."""
+        cdef size_t at = 0, size
+        self._close_chunk()
+        body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(self.have + len))
+        for chunk in self.chunks:
+            size = <size_t>PyBytes_GET_SIZE(chunk)
+            memcpy(PyBytes_AS_STRING(body) + at, PyBytes_AS_STRING(chunk), size)
+            at += size
+        memcpy(PyBytes_AS_STRING(body) + at, data, len)
+        return body
+
+    # ---- bodies handed out in pieces ----
+
+    cdef object _stream(self, size_t here):
+        cdef const uint8_t *data = self.data + self.start
+        cdef const uint8_t *nul = NULL
+        cdef size_t most
+        if self.chunks or self.used:
+            self._close_chunk()
+            return self.chunks.pop(0)
+        if not here:
+            return None
+        if self.counted:
+            most = <size_t>min(<uint64_t>here, self.need - self.have)
+            if self.need == self.have:
+                if data[0]:
+                    self._fail(STOMP_MISSING_NULL, 0)
+                self._leave_body()
+                return _END_OF_BODY
+        else:
+            most = <size_t>min(<uint64_t>here, self.rules.max_body - self.have)
+            nul = <const uint8_t *>memchr(data, 0, most) if most else NULL
+            if nul:
+                most = nul - data
+            if most == 0:
+                if data[0]:
+                    self._fail(STOMP_LIMIT_BODY, 0)
+                self._leave_body()
+                return _END_OF_BODY
+        whole = self.pinned is not None and not self.bridge and most == <size_t>PyBytes_GET_SIZE(self.pinned)
+        piece = self.pinned if whole else PyBytes_FromStringAndSize(<const char *>data, <Py_ssize_t>most)
+        self.start += most
+        self.have += most
+        return piece
+
+
+cdef inline PyObject *_no_body() noexcept:
+    """The empty body, as a reference to give away."""
+    Py_INCREF(_EMPTY)
+    return <PyObject *>_EMPTY

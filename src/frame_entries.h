@@ -1,0 +1,68 @@
+/* The headers of a frame as text: shared by the Frame type and by its view, Headers. */
+#ifndef FRAME_ENTRIES_H
+#define FRAME_ENTRIES_H
+
+#include <string.h>
+
+#include "frame_object.h"
+
+/* Name or value (which = 0 or 1) of an entry, as a new reference. */
+PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, const struct frame_entry *e, int which);
+
+/* The value of the first header of that name; NULL without an error where there is none. */
+PyObject *stomp_find(StompFrame *frame, PyObject *name);
+
+/* A list of every name, every value or every pair (which = 0, 1, 2) in order. */
+PyObject *stomp_all_entries(StompFrame *frame, int which);
+
+/* dict of the first value of every name, in order. */
+PyObject *stomp_as_dict(StompFrame *frame);
+
+/* Fills the table of names that come again and again. 0 or -1. */
+int stomp_known_names(void);
+
+static inline int has_escape(const StompFrame *frame, const uint8_t *octets, size_t len)
+{
+    return frame->level && memchr(octets, '\\', len) != NULL;
+}
+
+struct wanted {
+    PyObject *text;
+    const uint8_t *octets; /* NULL: compare text */
+    size_t len;
+};
+
+static inline int want(struct wanted *w, PyObject *name)
+{
+    w->text = name;
+    w->octets = NULL;
+    w->len = 0;
+    if (!PyUnicode_Check(name))
+        return -1;
+    if (PyUnicode_IS_COMPACT_ASCII(name)) {
+        w->octets = PyUnicode_1BYTE_DATA(name);
+        w->len = (size_t)PyUnicode_GET_LENGTH(name);
+    }
+    return 0;
+}
+
+/* Is entry i called so? 1, 0, or -1 with an error set. */
+static inline int is_called(StompFrame *frame, uint32_t i, const struct frame_entry *e, const struct wanted *w)
+{
+    PyObject *name;
+    int same;
+    if (frame->kind == FRAME_TEXT) {
+        name = stomp_frame_texts(frame)[2 * i];
+        return name == w->text || PyUnicode_Compare(name, w->text) == 0;
+    }
+    if (w->octets && !has_escape(frame, e->name, e->name_len))
+        return e->name_len == w->len && !memcmp(e->name, w->octets, w->len);
+    name = stomp_entry_text(frame, i, e, 0);
+    if (!name)
+        return -1;
+    same = PyUnicode_Compare(name, w->text) == 0;
+    Py_DECREF(name);
+    return same;
+}
+
+#endif

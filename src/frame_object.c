@@ -1,0 +1,413 @@
+#include "frame_object.h"
+
+#include <string.h>
+
+#include "frame_entries.h"
+#include "headers_object.h"
+
+static PyObject *commands[STOMP_COMMANDS]; /* interned */
+static PyObject *frame_repr, *empty_bytes, *empty_tuple;
+
+/* ---- making frames ---- */
+
+#define CACHED 512 /* octets: what the allocator of Python keeps for small objects anyway */
+#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
+#define STOMP_SPARE 1
+static StompFrame *spare_frame; /* a loop that drops each frame before it takes the next one needs no more than two */
+#endif
+
+static StompFrame *new_frame(size_t extra)
+{
+    size_t size = (sizeof(StompFrame) + extra + 15) / 16;
+    StompFrame *frame;
+#ifdef STOMP_SPARE
+    frame = spare_frame;
+    if (frame && frame->room >= size && frame->room < size + 8) {
+        spare_frame = NULL;
+        Py_SET_REFCNT((PyObject *)frame, 1);
+        return frame;
+    }
+#endif
+    frame = PyObject_Malloc(16 * size);
+    if (!frame) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    (void)PyObject_Init((PyObject *)frame, &StompFrame_Type);
+    frame->room = size <= CACHED / 16 ? (uint8_t)size : 0;
+    return frame;
+}
+
+static PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data)
+{
+    PyObject *raw = PyUnicode_DecodeUTF8((const char *)data, (Py_ssize_t)scan->command_len, "surrogateescape");
+    if (!raw || !(rules->flags & STOMP_LEGACY))
+        return raw;
+    Py_ssize_t len = PyUnicode_GET_LENGTH(raw);
+    PyObject *folded = PyUnicode_New(len, PyUnicode_MAX_CHAR_VALUE(raw));
+    for (Py_ssize_t i = 0; folded && i < len; i++) {
+        Py_UCS4 c = PyUnicode_READ_CHAR(raw, i);
+        PyUnicode_WRITE(PyUnicode_KIND(folded), PyUnicode_DATA(folded), i, c >= 'a' && c <= 'z' ? c - 32 : c);
+    }
+    Py_DECREF(raw);
+    return folded;
+}
+
+/* The head lines one by one, without what is not name, colon, value; names in lower case for the legacy dialect. */
+static size_t copy_lines(uint8_t *out, const struct stomp_scan *scan, const uint8_t *data, int fold)
+{
+    uint8_t *to = out;
+    struct stomp_header at;
+    size_t from = 0;
+    for (uint32_t i = 0; i < scan->count; i++) {
+        from = stomp_header_of(scan, data, i, from, &at);
+        for (size_t j = at.name; fold && j < at.colon; j++)
+            to[j - at.name] = data[j] >= 'A' && data[j] <= 'Z' ? data[j] + 32 : data[j];
+        if (!fold)
+            memcpy(to, data + at.name, at.colon - at.name);
+        to += at.colon - at.name;
+        *to++ = ':';
+        memcpy(to, data + at.value, at.end - at.value);
+        to += at.end - at.value;
+        *to++ = '\n';
+    }
+    return (size_t)(to - out);
+}
+
+/* Two offsets as they lie in a frame: the colon first. */
+static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return colon << 16 | end;
+#else
+    return colon | end << 16;
+#endif
+}
+
+PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body)
+{
+    uint32_t count = scan->count;
+    size_t head = count ? scan->lines[count - 1].end + (size_t)1 : 0;
+    int kind = head <= UINT16_MAX ? FRAME_WIDE16 : FRAME_WIDE32;
+    StompFrame *frame = new_frame((kind == FRAME_WIDE16 ? 4 : 8) * (size_t)count + head);
+    if (!frame) {
+        Py_XDECREF(body);
+        return NULL;
+    }
+    frame->body = body;
+    frame->count = count;
+    frame->kind = (uint8_t)kind;
+    frame->level = (uint8_t)(scan->marks & STOMP_ESCAPED ? rules->escapes : 0);
+    frame->marks = (uint8_t)scan->marks;
+    frame->command_id = (uint8_t)scan->command;
+    frame->first = 0;
+    uint8_t *lines = (uint8_t *)(uintptr_t)stomp_frame_lines(frame);
+    if (!(scan->marks & STOMP_CHANGED) && kind == FRAME_WIDE16) {
+        uint32_t *at = (uint32_t *)(void *)(frame + 1);
+        for (uint32_t i = 0; i < count; i++)
+            at[i] = offsets_16(scan->lines[i].colon, scan->lines[i].end);
+        frame->first = (uint16_t)(count ? scan->first : 0);
+        memcpy(lines, data, head);
+    } else {
+        size_t from = 0, end = 0;
+        struct stomp_header at;
+        head = copy_lines(lines, scan, data, rules->flags & STOMP_LEGACY);
+        for (uint32_t i = 0; i < count; i++) {
+            from = stomp_header_of(scan, data, i, from, &at);
+            size_t colon = end + at.colon - at.name;
+            end = colon + 1 + at.end - at.value;
+            if (kind == FRAME_WIDE16) {
+                ((uint32_t *)(void *)(frame + 1))[i] = offsets_16((uint32_t)colon, (uint32_t)end);
+            } else {
+                ((uint32_t *)(void *)(frame + 1))[2 * i] = (uint32_t)colon;
+                ((uint32_t *)(void *)(frame + 1))[2 * i + 1] = (uint32_t)end;
+            }
+            end++;
+        }
+    }
+    frame->head = (uint32_t)head;
+    frame->command = scan->command < STOMP_COMMANDS ? Py_NewRef(commands[scan->command]) : command_text(scan, rules, data);
+    if (!frame->command)
+        Py_CLEAR(frame);
+    return (PyObject *)frame;
+}
+
+/* An exact str of `text`, or NULL with a TypeError that names `what`. */
+static PyObject *exact_text(PyObject *text, const char *what, PyObject *name)
+{
+    if (PyUnicode_CheckExact(text))
+        return Py_NewRef(text);
+    if (PyUnicode_Check(text))
+        return PyUnicode_FromObject(text);
+    if (name)
+        PyErr_Format(PyExc_TypeError, "%s of header %R must be str, not %.100s", what, name, Py_TYPE(text)->tp_name);
+    else
+        PyErr_Format(PyExc_TypeError, "%s must be str, not %.100s", what, Py_TYPE(text)->tp_name);
+    return NULL;
+}
+
+static PyObject *exact_body(PyObject *body)
+{
+    if (PyBytes_CheckExact(body))
+        return Py_NewRef(body);
+    if (PyUnicode_Check(body)) {
+        PyErr_SetString(PyExc_TypeError, "body must be bytes-like, not str: encode it, as in text.encode()");
+        return NULL;
+    }
+    if (!PyObject_CheckBuffer(body)) {
+        PyErr_Format(PyExc_TypeError, "body must be bytes-like, not %.100s", Py_TYPE(body)->tp_name);
+        return NULL;
+    }
+    return PyBytes_FromObject(body);
+}
+
+/* The headers given to Frame() as a fast sequence of pairs. */
+static PyObject *sequence_of_pairs(PyObject *headers)
+{
+    static const char wrong[] = "headers must be a mapping or pairs of name and value";
+    PyObject *items = NULL, *pairs;
+    if (Py_IS_TYPE(headers, &StompHeaders_Type))
+        return stomp_headers_pairs(headers);
+    if (PyDict_CheckExact(headers)) {
+        items = PyDict_Items(headers);
+    } else if (PyObject_HasAttrString(headers, "keys")) {
+        PyObject *dict = PyDict_New();
+        if (dict && PyDict_Update(dict, headers) == 0)
+            items = PyDict_Items(dict);
+        Py_XDECREF(dict);
+    } else {
+        items = Py_NewRef(headers);
+    }
+    pairs = items ? PySequence_Fast(items, wrong) : NULL;
+    Py_XDECREF(items);
+    return pairs;
+}
+
+static PyObject *frame_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"command", "headers", "body", NULL};
+    PyObject *command, *headers = empty_tuple, *body = empty_bytes, *pairs = NULL;
+    StompFrame *frame = NULL;
+    (void)type;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Frame", keywords, &command, &headers, &body))
+        return NULL;
+    command = exact_text(command, "command", NULL);
+    body = command ? exact_body(body) : NULL;
+    pairs = body ? sequence_of_pairs(headers) : NULL;
+    if (!pairs)
+        goto fail;
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(pairs);
+    if (count > UINT32_MAX / 2) {
+        PyErr_SetString(PyExc_OverflowError, "too many headers");
+        goto fail;
+    }
+    frame = new_frame(2 * (size_t)count * sizeof(PyObject *));
+    if (!frame)
+        goto fail;
+    frame->count = frame->head = frame->first = 0;
+    frame->level = frame->marks = 0;
+    frame->kind = FRAME_TEXT;
+    frame->command_id = STOMP_COMMANDS;
+    if (PyUnicode_IS_COMPACT_ASCII(command))
+        frame->command_id = (uint8_t)stomp_command_of(PyUnicode_1BYTE_DATA(command), (size_t)PyUnicode_GET_LENGTH(command));
+    frame->command = command;
+    frame->body = body;
+    command = body = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(pairs, i), "headers must be a mapping or pairs of name and value");
+        if (!pair || PySequence_Fast_GET_SIZE(pair) != 2 || PyUnicode_Check(PySequence_Fast_GET_ITEM(pairs, i))) {
+            if (pair)
+                PyErr_SetString(PyExc_TypeError, "headers must be a mapping or pairs of name and value");
+            Py_XDECREF(pair);
+            goto fail;
+        }
+        PyObject *name = exact_text(PySequence_Fast_GET_ITEM(pair, 0), "header name", NULL);
+        PyObject *value = name ? exact_text(PySequence_Fast_GET_ITEM(pair, 1), "value", name) : NULL;
+        Py_DECREF(pair);
+        if (!value) {
+            Py_XDECREF(name);
+            goto fail;
+        }
+        stomp_frame_texts(frame)[2 * i] = name;
+        stomp_frame_texts(frame)[2 * i + 1] = value;
+        frame->count++;
+    }
+    Py_DECREF(pairs);
+    return (PyObject *)frame;
+fail:
+    Py_XDECREF(command);
+    Py_XDECREF(body);
+    Py_XDECREF(pairs);
+    Py_XDECREF(frame);
+    return NULL;
+}
+
+static void frame_dealloc(StompFrame *frame)
+{
+    if (frame->kind == FRAME_TEXT)
+        for (uint32_t i = 0; i < 2 * frame->count; i++)
+            Py_DECREF(stomp_frame_texts(frame)[i]);
+    Py_XDECREF(frame->command);
+    Py_XDECREF(frame->body);
+#ifdef STOMP_SPARE
+    if (!spare_frame && frame->room) {
+        spare_frame = frame;
+        return;
+    }
+#endif
+    PyObject_Free(frame);
+}
+
+/* ---- reading frames ---- */
+
+PyObject *stomp_frame_get(StompFrame *frame, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs < 1 || nargs > 2) {
+        PyErr_Format(PyExc_TypeError, "get() takes 1 or 2 arguments, not %zd", nargs);
+        return NULL;
+    }
+    PyObject *value = stomp_find(frame, args[0]);
+    if (value || PyErr_Occurred())
+        return value;
+    return Py_NewRef(nargs == 2 ? args[1] : Py_None);
+}
+
+static PyObject *frame_command(StompFrame *frame, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(frame->command);
+}
+
+static PyObject *frame_body(StompFrame *frame, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(frame->body ? frame->body : Py_None);
+}
+
+static PyObject *frame_as_tuple(StompFrame *frame)
+{
+    PyObject *pairs = stomp_all_entries(frame, 2);
+    PyObject *as_tuple = pairs ? PyList_AsTuple(pairs) : NULL;
+    PyObject *all = as_tuple ? PyTuple_Pack(3, frame->command, as_tuple, frame->body ? frame->body : Py_None) : NULL;
+    Py_XDECREF(pairs);
+    Py_XDECREF(as_tuple);
+    return all;
+}
+
+static PyObject *frame_richcompare(PyObject *a, PyObject *b, int op)
+{
+    if (!Py_IS_TYPE(b, &StompFrame_Type) || !Py_IS_TYPE(a, &StompFrame_Type) || (op != Py_EQ && op != Py_NE))
+        Py_RETURN_NOTIMPLEMENTED;
+    StompFrame *x = (StompFrame *)a, *y = (StompFrame *)b;
+    PyObject *p = NULL, *q = NULL, *answer = NULL;
+    if (a == b || x->count != y->count)
+        return PyBool_FromLong((a == b) == (op == Py_EQ));
+    p = frame_as_tuple(x);
+    q = p ? frame_as_tuple(y) : NULL;
+    if (q)
+        answer = PyObject_RichCompare(p, q, op);
+    Py_XDECREF(p);
+    Py_XDECREF(q);
+    return answer;
+}
+
+static Py_hash_t frame_hash(StompFrame *frame)
+{
+    PyObject *all = frame_as_tuple(frame);
+    Py_hash_t hash = all ? PyObject_Hash(all) : -1;
+    Py_XDECREF(all);
+    return hash;
+}
+
+static PyObject *frame_repr_(StompFrame *frame)
+{
+    PyObject *all = frame_as_tuple(frame);
+    PyObject *text = all ? PyObject_Call(frame_repr, all, NULL) : NULL;
+    Py_XDECREF(all);
+    return text;
+}
+
+/* What other modules do for frames; imported when it is needed, for they import this one. */
+static PyObject *imported(const char *module_name, const char *name)
+{
+    PyObject *module = PyImport_ImportModule(module_name);
+    PyObject *found = module ? PyObject_GetAttrString(module, name) : NULL;
+    Py_XDECREF(module);
+    return found;
+}
+
+static PyObject *frame_reduce(StompFrame *frame, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *all = frame_as_tuple(frame);
+    PyObject *restore = all ? imported("stompcodec.codec", "_restore") : NULL;
+    if (restore)
+        return Py_BuildValue("(NN)", restore, all);
+    Py_XDECREF(all);
+    return NULL;
+}
+
+static PyObject *frame_copy(PyObject *frame, PyObject *Py_UNUSED(memo))
+{
+    return Py_NewRef(frame);
+}
+
+static PyObject *frame_text_(PyObject *frame, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *text_of_frame = imported("stompcodec.content", "text_of");
+    PyObject *text = text_of_frame ? PyObject_CallOneArg(text_of_frame, frame) : NULL;
+    Py_XDECREF(text_of_frame);
+    return text;
+}
+
+static PyObject *frame_sizeof(StompFrame *frame, PyObject *Py_UNUSED(ignored))
+{
+    size_t each = frame->kind == FRAME_WIDE16 ? 4 : frame->kind == FRAME_WIDE32 ? 8 : 2 * sizeof(PyObject *);
+    return PyLong_FromSize_t(sizeof *frame + each * frame->count + frame->head);
+}
+
+/* ---- the type ---- */
+
+#define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))(function), flags, doc}
+
+static PyMethodDef frame_methods[] = {
+    METHOD("get", stomp_frame_get, METH_FASTCALL, "get($self, name, default=None, /)\n--\n\nThe first value of that header, or the default. Never builds the mapping."),
+    METHOD("text", frame_text_, METH_NOARGS, "text($self, /)\n--\n\nThe body as str, by content-type and charset; raises ValueError if it is not that."),
+    METHOD("__reduce__", frame_reduce, METH_NOARGS, NULL),
+    METHOD("__copy__", frame_copy, METH_NOARGS, NULL),
+    METHOD("__deepcopy__", frame_copy, METH_O, NULL),
+    METHOD("__sizeof__", frame_sizeof, METH_NOARGS, NULL),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef frame_getset[] = {
+    {"command", (getter)(void (*)(void))frame_command, NULL, "The command, as str.", NULL},
+    {"headers", (getter)(void (*)(void))stomp_headers_of, NULL, "The headers as a read-only mapping; of a repeated name the first entry counts.", NULL},
+    {"body", (getter)(void (*)(void))frame_body, NULL, "The body, as bytes; None where it is handed out in pieces.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject StompFrame_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "stompcodec.Frame",
+    .tp_basicsize = sizeof(StompFrame),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Frame(command, headers=(), body=b'')\n--\n\nA command, headers and a body. Immutable.\n\n"
+              "headers is a mapping, or pairs of name and value to repeat a name; body is bytes-like.",
+    .tp_new = frame_new,
+    .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
+    .tp_methods = frame_methods,
+    .tp_getset = frame_getset,
+    .tp_richcompare = frame_richcompare,
+    .tp_hash = (hashfunc)(void (*)(void))frame_hash,
+    .tp_repr = (reprfunc)(void (*)(void))frame_repr_,
+};
+
+int stomp_frame_init(PyObject *helpers)
+{
+    for (int i = 0; i < STOMP_COMMANDS; i++)
+        if (!(commands[i] = PyUnicode_InternFromString(stomp_command_names[i])))
+            return -1;
+    if (!(frame_repr = PyObject_GetAttrString(helpers, "frame_repr"))
+        || !(empty_bytes = PyBytes_FromStringAndSize(NULL, 0)) || !(empty_tuple = PyTuple_New(0)) || stomp_known_names() < 0
+        || stomp_headers_init(helpers) < 0)
+        return -1;
+    return PyType_Ready(&StompFrame_Type);
+}

@@ -1,0 +1,216 @@
+# The Parser: octets in, frames out. Included by _codec_c.pyx.
+
+@cython.final
+cdef class Parser(_Bodies):
+    """Octets in, frames out. One Parser belongs to one connection.
+
+    Args:
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        limits: sizes that are accepted, a `Limits`.
+        lenient: pass over what peers get wrong.
+        heartbeats: hand out HEARTBEAT for every EOL between frames.
+        commands: further commands to accept.
+        stream_over: hand out bodies of more octets than this in pieces.
+
+    >>> [frame.body for frame in Parser("1.2").feed(b"SEND\\n\\nhi\\0")]
+    [b'hi']
+    """
+    cdef stomp_rules next_rules
+    cdef int turn  # next_rules differ from rules
+    cdef object _version, _limits
+    cdef bint lenient
+    cdef _Names extra
+    cdef bint lent_body  # what get_buffer lent is room in a body
+
+    def __cinit__(self, *_, **__):
+        stomp_scan_init(&self.scan)
+
+    def __init__(self, version=None, *, limits=None, lenient=False, heartbeats=False, commands=(), stream_over=None):
+        if self._limits is not None:
+            raise TypeError("a Parser is made once: make another one")
+        self._limits = _checked_limits(limits)
+        self.lenient = bool(lenient)
+        self.extra = _Names([name.encode() for name in _checked_commands(commands)])
+        self.stream_over = SIZE_MAX
+        if stream_over is not None:
+            if type(stream_over) is not int or stream_over < 0:
+                raise ValueError(f"stream_over is {stream_over!r}: it must be octets, 0 or more, or None")
+            self.stream_over = min(stream_over, SIZE_MAX)
+        self._set_version(version, bool(heartbeats))
+        self.rules = self.next_rules
+        self.turn = 0
+
+    def __dealloc__(self):
+        stomp_scan_free(&self.scan)
+
+    cdef int _set_version(self, version, int heartbeats) except -1:
+        cdef stomp_rules rules
+        _dialect_rules(&rules, version, self.lenient)
+        _limit_rules(&rules, self._limits)
+        rules.report_beats = heartbeats
+        rules.extra = self.extra.names
+        rules.extra_count = self.extra.count
+        self.next_rules = rules
+        self.turn = 1
+        self._version = version
+        return 0
+
+    @property
+    def version(self):
+        """The version whose rules hold from the next frame on."""
+        return self._version
+
+    @version.setter
+    def version(self, value):
+        self._set_version(value, self.next_rules.report_beats)
+
+    @property
+    def buffered(self):
+        """Octets taken in and not handed out yet."""
+        if self.failure is not None:
+            return 0
+        if self.state == IN_STREAM:  # what was kept before it was known that the body is handed out in pieces
+            return self._unread() + self.used + sum(map(len, self.chunks))
+        return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
+
+    def __iter__(self):
+        return self
+
+    # ---- input ----
+
+    @cython.critical_section
+    def feed(self, data):
+        """Take in octets; returns the iterator over the whole frames. Iterating raises FrameError where they end in
+        something malformed, and ever after."""
+        cdef Py_buffer view
+        self._end_lease()
+        if self.failure is not None:
+            return self
+        if PyBytes_CheckExact(data):
+            self._feed(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data), <bytes>data)
+        else:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                self._feed(<const uint8_t *>view.buf, <size_t>view.len, None)
+            finally:
+                PyBuffer_Release(&view)
+        return self
+
+    cdef int _feed(self, const uint8_t *data, size_t len, bytes whole) except -1:
+        cdef size_t first
+        if self.state == IN_COUNTED and self.have < self.need and not self._unread() and (whole is None or len < SMALL):
+            first = <size_t>min(<uint64_t>len, self.need - self.have)
+            self._fill(data, first)  # straight into the body
+            self.total += first
+            data += first
+            len -= first
+            whole = None
+        return self._take(data, len, whole)
+
+    @cython.critical_section
+    def get_buffer(self, hint=-1):
+        """Room for a reader to write octets into, as asyncio.BufferedProtocol wants it; then call buffer_updated."""
+        cdef size_t size = PIECE
+        if hint > 0:
+            size = min(<size_t>min(hint, PIECE), <size_t>PIECE)
+        self.lent = False
+        self._settle()
+        self.lent_body = self.state == IN_COUNTED and self.failure is None and self.start == self.end and self.have < self.need
+        if self.lent_body:
+            self._body_room(min(size, <size_t>(self.need - self.have)))
+            size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
+            self.lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
+        else:
+            self._make_room(size)
+            self.lease = _lend(self.block, self.block.data + self.end, self.block.room - self.end)
+        self.lent = True
+        return memoryview(self.lease)
+
+    @cython.critical_section
+    def buffer_updated(self, n):
+        """The reader wrote n octets; returns the iterator over the whole frames. Leave the buffer alone from now on."""
+        cdef size_t count
+        if not self.lent:
+            raise RuntimeError("no buffer is lent: call get_buffer first")
+        n = _index(n)
+        if n < 0 or n > self.lease.room:
+            raise ValueError(f"n is {n}: the buffer has room for {self.lease.room}")
+        count = <size_t>n
+        self.lent = False
+        if self.failure is not None:
+            return self
+        if self.lent_body and self.body and self.lease.data == <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have:
+            self.have += count
+        elif not self.lent_body and self.lease.owner is self.block and self.lease.data == self.block.data + self.end:
+            self.end += count
+        else:  # it was iterated meanwhile, and the octets belong elsewhere now
+            self._append(<const uint8_t *>PyBytes_AS_STRING(PyBytes_FromStringAndSize(<char *>self.lease.data, n)), count)
+        self.total += count
+        return self
+
+    # ---- frames ----
+
+    @cython.critical_section
+    def __next__(self):
+        cdef int outcome
+        cdef size_t head, here, most
+        cdef const uint8_t *frame
+        cdef const uint8_t *nul
+        cdef PyObject *body
+        while True:
+            if self.state != IN_HEAD:
+                item = self._next_body()
+                if item is not None:
+                    return item
+            else:
+                if self.failure is not None:
+                    self._fail_again()
+                if self.bridge and self.start >= self.bridge:
+                    self._cross()
+                if self.turn and self.scan.phase == 0:
+                    self.rules = self.next_rules
+                    self.turn = 0
+                outcome = stomp_scan_head(&self.scan, &self.rules, self.data + self.start, self.end - self.start)
+                self.start += self.scan.skip
+                if outcome == STOMP_HEAD:
+                    head = self.scan.head
+                    frame = self.data + self.start
+                    here = self.end - self.start - head
+                    if self.scan.marks & STOMP_HAS_LENGTH:
+                        most = <size_t>self.scan.length
+                        if here > most and self.scan.length <= self.stream_over:
+                            if frame[head + most]:
+                                self._fail(STOMP_MISSING_NULL, head + most)
+                            self.start += head + most + 1
+                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                    elif here:
+                        if not frame[head]:
+                            self.start += head + 1
+                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, _no_body())
+                        if not stomp_takes_body(&self.rules, self.scan.command):
+                            self._fail(STOMP_BODY_NOT_ALLOWED, head)
+                        nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
+                        if nul:
+                            most = nul - frame - head
+                            self.start += head + most + 1
+                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                        if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
+                            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body)
+                    if self._begin_body():
+                        return self.frame
+                    continue
+                if outcome == STOMP_BEAT:
+                    return _HEARTBEAT
+                if outcome == STOMP_BAD:
+                    self._fail(self.scan.error, self.scan.at)
+            if not self._rest():
+                raise StopIteration
+
+    @cython.critical_section
+    def close(self):
+        """The stream ended. Raises FrameError(kind="truncated") inside a frame; octets that were not iterated count."""
+        if self.failure is not None:
+            self._fail_again()
+        if self.state != IN_HEAD or self._unread():
+            self._die((STOMP_TRUNCATED, self.total, b""))
+            self._fail_again()

@@ -1,0 +1,80 @@
+"""The C headers for Cython: declarations only. The contracts stand in the headers."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "stomp_scan.h" nogil:
+    enum: STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD
+    enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED, STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
+    enum: STOMP_COMMANDS
+    enum: STOMP_HAS_LENGTH
+    enum: STOMP_CRLF, STOMP_ANY_BODY, STOMP_LEGACY, STOMP_TRIMS_HEADERS, STOMP_ANY_COMMAND, STOMP_KEEPS_BAD_ESCAPES
+    enum: STOMP_KEEPS_BAD_UTF8, STOMP_SKIPS_BAD_LINES, STOMP_SKIPS_NUL, STOMP_PADS_SPACE, STOMP_PADS_TAB
+    const char *const stomp_command_names[]
+
+    struct stomp_name:
+        const uint8_t *octets
+        size_t len
+
+    struct stomp_rules:
+        uint32_t flags, commands
+        int escapes, report_beats
+        size_t max_command_line, max_header_line, max_headers
+        uint64_t max_body
+        const stomp_name *extra
+        size_t extra_count
+
+    struct stomp_scan:
+        int phase
+        size_t skip, head, at
+        int error, command, marks
+        uint64_t length
+
+    void stomp_scan_init(stomp_scan *scan)
+    void stomp_scan_free(stomp_scan *scan)
+    int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
+    int stomp_takes_body(const stomp_rules *rules, int command)
+
+cdef extern from "frame_object.h":
+    ctypedef struct StompFrame:
+        void *body
+    int stomp_frame_init(object helpers) except -1
+    object stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body)
+    void *StompFrame_Type_ptr "(&StompFrame_Type)"
+
+cdef extern from "headers_object.h":
+    void *StompHeaders_Type_ptr "(&StompHeaders_Type)"
+
+cdef extern from "frame_write.h":
+    enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
+
+    struct stomp_writer:
+        stomp_rules rules
+        int length_mode, lenient
+
+    struct stomp_out:
+        size_t len
+
+    void stomp_out_init(stomp_out *out)
+    void stomp_out_free(stomp_out *out)
+    int stomp_out_body(stomp_out *out, void *body) except -1
+    object stomp_out_take(stomp_out *out, void *tail)
+    int stomp_write_head(stomp_out *out, StompFrame *frame, const stomp_writer *writer, uint32_t *culprit) except? -1
+
+cdef extern from "stomp_columns.h" nogil:
+    struct ArrowSchema:
+        void (*release)(ArrowSchema *)
+
+    struct ArrowArray:
+        void (*release)(ArrowArray *)
+
+    struct stomp_columns:
+        int64_t rows
+        size_t consumed
+        int bad
+
+    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const uint8_t *data, size_t len,
+                            const stomp_name *names, size_t names_count)
+    void stomp_columns_free(stomp_columns *columns)
+    int stomp_columns_array(stomp_columns *columns, ArrowArray *out)
+    int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
+    const char *stomp_error_name(int error)

@@ -1,0 +1,149 @@
+/* Columns handed over by the Arrow C data interface: every node owns its buffers and its children. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stomp_columns.h"
+
+#define BUFFERS 3
+
+static void release_array(struct ArrowArray *array)
+{
+    for (int64_t i = 0; i < array->n_children; i++) {
+        if (array->children[i]->release)
+            array->children[i]->release(array->children[i]);
+        free(array->children[i]);
+    }
+    for (int64_t i = 0; array->buffers && i < array->n_buffers; i++)
+        free((void *)(uintptr_t)array->buffers[i]);
+    free(array->children);
+    free((void *)array->buffers);
+    array->release = NULL;
+}
+
+/* A node with room for its children. The children stand empty, marked as released. */
+static int make_array(struct ArrowArray *array, int64_t length, int64_t buffers, int64_t children)
+{
+    memset(array, 0, sizeof *array);
+    array->length = length;
+    array->n_buffers = buffers;
+    array->buffers = calloc(BUFFERS, sizeof *array->buffers);
+    array->children = calloc((size_t)children + 1, sizeof *array->children);
+    array->release = release_array;
+    if (!array->buffers || !array->children)
+        return -1;
+    for (; array->n_children < children; array->n_children++)
+        if (!(array->children[array->n_children] = calloc(1, sizeof **array->children)))
+            return -1;
+    return 0;
+}
+
+static const void *take(struct stomp_buffer *buffer)
+{
+    const void *data = buffer->data;
+    buffer->data = NULL;
+    return data;
+}
+
+static int text_array(struct ArrowArray *array, struct stomp_column *c, int64_t length)
+{
+    if (make_array(array, length, 3, 0) < 0)
+        return -1;
+    array->null_count = c->nulls;
+    array->buffers[0] = take(&c->valid);
+    array->buffers[1] = take(&c->offsets);
+    array->buffers[2] = take(&c->data);
+    return 0;
+}
+
+static int number_array(struct ArrowArray *array, struct stomp_buffer *numbers, int64_t length)
+{
+    if (make_array(array, length, 2, 0) < 0)
+        return -1;
+    array->buffers[1] = take(numbers);
+    return 0;
+}
+
+static int map_array(struct ArrowArray *array, struct stomp_columns *c)
+{
+    if (make_array(array, c->rows, 2, 1) < 0)
+        return -1;
+    array->buffers[1] = take(&c->entries);
+    struct ArrowArray *entries = array->children[0];
+    if (make_array(entries, c->headers, 1, 2) < 0)
+        return -1;
+    return text_array(entries->children[0], &c->keys, c->headers) < 0 ? -1 : text_array(entries->children[1], &c->values, c->headers);
+}
+
+int stomp_columns_array(struct stomp_columns *c, struct ArrowArray *out)
+{
+    if (make_array(out, c->rows, 1, 6 + (int64_t)c->extra_count) < 0)
+        goto fail;
+    if (text_array(out->children[0], &c->command, c->rows) < 0 || map_array(out->children[1], c) < 0
+        || text_array(out->children[2], &c->body, c->rows) < 0 || number_array(out->children[3], &c->offset, c->rows) < 0
+        || number_array(out->children[4], &c->length, c->rows) < 0 || text_array(out->children[5], &c->error, c->rows) < 0)
+        goto fail;
+    for (size_t i = 0; i < c->extra_count; i++)
+        if (text_array(out->children[6 + i], &c->extra[i], c->rows) < 0)
+            goto fail;
+    return 0;
+fail:
+    release_array(out);
+    return -1;
+}
+
+static void release_schema(struct ArrowSchema *schema)
+{
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        if (schema->children[i]->release)
+            schema->children[i]->release(schema->children[i]);
+        free(schema->children[i]);
+    }
+    free(schema->children);
+    free(schema->private_data); /* the name */
+    schema->release = NULL;
+}
+
+static int make_schema(struct ArrowSchema *schema, const char *format, const char *name, size_t len, int64_t flags, int64_t children)
+{
+    memset(schema, 0, sizeof *schema);
+    char *copy = malloc(len + 1);
+    schema->private_data = copy;
+    schema->children = calloc((size_t)children + 1, sizeof *schema->children);
+    schema->release = release_schema;
+    if (!copy || !schema->children)
+        return -1;
+    memcpy(copy, name, len);
+    copy[len] = 0;
+    schema->name = copy;
+    schema->format = format;
+    schema->flags = flags;
+    for (; schema->n_children < children; schema->n_children++)
+        if (!(schema->children[schema->n_children] = calloc(1, sizeof **schema->children)))
+            return -1;
+    return 0;
+}
+
+static int leaf(struct ArrowSchema *parent, int64_t i, const char *format, const char *name, int64_t flags)
+{
+    return make_schema(parent->children[i], format, name, strlen(name), flags, 0);
+}
+
+int stomp_columns_schema(const struct stomp_columns *c, struct ArrowSchema *out)
+{
+    if (make_schema(out, "+s", "", 0, 0, 6 + (int64_t)c->extra_count) < 0)
+        goto fail;
+    struct ArrowSchema *map = out->children[1];
+    if (leaf(out, 0, "u", "command", 0) < 0 || make_schema(map, "+m", "headers", 7, 0, 1) < 0
+        || make_schema(map->children[0], "+s", "entries", 7, 0, 2) < 0 || leaf(map->children[0], 0, "u", "key", 0) < 0
+        || leaf(map->children[0], 1, "u", "value", ARROW_FLAG_NULLABLE) < 0 || leaf(out, 2, "z", "body", 0) < 0
+        || leaf(out, 3, "l", "offset", 0) < 0 || leaf(out, 4, "i", "length", 0) < 0
+        || leaf(out, 5, "u", "error", ARROW_FLAG_NULLABLE) < 0)
+        goto fail;
+    for (size_t i = 0; i < c->extra_count; i++)
+        if (make_schema(out->children[6 + i], "u", (const char *)c->names[i].octets, c->names[i].len, ARROW_FLAG_NULLABLE, 0) < 0)
+            goto fail;
+    return 0;
+fail:
+    release_schema(out);
+    return -1;
+}

@@ -1,0 +1,137 @@
+/* 32 octets at once: where line ends, colons and rare octets are. SSE2 and NEON are there on every x86-64 and arm64;
+   elsewhere plain C gives the same masks. */
+#ifndef STOMP_MASK_H
+#define STOMP_MASK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define STOMP_AVX2 1 /* chosen at run time */
+#define STOMP_SSE2 1
+#elif defined(_M_X64)
+#include <emmintrin.h>
+#define STOMP_SSE2 1
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#define STOMP_NEON 1
+#endif
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+#endif
+
+#if defined(__GNUC__)
+#define STOMP_NOINLINE __attribute__((noinline))
+#else
+#define STOMP_NOINLINE
+#endif
+
+/* Bit i is octet i. rare: NUL, CR, backslash, above 127. */
+struct stomp_masks {
+    uint32_t lf, colon, rare;
+};
+
+static inline unsigned stomp_low_bit(uint32_t x)
+{
+#if defined(_MSC_VER) && !defined(__clang__)
+    unsigned long at;
+    _BitScanForward(&at, x);
+    return (unsigned)at;
+#else
+    return (unsigned)__builtin_ctz(x);
+#endif
+}
+
+#if defined(STOMP_SSE2)
+static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+{
+    const __m128i lf = _mm_set1_epi8('\n'), colon = _mm_set1_epi8(':'), cr = _mm_set1_epi8('\r'),
+                  slash = _mm_set1_epi8('\\'), zero = _mm_setzero_si128();
+    m->lf = m->colon = m->rare = 0;
+    for (int i = 0; i < 2; i++) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(data + 16 * i));
+        const __m128i odd = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(x, zero), x),
+                                         _mm_or_si128(_mm_cmpeq_epi8(x, cr), _mm_cmpeq_epi8(x, slash)));
+        m->lf |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, lf)) << (16 * i);
+        m->colon |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, colon)) << (16 * i);
+        m->rare |= (uint32_t)_mm_movemask_epi8(odd) << (16 * i);
+    }
+}
+#elif defined(STOMP_NEON)
+static inline uint32_t stomp_bits(uint8x16_t a, uint8x16_t b)
+{
+    static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t bit = vld1q_u8(bits);
+    uint8x16_t sum = vpaddq_u8(vandq_u8(a, bit), vandq_u8(b, bit));
+    sum = vpaddq_u8(sum, sum);
+    sum = vpaddq_u8(sum, sum);
+    return vgetq_lane_u32(vreinterpretq_u32_u8(sum), 0);
+}
+
+static inline uint8x16_t stomp_rare_16(uint8x16_t x)
+{
+    uint8x16_t a = vorrq_u8(vceqq_u8(x, vdupq_n_u8(0)), vceqq_u8(x, vdupq_n_u8('\r')));
+    return vorrq_u8(a, vorrq_u8(vceqq_u8(x, vdupq_n_u8('\\')), vcgeq_u8(x, vdupq_n_u8(128))));
+}
+
+static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+{
+    const uint8x16_t a = vld1q_u8(data), b = vld1q_u8(data + 16);
+    const uint8x16_t lf = vdupq_n_u8('\n'), colon = vdupq_n_u8(':');
+    m->lf = stomp_bits(vceqq_u8(a, lf), vceqq_u8(b, lf));
+    m->colon = stomp_bits(vceqq_u8(a, colon), vceqq_u8(b, colon));
+    m->rare = stomp_bits(stomp_rare_16(a), stomp_rare_16(b));
+}
+#else
+static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+{
+    m->lf = m->colon = m->rare = 0;
+    for (unsigned i = 0; i < 32; i++) {
+        uint8_t c = data[i];
+        m->lf |= (uint32_t)(c == '\n') << i;
+        m->colon |= (uint32_t)(c == ':') << i;
+        m->rare |= (uint32_t)(c == 0 || c == '\r' || c == '\\' || c > 127) << i;
+    }
+}
+#endif
+
+#if defined(STOMP_AVX2)
+/* LF, colon, CR, backslash, 32 times each. In another file, so that the compiler reads them where it compares instead of
+   building them anew for every window. */
+extern const uint8_t stomp_octets[4][32];
+
+__attribute__((target("avx2"))) static inline void stomp_masks_avx2(struct stomp_masks *m, const uint8_t *data)
+{
+    const __m256i *octets = (const __m256i *)(const void *)stomp_octets;
+    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)data);
+    const __m256i odd = _mm256_or_si256(
+        _mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()), x),
+        _mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 2)), _mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 3))));
+    m->lf = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets)));
+    m->colon = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 1)));
+    m->rare = (uint32_t)_mm256_movemask_epi8(odd);
+}
+#endif
+
+/* Fewer than 32 octets, so that nothing behind them is read: from a copy with harmless octets behind. */
+static STOMP_NOINLINE void stomp_tail(struct stomp_masks *m, const uint8_t *data, size_t len)
+{
+    uint8_t tail[32];
+    memset(tail, ' ', 32);
+    memcpy(tail, data, len);
+    stomp_masks(m, tail);
+}
+
+#if defined(STOMP_AVX2)
+__attribute__((target("avx2"))) static STOMP_NOINLINE void stomp_tail_avx2(struct stomp_masks *m, const uint8_t *data, size_t len)
+{
+    uint8_t tail[32];
+    memset(tail, ' ', 32);
+    memcpy(tail, data, len);
+    stomp_masks_avx2(m, tail);
+}
+#endif
+
+#endif

@@ -1,0 +1,418 @@
+#include "stomp_scan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "stomp_command.h"
+#include "stomp_mask.h"
+#include "stomp_text.h"
+
+#define NONE SIZE_MAX
+enum { GAP, COMMAND, HEADERS };
+enum { LINE_TAKEN = 0, LINE_BLANK = -1 }; /* what a line checker answers besides an enum stomp_error */
+
+void stomp_scan_free(struct stomp_scan *scan)
+{
+    if (scan->lines != scan->few)
+        free(scan->lines);
+    free(scan->starts);
+    scan->starts = NULL;
+    scan->lines = scan->few;
+    scan->room = STOMP_INLINE_LINES;
+}
+
+static int bad(struct stomp_scan *s, int error, size_t at)
+{
+    s->error = error;
+    s->at = at;
+    return error;
+}
+
+static int has_crlf(const struct stomp_rules *rules, const uint8_t *data, size_t line, size_t end)
+{
+    return (rules->flags & STOMP_CRLF) && end > line && data[end - 1] == '\r';
+}
+
+static size_t line_limit(const struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    return s->phase == COMMAND ? rules->max_command_line : rules->max_header_line;
+}
+
+static int too_long(struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    int error = s->phase == COMMAND ? STOMP_LIMIT_COMMAND_LINE : STOMP_LIMIT_HEADER_LINE;
+    return bad(s, error, s->line + line_limit(s, rules));
+}
+
+static int full(const struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    return s->phase == HEADERS && s->count + s->skipped == rules->max_headers;
+}
+
+/* A NUL at `at`, inside the line under way. */
+static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, size_t at)
+{
+    if (full(s, rules) && at > s->line)
+        return bad(s, STOMP_LIMIT_HEADERS, s->line);
+    if (at - s->line > line_limit(s, rules))
+        return too_long(s, rules);
+    return bad(s, STOMP_UNEXPECTED_NUL, at);
+}
+
+/* The line under way has no end yet, and [line, end) of it is there: is it too much already? */
+static int check_unfinished(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    size_t len = end - s->line, limit = line_limit(s, rules);
+    int may_end = has_crlf(rules, data, s->line, end);
+    if (full(s, rules) && len && !(len == 1 && may_end))
+        return bad(s, STOMP_LIMIT_HEADERS, s->line);
+    if (len > limit && !(len == limit + 1 && may_end))
+        return too_long(s, rules);
+    return 0;
+}
+
+static int is_extra(const struct stomp_rules *rules, const uint8_t *text, size_t len)
+{
+    for (size_t i = 0; i < rules->extra_count; i++)
+        if (rules->extra[i].len == len && !memcmp(rules->extra[i].octets, text, len))
+            return 1;
+    return 0;
+}
+
+/* The command line [0, end), its LF at end. */
+static int take_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    uint8_t folded[16];
+    if (has_crlf(rules, data, 0, end)) {
+        end--;
+        s->marks |= STOMP_CR_ENDS;
+    }
+    if (end > rules->max_command_line)
+        return too_long(s, rules);
+    if (rules->flags & STOMP_LEGACY) {
+        while (end && (data[end - 1] == ' ' || data[end - 1] == '\r'))
+            end--;
+        s->marks |= STOMP_CHANGED;
+        for (size_t i = 0; i < end && i < sizeof folded; i++)
+            folded[i] = data[i] >= 'a' && data[i] <= 'z' ? data[i] - 32 : data[i];
+    }
+    const uint8_t *text = rules->flags & STOMP_LEGACY && end <= sizeof folded ? folded : data;
+    s->command = stomp_command_of(text, end);
+    s->command_len = end;
+    s->level = s->command < STOMP_COMMANDS && (STOMP_UNESCAPED >> s->command & 1) ? 0 : rules->escapes;
+    if (s->command < STOMP_COMMANDS && (rules->commands >> s->command & 1))
+        return LINE_TAKEN;
+    if ((rules->flags & STOMP_ANY_COMMAND) || is_extra(rules, text, end))
+        return LINE_TAKEN;
+    return bad(s, STOMP_UNKNOWN_COMMAND, 0);
+}
+
+static int take_any_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
+{
+    size_t i = value, last = end;
+    uint64_t n = 0;
+    while (i < end && ((data[i] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[i] == '\t' && rules->flags & STOMP_PADS_TAB)))
+        i++;
+    while (end > i && ((data[end - 1] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[end - 1] == '\t' && rules->flags & STOMP_PADS_TAB)))
+        end--;
+    if (i == end)
+        return bad(s, STOMP_BAD_CONTENT_LENGTH, value);
+    if (i != value || end != last)
+        s->marks |= STOMP_ODD;
+    for (; i < end; i++) {
+        unsigned digit = data[i] - (unsigned)'0';
+        if (digit > 9)
+            return bad(s, STOMP_BAD_CONTENT_LENGTH, value);
+        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + digit; /* stays too large once it is */
+    }
+    s->marks |= STOMP_HAS_LENGTH;
+    s->length = n;
+    if (n && !stomp_takes_body(rules, s->command))
+        return bad(s, STOMP_BODY_NOT_ALLOWED, value);
+    return n > rules->max_body ? bad(s, STOMP_LIMIT_BODY, value) : LINE_TAKEN;
+}
+
+/* The usual: a few digits and nothing else. What it does not like it leaves to take_any_length. */
+static inline int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
+{
+    unsigned n = 0, digit;
+    if (end - value - 1 >= 9)
+        return take_any_length(s, rules, data, value, end);
+    for (size_t i = value; i < end; i++) {
+        if ((digit = data[i] - (unsigned)'0') > 9)
+            return take_any_length(s, rules, data, value, end);
+        n = n * 10 + digit;
+    }
+    if (n > rules->max_body || (n && !stomp_takes_body(rules, s->command)))
+        return take_any_length(s, rules, data, value, end);
+    s->marks |= STOMP_HAS_LENGTH;
+    s->length = n;
+    return LINE_TAKEN;
+}
+
+static int more_room(struct stomp_scan *s)
+{
+    struct stomp_line *lines = malloc(sizeof *lines * 2 * s->room);
+    struct stomp_start *starts = s->starts ? realloc(s->starts, sizeof *starts * 2 * s->room) : NULL;
+    if (starts)
+        s->starts = starts;
+    if (!lines || (s->starts && !starts)) {
+        free(lines);
+        return bad(s, STOMP_NO_MEMORY, s->line);
+    }
+    memcpy(lines, s->lines, sizeof *lines * s->count);
+    if (s->lines != s->few)
+        free(s->lines);
+    s->lines = lines;
+    s->room *= 2;
+    return 0;
+}
+
+static int keep(struct stomp_scan *s, size_t name, size_t colon, size_t value, size_t end)
+{
+    if (s->count == s->room && more_room(s))
+        return s->error;
+    if (s->starts) {
+        s->starts[s->count].name = (uint32_t)name;
+        s->starts[s->count].value = (uint32_t)value;
+    }
+    s->lines[s->count].colon = (uint32_t)colon;
+    s->lines[s->count++].end = (uint32_t)end;
+    return LINE_TAKEN;
+}
+
+static int is_content_length(const uint8_t *name, int fold)
+{
+    static const char want[] = "content-length";
+    if (!fold)
+        return !memcmp(name, want, 14);
+    for (int i = 0; i < 14; i++)
+        if ((name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]) != want[i])
+            return 0;
+    return 1;
+}
+
+/* Escapes and UTF-8 of a header line [line, end) that holds something rare. */
+static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    const uint8_t *line = data + s->line;
+    size_t len = end - s->line, colon = s->colon - s->line;
+    size_t at = stomp_bad_utf8(line, len);
+    uint8_t high = 0;
+    if (at < len && !(rules->flags & STOMP_KEEPS_BAD_UTF8))
+        return bad(s, STOMP_INVALID_UTF8, s->line + at);
+    if (at < len || memchr(line, '\r', len))
+        s->marks |= STOMP_ODD;
+    for (size_t i = 0; i < len; i++)
+        high |= line[i];
+    s->marks |= high > 127 ? STOMP_NON_ASCII : 0;
+    if (!memchr(line, '\\', len))
+        return 0;
+    if (!s->level) {
+        s->marks |= STOMP_ODD; /* a backslash that is data here is none elsewhere */
+        return 0;
+    }
+    s->marks |= STOMP_ESCAPED;
+    if (rules->flags & STOMP_KEEPS_BAD_ESCAPES) {
+        s->marks |= STOMP_ODD;
+        return 0;
+    }
+    at = stomp_bad_escape(line, colon, rules->escapes);
+    if (at < colon)
+        return bad(s, STOMP_BAD_ESCAPE, s->line + at);
+    at = stomp_bad_escape(line + colon + 1, len - colon - 1, rules->escapes);
+    return at < len - colon - 1 ? bad(s, STOMP_BAD_ESCAPE, s->colon + 1 + at) : 0;
+}
+
+/* A header line whose LF stands at lf, checked in the order that the contract of the codec gives. The quick way in
+   stomp_scan_head only skips this for lines on which nothing here would say anything. */
+static int take_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t lf)
+{
+    size_t name = s->line, end = lf - (size_t)has_crlf(rules, data, s->line, lf);
+    if (end == name)
+        return LINE_BLANK;
+    if (full(s, rules))
+        return bad(s, STOMP_LIMIT_HEADERS, name);
+    if (end - name > rules->max_header_line)
+        return too_long(s, rules);
+    if (rules->flags & STOMP_LEGACY) {
+        while (end > name && (data[end - 1] == ' ' || data[end - 1] == '\r'))
+            end--;
+        if (end == name)
+            return LINE_BLANK;
+    }
+    s->marks |= end == lf ? 0 : STOMP_CR_ENDS;
+    size_t colon = s->colon, value = colon + 1;
+    if (colon != NONE && rules->flags & STOMP_LEGACY)
+        while (value < end && data[value] == ' ')
+            value++;
+    if (colon != NONE && rules->flags & STOMP_TRIMS_HEADERS) {
+        while (name < colon && data[name] == ' ')
+            name++;
+        while (colon > name && data[colon - 1] == ' ')
+            colon--;
+        while (value < end && data[value] == ' ')
+            value++;
+        while (end > value && data[end - 1] == ' ')
+            end--;
+        s->marks |= STOMP_CHANGED;
+    }
+    if (colon == NONE || colon == name) {
+        s->marks |= STOMP_CHANGED;
+        s->skipped++;
+        return rules->flags & STOMP_SKIPS_BAD_LINES ? LINE_TAKEN : bad(s, STOMP_BAD_HEADER_LINE, s->line);
+    }
+    if (rules->flags & STOMP_LEGACY)
+        for (size_t i = value; i < end; i++)
+            if (data[i] < 32)
+                return bad(s, STOMP_BAD_HEADER_LINE, s->line);
+    if (s->rare && check_rare(s, rules, data, lf - (size_t)has_crlf(rules, data, s->line, lf)))
+        return s->error;
+    if (colon - name == 14 && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + name, rules->flags & STOMP_LEGACY)
+        && take_length(s, rules, data, value, end))
+        return s->error;
+    return keep(s, name, colon, value, end);
+}
+
+/* Skips EOLs. Returns -1 where a frame begins at `skip`, or an outcome. */
+static int scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    size_t at = 0, next;
+    for (; at < len; at = next) {
+        uint8_t c = data[at];
+        next = at + 1;
+        if (c == '\r' && (rules->flags & STOMP_CRLF) && !(rules->flags & STOMP_LEGACY)) {
+            if (next == len)
+                break;
+            if (data[next] != '\n')
+                goto frame;
+            next++;
+        } else if ((c == ' ' || c == '\r') && rules->flags & STOMP_LEGACY) {
+            while (next < len && (data[next] == ' ' || data[next] == '\r'))
+                next++;
+            if (next < len && data[next] != '\n')
+                goto frame;
+            if (next - at > rules->max_command_line + (data[next - 1] == '\r'))
+                goto frame; /* where the line rule refuses it */
+            if (next == len)
+                break;
+            next++;
+        } else if (c == 0 && rules->flags & STOMP_SKIPS_NUL) {
+            continue;
+        } else if (c == 0) {
+            s->skip = at;
+            bad(s, STOMP_UNEXPECTED_NUL, 0);
+            return STOMP_BAD;
+        } else if (c != '\n') {
+            goto frame;
+        }
+        if (rules->report_beats) {
+            s->skip = next;
+            return STOMP_BEAT;
+        }
+    }
+    s->skip = at;
+    return STOMP_MORE;
+frame:
+    s->skip = at;
+    return -1;
+}
+
+/* Keep where names and values begin, or stop doing so. */
+static int change_starts(struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    free(s->starts);
+    s->starts = NULL;
+    if (rules->flags & STOMP_IRREGULAR && !(s->starts = malloc(sizeof *s->starts * s->room)))
+        return bad(s, STOMP_NO_MEMORY, 0);
+    return 0;
+}
+
+static inline int begin_frame(struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    s->phase = COMMAND;
+    s->line = s->skipped = 0;
+    s->count = 0;
+    s->marks = rules->flags & (STOMP_LEGACY | STOMP_TRIMS_HEADERS) ? STOMP_CHANGED : 0;
+    if (!(rules->flags & STOMP_IRREGULAR) != !s->starts)
+        return change_starts(s, rules);
+    return 0;
+}
+
+/* The line [s->line, end) with its LF at `end`, by the full rules. */
+static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    const uint8_t *nul = s->rare ? memchr(data + s->line, 0, end - s->line) : NULL;
+    if (nul)
+        return nul_in_line(s, rules, (size_t)(nul - data));
+    if (s->phase == HEADERS)
+        return take_line(s, rules, data, end);
+    int verdict = take_command(s, rules, data, end);
+    s->first = end + 1;
+    s->phase = HEADERS;
+    return verdict;
+}
+
+/* A command line [0, end) without anything rare: 1 if it is a known command, else the full rules decide. */
+static inline int known_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    int command = command_of(data, end);
+    if (command == STOMP_COMMANDS || !(rules->commands >> command & 1) || end > rules->max_command_line)
+        return 0;
+    s->command = command;
+    s->command_len = end;
+    s->first = end + 1 + (data[end] == '\r');
+    s->level = STOMP_UNESCAPED >> command & 1 ? 0 : rules->escapes;
+    s->phase = HEADERS;
+    return 1;
+}
+
+/* The end of the lines that can be kept without looking at limits or for memory. */
+static inline struct stomp_line *lines_room(const struct stomp_scan *s, const struct stomp_rules *rules)
+{
+    size_t most = rules->max_headers - s->skipped;
+    return s->lines + (most < s->room ? most : s->room);
+}
+
+#define STOMP_SCAN_HEAD scan_head
+#define STOMP_RARE rare_octets
+#define STOMP_MASKS stomp_masks
+#define STOMP_TAIL stomp_tail
+#include "stomp_lines.h"
+#undef STOMP_SCAN_HEAD
+#undef STOMP_RARE
+#undef STOMP_MASKS
+#undef STOMP_TAIL
+
+#ifdef STOMP_AVX2
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi")
+#define STOMP_SCAN_HEAD scan_head_avx2
+#define STOMP_RARE rare_octets_avx2
+#define STOMP_MASKS stomp_masks_avx2
+#define STOMP_TAIL stomp_tail_avx2
+#include "stomp_lines.h"
+#pragma GCC pop_options
+#endif
+
+#ifdef STOMP_AVX2
+static int has_avx2(void)
+{
+    static int known; /* 1 no, 2 yes; every thread finds the same */
+    if (!known)
+        known = 1 + (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi"));
+    return known == 2;
+}
+#endif
+
+void stomp_scan_init(struct stomp_scan *scan)
+{
+    memset(scan, 0, sizeof *scan);
+    scan->lines = scan->few;
+    scan->room = STOMP_INLINE_LINES;
+    scan->scan_head = scan_head;
+#ifdef STOMP_AVX2
+    if (has_avx2())
+        scan->scan_head = scan_head_avx2;
+#endif
+}

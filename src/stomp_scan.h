@@ -1,0 +1,167 @@
+/* A resumable scanner for the head of one STOMP frame: gap, command line, header lines, empty line.
+
+   It knows octets and rules, no Python and no meaning. It never allocates by a number from the wire, never
+   reads outside [data, data + len), and looks at no octet twice: its state says how far it came. All offsets
+   it gives are counted from the frame's first octet, so the buffer may move between two calls.
+
+   Outcomes of stomp_scan_head:
+     STOMP_MORE  the head is not complete: drop `skip` octets, append what comes, call again;
+     STOMP_BEAT  one EOL between frames (only with rules->report_beats): drop `skip` octets;
+     STOMP_HEAD  drop `skip` octets; then the head is [0, head), and the body starts at `head`;
+     STOMP_BAD   drop `skip` octets; then `error` says what is wrong and `at` where. */
+#ifndef STOMP_SCAN_H
+#define STOMP_SCAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum stomp_outcome { STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD };
+
+/* What can be wrong. The order is that of _ERRORS in _codec_c.pyx. */
+enum stomp_error {
+    STOMP_OK,
+    STOMP_UNKNOWN_COMMAND,
+    STOMP_BAD_HEADER_LINE,
+    STOMP_BAD_ESCAPE,
+    STOMP_INVALID_UTF8,
+    STOMP_UNEXPECTED_NUL,
+    STOMP_BAD_CONTENT_LENGTH,
+    STOMP_MISSING_NULL,
+    STOMP_BODY_NOT_ALLOWED,
+    STOMP_TRUNCATED,
+    STOMP_LIMIT_COMMAND_LINE,
+    STOMP_LIMIT_HEADER_LINE,
+    STOMP_LIMIT_HEADERS,
+    STOMP_LIMIT_BODY,
+    STOMP_UNENCODABLE,
+    STOMP_NO_MEMORY
+};
+
+/* The commands of all versions; stomp_command_names holds their texts in this order. */
+enum stomp_command {
+    STOMP_SEND, STOMP_MESSAGE, STOMP_ERROR, STOMP_ACK, STOMP_NACK, STOMP_RECEIPT, STOMP_SUBSCRIBE,
+    STOMP_UNSUBSCRIBE, STOMP_BEGIN, STOMP_COMMIT, STOMP_ABORT, STOMP_CONNECT, STOMP_STOMP,
+    STOMP_CONNECTED, STOMP_DISCONNECT,
+    STOMP_COMMANDS /* how many; also "none of these" */
+};
+extern const char *const stomp_command_names[STOMP_COMMANDS];
+#define STOMP_WITH_BODY ((1u << STOMP_SEND) | (1u << STOMP_MESSAGE) | (1u << STOMP_ERROR))
+#define STOMP_UNESCAPED ((1u << STOMP_CONNECT) | (1u << STOMP_CONNECTED))
+
+/* The fields of spec.Dialect that are yes or no. */
+enum stomp_flag {
+    STOMP_CRLF = 1 << 0,
+    STOMP_ANY_BODY = 1 << 1,
+    STOMP_LEGACY = 1 << 2, /* folds_case and trims_lines */
+    STOMP_TRIMS_HEADERS = 1 << 3,
+    STOMP_ANY_COMMAND = 1 << 4,
+    STOMP_KEEPS_BAD_ESCAPES = 1 << 5,
+    STOMP_KEEPS_BAD_UTF8 = 1 << 6,
+    STOMP_SKIPS_BAD_LINES = 1 << 7,
+    STOMP_SKIPS_NUL = 1 << 8,
+    STOMP_PADS_SPACE = 1 << 9, /* spaces around the digits of content-length are passed over */
+    STOMP_PADS_TAB = 1 << 10
+};
+/* Rules under which name and value may begin elsewhere than behind the line before and behind the colon. */
+#define STOMP_IRREGULAR (STOMP_LEGACY | STOMP_TRIMS_HEADERS | STOMP_SKIPS_BAD_LINES)
+
+struct stomp_name {
+    const uint8_t *octets;
+    size_t len;
+};
+
+/* What was seen in a head. */
+enum stomp_mark {
+    STOMP_CHANGED = 1 << 0,    /* something was trimmed, skipped or folded: the head is not kept as it is */
+    STOMP_NON_ASCII = 1 << 1,  /* some header has an octet above 127 */
+    STOMP_ESCAPED = 1 << 2,    /* some header has a backslash that may start an escape */
+    STOMP_ODD = 1 << 3,        /* not what a writer would write: raw CR, raw colon in a value, backslash as data, … */
+    STOMP_HAS_LENGTH = 1 << 4, /* content-length was there */
+    STOMP_CR_ENDS = 1 << 5,    /* some line ends in CR LF */
+};
+
+struct stomp_rules {
+    uint32_t flags;    /* enum stomp_flag */
+    uint32_t commands; /* bit a command that exists */
+    int escapes;       /* 0 none, 1 those of STOMP 1.1, 2 those of 1.2 */
+    int report_beats;
+    size_t max_command_line, max_header_line, max_headers; /* octets, octets, lines */
+    uint64_t max_body;                                     /* octets */
+    const struct stomp_name *extra;                        /* commands that exist besides */
+    size_t extra_count;
+};
+
+/* One header. Offsets from the frame's first octet. */
+struct stomp_line {
+    uint32_t colon, end; /* the first colon; the octet behind the value */
+};
+
+/* Where name and value begin, for rules that trim or skip: otherwise behind the line before, and behind the colon. */
+struct stomp_start {
+    uint32_t name, value;
+};
+
+#define STOMP_INLINE_LINES 32
+
+struct stomp_scan {
+    int (*scan_head)(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t); /* the one for this machine */
+    int phase; /* 0 gap, 1 command line, 2 header lines */
+    /* where we are, between two calls */
+    size_t pos;     /* octets of the frame that were looked at */
+    size_t line;    /* first octet of the line under way */
+    size_t colon;   /* its first colon, or SIZE_MAX */
+    size_t skipped; /* malformed lines that lenient rules passed over; they count as headers */
+    int rare;       /* the line under way holds something for the full rules */
+    /* what was found */
+    uint32_t count;
+    int marks; /* enum stomp_mark */
+    uint64_t length;
+    int command; /* enum stomp_command */
+    int level;   /* its escapes: those of the rules, or 0 */
+    size_t command_len;
+    size_t first; /* first octet of the first header line */
+    size_t skip, head, at;
+    int error;
+    uint32_t room;
+    struct stomp_line *lines;   /* count of them; either `few` or from malloc */
+    struct stomp_start *starts; /* as many, or NULL under rules that neither trim nor skip */
+    struct stomp_line few[STOMP_INLINE_LINES];
+};
+
+struct stomp_header {
+    size_t name, colon, value, end;
+};
+
+/* Header i of the head at data; `from` is 0 for the first one, then what this returned for the one before. */
+static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_t *data, uint32_t i, size_t from, struct stomp_header *header)
+{
+    header->colon = scan->lines[i].colon;
+    header->end = scan->lines[i].end;
+    header->name = from ? from : scan->first;
+    header->value = header->colon + 1;
+    if (scan->starts) {
+        header->name = scan->starts[i].name;
+        header->value = scan->starts[i].value;
+    }
+    return header->end + 1 + (data[header->end] == '\r');
+}
+
+void stomp_scan_init(struct stomp_scan *scan);
+void stomp_scan_free(struct stomp_scan *scan);
+
+/* See the top of this file. After STOMP_HEAD the next call starts a new frame. After STOMP_BAD do not call again. */
+static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    return scan->scan_head(scan, rules, data, len);
+}
+
+/* The command in [text, text + len), or STOMP_COMMANDS. */
+int stomp_command_of(const uint8_t *text, size_t len);
+
+/* May frames with this command have a body? */
+static inline int stomp_takes_body(const struct stomp_rules *rules, int command)
+{
+    return (rules->flags & STOMP_ANY_BODY) || (command < STOMP_COMMANDS && (STOMP_WITH_BODY >> command & 1));
+}
+
+#endif

@@ -1,0 +1,205 @@
+# Frames to octets, and many frames to columns. Included by _codec_c.pyx.
+
+cdef int _writer(stomp_writer *writer, version, content_length, lenient, _Names extra) except -1:
+    _dialect_rules(&writer.rules, version, False)
+    if content_length == "auto":
+        writer.length_mode = LENGTH_AUTO
+    else:
+        try:
+            writer.length_mode = _MODES[content_length]
+        except (KeyError, TypeError):
+            raise ValueError(f"content_length is {content_length!r}: use 'auto', 'always' or 'never'") from None
+    writer.lenient = 1 if lenient else 0
+    if extra is not None:
+        writer.rules.extra = extra.names
+        writer.rules.extra_count = extra.count
+    return 0
+
+
+cdef inline _Names _extra(commands):
+    return _Names([name.encode() for name in _checked_commands(commands)]) if commands != () else None
+
+
+cdef int _write(stomp_out *out, frame, const stomp_writer *writer) except -1:
+    """Everything but body and NUL."""
+    cdef uint32_t culprit
+    cdef int error
+    if type(frame) is not Frame:
+        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
+    if not (<StompFrame *>(<PyObject *>frame)).body:
+        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    error = stomp_write_head(out, <StompFrame *>(<PyObject *>frame), writer, &culprit)
+    if error:
+        _raise(error, None, b"", _detail(error, frame, culprit, writer))
+    return 0
+
+
+cdef _detail(int error, frame, uint32_t culprit, const stomp_writer *writer):
+    """What was wrong, in words."""
+    cdef bint legacy = (writer.rules.flags & STOMP_LEGACY) != 0
+    command = frame.command.translate(_UPPER) if legacy else frame.command
+    pairs = frame.headers.pairs()
+    if error == STOMP_UNKNOWN_COMMAND:
+        return f"command {command[:40]!a}"
+    if error == STOMP_BODY_NOT_ALLOWED:
+        return f"command {command}"
+    if error == STOMP_BAD_CONTENT_LENGTH:
+        return f"the body has {len(frame.body)} octets"
+    if culprit >= len(pairs):
+        return "a body with NUL octets needs content-length"
+    name, value = pairs[culprit]
+    return _refusal(name.translate(_LOWER) if legacy else name, value, raw=not writer.rules.escapes or command in _UNESCAPED,
+                    connect=command in _UNESCAPED, errors="surrogateescape" if writer.lenient else "strict")
+
+
+def serialize(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
+    """The octets of a frame.
+
+    Args:
+        frame: a Frame.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        content_length: "auto" (where there is a body), "always" or "never".
+        lenient: write lone surrogates as the octets they stand for.
+        commands: further commands to accept.
+
+    Raises:
+        FrameError: the frame cannot be written in this version; its offset is None.
+
+    >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+    b'SEND\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
+    """
+    cdef stomp_writer writer
+    cdef stomp_out out
+    cdef _Names extra = _extra(commands)
+    _writer(&writer, version, content_length, lenient, extra)
+    stomp_out_init(&out)
+    try:
+        _write(&out, frame, &writer)
+        return stomp_out_take(&out, (<StompFrame *>(<PyObject *>frame)).body)
+    finally:
+        stomp_out_free(&out)
+
+
+def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
+    """The octets of a frame as a list for writelines; a large body is the same object, not a copy."""
+    cdef stomp_writer writer
+    cdef stomp_out out
+    cdef _Names extra = _extra(commands)
+    _writer(&writer, version, content_length, lenient, extra)
+    stomp_out_init(&out)
+    try:
+        _write(&out, frame, &writer)
+        body = <object>(<StompFrame *>(<PyObject *>frame)).body
+        if PyBytes_GET_SIZE(body) < 8192:
+            return [stomp_out_take(&out, <void *>body)]
+        return [stomp_out_take(&out, NULL), body, b"\0"]
+    finally:
+        stomp_out_free(&out)
+
+
+def serialize_many(frames, version="1.2", *, content_length="auto", lenient=False, commands=()):
+    """The octets of many frames, one behind the other."""
+    cdef stomp_writer writer
+    cdef stomp_out out
+    cdef _Names extra = _extra(commands)
+    _writer(&writer, version, content_length, lenient, extra)
+    stomp_out_init(&out)
+    try:
+        for frame in frames:
+            _write(&out, frame, &writer)
+            stomp_out_body(&out, (<StompFrame *>(<PyObject *>frame)).body)
+        return stomp_out_take(&out, NULL)
+    finally:
+        stomp_out_free(&out)
+
+
+# ---- columns ----
+
+cdef void _free_schema(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _free_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release:
+        array.release(array)
+    free(array)
+
+
+@cython.final
+cdef class Columns:
+    """Many frames as columns. Hand it to pyarrow.record_batch, polars, pandas: it exports the Arrow C data interface,
+    once, for the memory moves to whoever takes it."""
+    cdef stomp_columns columns
+    cdef _Names names
+    cdef bint taken
+    cdef readonly object rows
+    """How many rows there are: a frame each, and one for what was malformed."""
+    cdef readonly object consumed
+    """Octets that need not be given again."""
+    cdef readonly object error
+    """The kind of the last row's error, or None."""
+
+    def __dealloc__(self):
+        stomp_columns_free(&self.columns)
+
+    def __arrow_c_schema__(self):
+        """What the columns are, as a PyCapsule."""
+        cdef ArrowSchema *schema = <ArrowSchema *>malloc(sizeof(ArrowSchema))
+        if not schema or stomp_columns_schema(&self.columns, schema) < 0:
+            free(schema)
+            raise MemoryError
+        return PyCapsule_New(schema, "arrow_schema", _free_schema)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Schema and columns, as two PyCapsules. Works once."""
+        cdef ArrowArray *array
+        schema = self.__arrow_c_schema__()
+        if self.taken:
+            raise ValueError("these columns were handed over already: parse again")
+        array = <ArrowArray *>malloc(sizeof(ArrowArray))
+        if not array or stomp_columns_array(&self.columns, array) < 0:
+            free(array)
+            raise MemoryError
+        self.taken = True
+        return schema, PyCapsule_New(array, "arrow_array", _free_array)
+
+
+def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False, commands=()):
+    """Read whole frames into columns, without an object a frame and without the GIL.
+
+    Args:
+        data: bytes-like; at most 2**31 - 1 octets of it are read. Go on at `.consumed`.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        names: headers that get a column of their own.
+        limits, lenient, commands: as for Parser.
+
+    >>> parse_columns(b"SEND\\n\\nhi\\0SEND\\n", names=["destination"]).rows
+    1
+    """
+    cdef stomp_rules rules
+    cdef Py_buffer view
+    cdef int failed
+    cdef Columns columns = Columns.__new__(Columns)
+    cdef _Names extra = _Names([name.encode() for name in _checked_commands(commands)])
+    _dialect_rules(&rules, version, lenient)
+    _limit_rules(&rules, _checked_limits(limits))
+    rules.extra = extra.names
+    rules.extra_count = extra.count
+    columns.names = _Names([name.encode() for name in _checked_names(names)])
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            failed = stomp_columns_parse(&columns.columns, &rules, <const uint8_t *>view.buf, <size_t>view.len,
+                                         columns.names.names, columns.names.count)
+    finally:
+        PyBuffer_Release(&view)
+    if failed:
+        raise MemoryError
+    columns.rows = columns.columns.rows
+    columns.consumed = columns.columns.consumed
+    columns.error = stomp_error_name(columns.columns.bad).decode() or None
+    return columns

@@ -1,0 +1,46 @@
+"""STOMP, from octets to frames and back.
+
+>>> parser = Parser("1.2")
+>>> for frame in parser.feed(b"MESSAGE\\ndestination:/topic/a\\n\\nhello\\0"):
+...     print(frame.command, frame.headers["destination"], frame.body)
+MESSAGE /topic/a b'hello'
+>>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+b'SEND\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
+"""
+
+from stompcodec.codec import (
+    BACKEND,
+    END_OF_BODY,
+    HEARTBEAT,
+    Frame,
+    Headers,
+    Parser,
+    parse,
+    parse_columns,
+    serialize,
+    serialize_many,
+    serialize_parts,
+)
+from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.spec import Limits
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BACKEND",
+    "END_OF_BODY",
+    "HEARTBEAT",
+    "Frame",
+    "FrameError",
+    "Headers",
+    "Limits",
+    "MissingExtraError",
+    "Parser",
+    "StompError",
+    "__version__",
+    "parse",
+    "parse_columns",
+    "serialize",
+    "serialize_many",
+    "serialize_parts",
+]

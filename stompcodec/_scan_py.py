@@ -1,0 +1,361 @@
+"""Parts of frames: heads read line by line, the exact way, which finds the first violation, and bodies as they come.
+
+`Parser` takes a quick way where it can. Each octet is looked at once, however the octets were cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, parsed_frame
+from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, dialect_of
+
+__all__ = ["SMALL", "Body", "Head", "Known", "Rules", "Violation", "line_end", "rules_of"]
+
+_LF, _CR = 10, 13
+_CONTROL = re.compile(rb"[\0-\x1f]")
+_ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
+#: Chunks of a body below this are gathered, so that a dribbling peer costs no object per octet.
+SMALL = 1024
+_MOST_DIGITS = 19  # of max_body, which is at most 2**62
+_BAD_LINE = re.compile(r"\n(?:[^:\n]*\n|:)")
+
+
+class Violation(Exception):
+    """A rule is broken at `at`, an index into the octets that were given."""
+
+    def __init__(self, kind: str, at: int, limit: str | None = None) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.at = at
+        self.limit = limit
+
+
+#: A command, whether its frames may have a body, and how their headers are escaped.
+Known = tuple[str, bool, Escapes | None]
+
+
+class Rules(NamedTuple):
+    """A dialect and limits, prepared for scanning."""
+
+    dialect: Dialect
+    limits: Limits
+    commands: frozenset[bytes]
+    #: Command line -> what is known of it. Empty for dialects that rewrite lines, and without commands that are longer
+    #: than the limit: their frames are read line by line.
+    known: dict[bytes, Known]
+    #: (written, meant), without the escaped backslash.
+    escapes: Escapes
+    #: Finds what may be a bad escape; nothing where they are kept.
+    bad_escape: re.Pattern[str]
+    #: A head of so many octets cannot pass a limit.
+    roomy: int
+
+    def know(self, line: bytes) -> Known:
+        """What there is to know of a command."""
+        command = line.decode("utf-8", "surrogateescape")
+        escaped = self.dialect.escapes and command not in UNESCAPED
+        return command, self.dialect.any_body or command in WITH_BODY, self.escapes if escaped else None
+
+    def skim(self, lines: str, size: int, count: int, known: Known) -> int | None:
+        """Check many header lines at once: "\\n", then each with its LF; `size` octets, behind `count` others.
+
+        Returns content-length, or -1 where there is none. None: there is something rare, so read line by line.
+        """
+        if "\0" in lines or _BAD_LINE.search(lines):
+            return None
+        if (size > self.roomy or count) and (
+            count + lines.count("\n") - 1 > self.limits.max_headers or size > self.limits.max_header_line
+        ):
+            return None
+        bad = self.bad_escape  # it does not know of escaped backslashes: where it finds something, they are taken out
+        if "\\" in lines and known[2] is not None and bad.search(lines) and bad.search(lines.replace("\\\\", "")):
+            return None
+        at = lines.find("\ncontent-length:")
+        if at < 0:
+            return -1
+        digits = lines[at + 16 : lines.find("\n", at + 16)]
+        if not (digits.isdecimal() and digits.isascii() and len(digits) < _MOST_DIGITS):
+            return None
+        length = int(digits)
+        return None if length > self.limits.max_body or (length and not known[1]) else length
+
+
+@lru_cache(maxsize=64)
+def rules_of(version: str | None, lenient: bool, limits: Limits, extra: frozenset[str]) -> Rules:
+    """The rules of a version, with further commands."""
+    dialect = dialect_of(version, lenient)
+    commands = frozenset(command.encode() for command in dialect.commands | extra)
+    named = {octet.decode(): plain.decode() for octet, plain in dialect.escapes.items() if octet != b"\\"}
+    escapes = tuple(("\\" + letter, plain) for letter, plain in named.items())
+    bad = re.compile(rf"\\(?![{''.join(named)}])" if escapes and not dialect.keeps_bad_escapes else r"(?!)")
+    # A header takes three octets, with its LF.
+    roomy = min(3 * limits.max_headers, limits.max_header_line)
+    rules = Rules(dialect, limits, commands, {}, escapes, bad, roomy)
+    if not (dialect.trims_lines or dialect.trims_headers):
+        for line in commands:
+            if len(line) <= limits.max_command_line:
+                rules.known[line] = rules.know(line)
+                if dialect.crlf:
+                    rules.known[line + b"\r"] = rules.know(line)
+    return rules
+
+
+def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, limit: str) -> int:
+    """Where the LF of the line from `at` on is; -1: not here yet. `seen`: up to where it was searched before."""
+    end = buf.find(b"\n", seen)
+    nul = buf.find(b"\0", seen, end if end >= 0 else len(buf))
+    stop = end if nul < 0 else nul
+    length = (stop if stop >= 0 else len(buf)) - at
+    # Without its LF, a CR may yet turn out to be part of the EOL.
+    if nul < 0 and length and dialect.crlf and buf[at + length - 1] == _CR and (stop >= 0 or length == longest + 1):
+        length -= 1
+    if length > longest:
+        raise Violation("limit-exceeded", at + longest, limit)
+    if nul >= 0:
+        raise Violation("unexpected-nul", nul)
+    return end
+
+
+class Head:
+    """A head that is not all there, or that the quick way does not read."""
+
+    __slots__ = ("count", "known", "length", "line", "lines", "rules", "seen")
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.line = 0  # where the line begins that is read next, from the frame's first octet on
+        self.seen = 0  # up to where it was searched for its end
+        self.known: Known = "", False, None
+        self.lines = ["\n"]  # header lines, still escaped, as a `Frame` keeps them
+        self.count = 0  # header lines, with those passed over
+        self.length = -1  # of the body, if it is counted
+
+    def read(self, buf: bytes, start: int) -> int:
+        """Read what is here of the frame that begins at `start`. Returns where its body begins; -1: not here yet."""
+        dialect, limits, _, quick, *_ = self.rules
+        while True:
+            if self.line and quick:
+                self._skim(buf, start)
+                quick = {}  # once: it reads all it can
+            at = start + self.line
+            if not self.line:
+                end = line_end(buf, at, start + self.seen, dialect, limits.max_command_line, "max_command_line")
+            elif self.count == limits.max_headers:
+                end = self._blank_end(buf, at)
+            else:
+                end = line_end(buf, at, start + self.seen, dialect, limits.max_header_line, "max_header_line")
+            if end < 0:
+                self.seen = len(buf) - start
+                return -1
+            line = bytes(buf[at:end])
+            if dialect.trims_lines:
+                line = line.rstrip(b" \r")
+            elif dialect.crlf:
+                line = line.removesuffix(b"\r")
+            if not self.line:
+                self._read_command(line, at)
+            elif not line:
+                return end + 1
+            else:
+                self.count += 1
+                self._read_header(line, at)
+            self.line = self.seen = end + 1 - start
+
+    def _skim(self, buf: bytes, start: int) -> None:
+        """Read the lines that are complete at once, unless there is something rare about them."""
+        at, seen, crlf = start + self.line, start + self.seen, self.rules.dialect.crlf
+        # Behind which LF they end: at the blank line if it is here.
+        end = buf.find(b"\n\n", seen - 1)
+        if crlf:
+            blank = buf.find(b"\n\r\n", max(at - 1, seen - 2), end + 1 if end >= 0 else len(buf))
+            end = blank if blank >= 0 else end
+        if end < 0:
+            end = buf.rfind(b"\n", seen)
+        if end < at:
+            return
+        try:
+            lines = buf[at - 1 : end + 1].decode()
+        except UnicodeDecodeError:
+            return
+        if crlf:
+            lines = lines.replace("\r\n", "\n")
+        length = self.rules.skim(lines, end + 1 - at, self.count, self.known)
+        if length is not None:
+            self.length = length if self.length < 0 else self.length
+            self.count += lines.count("\n") - 1
+            self.lines.append(lines[1:])
+            self.line = self.seen = end + 1 - start
+
+    def room(self, size: int) -> int:
+        """How many octets may follow the `size` that are here and were read, if no LF and no NUL is among them."""
+        limits = self.rules.limits
+        if self.line and self.count == limits.max_headers:
+            return 0
+        return max((limits.max_header_line if self.line else limits.max_command_line) - size + self.line, 0)
+
+    def _blank_end(self, buf: bytes, at: int) -> int:
+        """Where the LF of the blank line is that must be at `at`, for no header may follow; -1: not here yet."""
+        crlf = self.rules.dialect.crlf
+        line = bytes(buf[at : at + 2])
+        if line[:1] == b"\n":
+            return at
+        if crlf and line == b"\r\n":
+            return at + 1
+        if not line or (crlf and line == b"\r"):
+            return -1
+        if not line[0]:
+            raise Violation("unexpected-nul", at)
+        raise Violation("limit-exceeded", at, "max_headers")
+
+    def _read_command(self, line: bytes, at: int) -> None:
+        dialect = self.rules.dialect
+        if dialect.folds_case:
+            line = line.upper()
+        if line not in self.rules.commands and not dialect.any_command:
+            raise Violation("unknown-command", at)
+        self.known = self.rules.know(line)
+
+    def _read_header(self, line: bytes, at: int) -> None:
+        """Check a line, which begins at `at`, and keep it."""
+        dialect = self.rules.dialect
+        name, colon, value = line.partition(b":")
+        value_at = at + len(name) + 1
+        if dialect.trims_headers or dialect.trims_lines:
+            value_at += len(value) - len(value.lstrip(b" "))
+            value = value.strip(b" ")
+        if dialect.trims_headers:
+            name = name.strip(b" ")
+        if not colon or not name:
+            if dialect.skips_bad_lines:
+                return
+            raise Violation("bad-header-line", at)
+        if dialect.trims_lines and _CONTROL.search(value):
+            raise Violation("bad-header-line", at)
+        if not dialect.keeps_bad_utf8:
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raise Violation("invalid-utf8", at + error.start) from None
+        if self.known[2] is not None and not dialect.keeps_bad_escapes:
+            self._check_escapes(name, at)
+            self._check_escapes(value, value_at)
+        if dialect.folds_case:
+            name = name.lower()
+        if name == b"content-length" and self.length < 0:
+            self.length = self._read_length(value, value_at)
+        self.lines.append((name + b":" + value + b"\n").decode("utf-8", "surrogateescape"))
+
+    def _check_escapes(self, field: bytes, at: int) -> None:
+        for escape in _ESCAPE.finditer(field):
+            if escape[1] not in self.rules.dialect.escapes:
+                raise Violation("bad-escape", at + escape.start())
+
+    def _read_length(self, value: bytes, at: int) -> int:
+        digits = value.strip(self.rules.dialect.length_padding)
+        if not digits.isdigit():
+            raise Violation("bad-content-length", at)
+        digits = digits.lstrip(b"0")
+        if digits and not self.known[1]:
+            raise Violation("body-not-allowed", at)
+        # Numbers of many digits are not converted: int() is slow on them, or refuses.
+        if len(digits) > _MOST_DIGITS or int(digits or b"0") > self.rules.limits.max_body:
+            raise Violation("limit-exceeded", at, "max_body")
+        return int(digits or b"0")
+
+
+class Body:
+    """The body that comes, behind a head that was read."""
+
+    __slots__ = ("_whole", "at", "chunks", "have", "known", "length", "lines", "most", "start", "streams")
+
+    def __init__(self, known: Known, lines: str, length: int, start: int, limits: Limits, whole: int) -> None:
+        self.known = known
+        self.lines = lines
+        self.length = length  # -1: not counted
+        self.start = start  # stream offset of the frame
+        self.most = limits.max_body
+        self._whole = whole  # larger ones are handed out in pieces, or refused
+        self.chunks: list[Any] = []
+        self.have = 0  # octets of the body behind us: in chunks, or handed out
+        self.at = 0  # up to where the octets were read
+        self.streams = False
+
+    def room(self) -> int:
+        """How many octets may follow without an event; where they are not counted, if no NUL is among them."""
+        if self.streams or (self.length < 0 and not self.known[1]):
+            return 0
+        return (self._whole if self.length < 0 else self.length) - self.have
+
+    def add(self, pieces: Collection[Any]) -> int:
+        """Keep pieces, and return their size. Large ones are joined once, at the end."""
+        size = sum(map(len, pieces))
+        if size >= SMALL * len(pieces):
+            self.chunks += pieces
+        elif self.chunks and type(self.chunks[-1]) is bytearray:
+            self.chunks[-1] += b"".join(pieces)
+        else:
+            self.chunks.append(bytearray(b"".join(pieces)))
+        self.have += size
+        return size
+
+    def read(self, buf: bytes, at: int) -> Frame | bytes | Mark | None:
+        """Go on at `at`: the frame, a piece, or the end of it; None when all was read and more has to come."""
+        self.at = at
+        if self.length > self._whole and not self.streams:
+            self.streams = True
+            return self.frame(None)
+        if at == len(buf):
+            return None
+        stop = buf.find(b"\0", at) if self.length < 0 else at + self.length - self.have
+        ends = 0 <= stop < len(buf)
+        if not ends:
+            stop = len(buf)
+        here = self.have + stop - at
+        if self.length < 0 and here and not self.known[1]:
+            raise Violation("body-not-allowed", at)
+        if here > self._whole and not self.streams:
+            if self._whole == self.most:
+                raise Violation("limit-exceeded", at + self.most - self.have, "max_body")
+            self.streams = True
+            return self.frame(None)
+        if here > self.most:  # only where it is not counted
+            stop, ends = at + self.most - self.have, False
+            if stop == at:
+                raise Violation("limit-exceeded", stop, "max_body")
+        if self.streams and (piece := self._piece(buf, stop)):
+            return piece
+        if ends:
+            return self._end(buf, stop)
+        self.add((memoryview(buf)[at:],))
+        self.at = stop
+        return None
+
+    def _piece(self, buf: bytes, stop: int) -> bytes:
+        """Octets to hand out, up to `stop`: first those that were kept before it was clear that the body streams."""
+        if self.chunks:
+            kept = b"".join(self.chunks)
+            self.chunks = []
+            return kept
+        piece = buf[self.at : stop]
+        self.have += len(piece)
+        self.at = stop
+        return piece
+
+    def _end(self, buf: bytes, stop: int) -> Frame | Mark:
+        if buf[stop]:
+            raise Violation("missing-null", stop)
+        if self.chunks:
+            self.chunks.append(memoryview(buf)[self.at : stop])
+        whole = b"".join(self.chunks) if self.chunks else buf[self.at : stop]
+        self.at = stop + 1
+        return END_OF_BODY if self.streams else self.frame(whole)
+
+    def head(self) -> bytes:
+        return f"{self.known[0]}{self.lines}".encode("utf-8", "surrogateescape")
+
+    def frame(self, body: bytes | None) -> Frame:
+        return parsed_frame(self.known[0], self.lines, self.known[2], body)

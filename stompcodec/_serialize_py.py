@@ -1,0 +1,176 @@
+"""Frames to octets, in Python: the twin of the C backend's writer.
+
+What is written is canonical: LF line ends, headers in the order given, no EOL after the NUL. Nothing is repaired: a
+frame that the version cannot carry is refused, so that no header can forge another.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Sequence
+
+from stompcodec.errors import FrameError, refusal
+from stompcodec.frame import Frame
+from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, dialect_of
+
+__all__ = ["serialize", "serialize_many", "serialize_parts"]
+
+#: Bodies of so many octets and more are a part of their own, never copied.
+_OWN_PART = 8192
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
+_CONTROL = re.compile("[\0-\x1f]")
+#: How UTF-8 is written, strict and lenient.
+_ERRORS = ("strict", "surrogateescape")
+_CONTENT_LENGTH_MODES = ("auto", "always", "never")
+
+
+def serialize(
+    frame: Frame,
+    version: str | None = "1.2",
+    *,
+    content_length: str = "auto",
+    lenient: bool = False,
+    commands: Iterable[str] = (),
+) -> bytes:
+    """A frame as octets.
+
+    Args:
+        frame: what to write.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        content_length: "auto" adds the header, last, when there is a body and it was not given; "always" adds it to
+            every frame that has none; "never" leaves it out, even a given one.
+        lenient: write lone surrogates as the octets they stand for. Nothing else that is written changes.
+        commands: names of further commands.
+
+    Raises:
+        FrameError: the version cannot carry the frame ("unencodable", "unknown-command", "body-not-allowed"), or a
+            given content-length is wrong ("bad-content-length").
+        TypeError: `frame` is no Frame, or its body was streamed.
+
+    >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
+    """
+    head = _head(frame, dialect_of(version), content_length, checked_commands(commands), _ERRORS[bool(lenient)])
+    return b"".join((head, frame.body, b"\0"))
+
+
+def serialize_parts(
+    frame: Frame,
+    version: str | None = "1.2",
+    *,
+    content_length: str = "auto",
+    lenient: bool = False,
+    commands: Iterable[str] = (),
+) -> list[bytes]:
+    """A frame as a list for `writelines`. A body of 8 KiB and more is the frame's own object, not a copy.
+
+    Arguments and errors as in `serialize`.
+
+    >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
+    [b'BEGIN\\ntransaction:t\\n\\n\\x00']
+    """
+    head = _head(frame, dialect_of(version), content_length, checked_commands(commands), _ERRORS[bool(lenient)])
+    body = frame.body
+    return [b"".join((head, body, b"\0"))] if len(body) < _OWN_PART else [head, body, b"\0"]
+
+
+def serialize_many(
+    frames: Iterable[Frame],
+    version: str | None = "1.2",
+    *,
+    content_length: str = "auto",
+    lenient: bool = False,
+    commands: Iterable[str] = (),
+) -> bytes:
+    """Many frames as octets, one after the other. Arguments and errors as in `serialize`; an error leaves nothing.
+
+    >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
+    b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
+    """
+    dialect, extra, errors = dialect_of(version), checked_commands(commands), _ERRORS[bool(lenient)]
+    parts: list[bytes] = []
+    for frame in frames:
+        parts += [_head(frame, dialect, content_length, extra, errors), frame.body, b"\0"]
+    return b"".join(parts)
+
+
+def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], errors: str) -> bytes:
+    """All up to the body."""
+    if mode not in _CONTENT_LENGTH_MODES:
+        raise ValueError(f"content_length is {mode!r}: use 'auto', 'always' or 'never'")
+    if type(frame) is not Frame:
+        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
+    if frame._body is None:
+        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    command, body = frame._command, frame._body
+    pairs: Sequence[tuple[str, str]] = frame.headers.pairs()
+    if dialect.folds_case:
+        command = command.translate(_UPPER)
+        pairs = [(name.translate(_LOWER), value) for name, value in pairs]
+    if command not in dialect.commands and command not in extra:
+        raise FrameError("unknown-command", None, detail=f"command {command[:40]!a}")
+    if body and not (dialect.any_body or command in WITH_BODY):
+        raise FrameError("body-not-allowed", None, detail=f"command {command}")
+    given = next((value for name, value in pairs if name == "content-length"), None)
+    lines = _lines(command, pairs, dialect, errors, leaves_out=mode == "never" and given is not None)
+    if given is not None:
+        _check_length(given, len(body), dialect)
+    if mode == "never":
+        if b"\0" in body:
+            raise FrameError("unencodable", None, detail="a body with NUL octets needs content-length")
+    elif given is None and (body or mode == "always" or (dialect.counts_send and command == "SEND")):
+        lines += b"content-length:%d\n" % len(body)
+    return b"%b\n%b\n" % (command.encode(), lines)
+
+
+def _check_length(given: str, length: int, dialect: Dialect) -> None:
+    digits = given.strip(dialect.length_padding.decode())
+    # Compared as text, since int() takes more than digits, and refuses very long numbers.
+    if not (digits.isascii() and digits.isdecimal() and (digits.lstrip("0") or "0") == str(length)):
+        raise FrameError("bad-content-length", None, detail=f"the body has {length} octets")
+
+
+def _lines(command: str, pairs: Sequence[tuple[str, str]], dialect: Dialect, errors: str, *, leaves_out: bool) -> bytes:
+    """The header lines, each with its LF; without content-length, although it was checked, if that is left out."""
+    raw = not dialect.escapes or command in UNESCAPED
+    # At once where nothing is rare: a NUL stands for the colon until those in names and values are escaped.
+    text = "".join([f"{name}\0{value}\n" for name, value in pairs])
+    if (
+        text.count("\0") == text.count("\n") == len(pairs)
+        and not (text.startswith("\0") or "\n\0" in text)
+        and not (leaves_out or dialect.trims_lines or (raw and (":" in text or "\r" in text)))
+    ):
+        try:
+            return (text if raw else _escaped(text, dialect)).replace("\0", ":").encode()
+        except UnicodeEncodeError:
+            pass
+    lines: list[bytes] = []
+    for name, value in pairs:
+        try:
+            if not name or "\0" in name or "\0" in value or (raw and not _can_be_raw(command, name, value, dialect)):
+                raise ValueError
+            line = f"{name}\0{value}" if raw else _escaped(f"{name}\0{value}", dialect).replace("\n", "\\n")
+            octets = line.replace("\0", ":").encode("utf-8", errors)
+        except ValueError:  # an error of encode among them
+            detail = refusal(name, value, raw=raw, connect=command in UNESCAPED, errors=errors)
+            raise FrameError("unencodable", None, detail=detail) from None
+        if not (leaves_out and name == "content-length"):
+            lines += (octets, b"\n")
+    return b"".join(lines)
+
+
+def _escaped(text: str, dialect: Dialect) -> str:
+    """All escapes but that of LF."""
+    text = text.replace("\\", "\\\\").replace(":", "\\c")
+    return text.replace("\r", "\\r") if b"r" in dialect.escapes else text
+
+
+def _can_be_raw(command: str, name: str, value: str, dialect: Dialect) -> bool:
+    """May a line be written where there are no escapes? What could not be told apart when it is read is refused."""
+    if ":" in name or "\n" in name or "\n" in value:
+        return False
+    if command in UNESCAPED and ("\r" in name or "\r" in value):
+        return False
+    return not (dialect.trims_lines and (_CONTROL.search(name) or _CONTROL.search(value)))

@@ -1,0 +1,232 @@
+"""What verbs that read streams have in common: options, opening files, and saying what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, TypeVar
+
+import click
+
+from stompcodec import FrameError, Limits
+from stompcodec.cli.reader import Broken
+from stompcodec.errors import ERROR_KINDS
+from stompcodec.spec import VERSIONS, checked_commands, checked_limits
+
+__all__ = [
+    "Unreadable",
+    "bar_disturbs",
+    "command_option",
+    "complain",
+    "complaint",
+    "name_of",
+    "opened",
+    "remedy_of",
+    "stream_options",
+]
+
+#: Files over this many octets get a progress bar.
+_LARGE = 4 * 2**20
+_CAPTURE = "this is a packet capture: take one direction of the TCP stream out of it, with tshark or Wireshark"
+#: First octets of files that hold STOMP inside something else -> what to do with them.
+_WRAPPED = {
+    b"\n\r\r\n": _CAPTURE,
+    b"\xd4\xc3\xb2\xa1": _CAPTURE,
+}
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+class Unreadable(Exception):
+    """A file that cannot be opened or read."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Limits:
+    limits = Limits()
+    for value in values:
+        name, _, number = value.partition("=")
+        digits, unit = (number[:-1], number[-1:].upper()) if number[-1:].upper() in _UNITS else (number, "")
+        if name not in Limits._fields or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+            raise click.BadParameter(f"{value}: write it as NAME=OCTETS, NAME one of {', '.join(Limits._fields)}")
+        limits = limits._replace(**{name: int(digits) * _UNITS.get(unit, 1)})
+    try:
+        return checked_limits(limits)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _commands(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The names given by --command."""
+    try:
+        checked_commands(values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return values
+
+
+#: --command, which every verb has.
+command_option = click.option(
+    "--command", "commands", metavar="NAME", multiple=True, callback=_commands, help="One more command that exists."
+)
+
+
+def stream_options(function: F) -> F:
+    """The arguments FILE… and the options that say how a stream is read."""
+    for option in (
+        click.option(
+            "--limit",
+            "limits",
+            metavar="NAME=OCTETS",
+            multiple=True,
+            callback=_limits,
+            help="Accept other sizes, as in max_body=1G: max_command_line, max_header_line, max_headers, max_body.",
+        ),
+        command_option,
+        click.option(
+            "--version",
+            type=click.Choice(["auto", *VERSIONS, "legacy"]),
+            default="auto",
+            show_default=True,
+            help="The STOMP version. auto follows CONNECTED in the stream; without one it is 1.2.",
+        ),
+        click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
+    ):
+        function = option(function)
+    return function
+
+
+def name_of(file: str) -> str:
+    """How a file is called in messages."""
+    return "<stdin>" if file == "-" else os.fsdecode(file)
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stdout.flush()
+    click.echo(f"stompcodec: {text}", err=True)
+
+
+def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
+    """The line about what is broken: file, offset, kind, what to do.
+
+    Args:
+        file: its name.
+        broken: what was found.
+        begin: the first octets of the file, which may show that it is no stream at all.
+        resync: whether the verb went on, or can do nothing about it.
+
+    >>> from stompcodec import FrameError
+    >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
+    a.stomp: octet 7: bad-escape: a backslash in a header starts no escape of this STOMP version \
+(fix the sender, or read with --lenient to keep the backslash; --resync goes on behind it)
+    """
+    error = broken.error
+    text = ERROR_KINDS[error.kind]
+    wrapped = next((hint for magic, hint in _WRAPPED.items() if begin.startswith(magic)), "")
+    remedy = wrapped or remedy_of(error)
+    passed = f": {error.limit} is passed" if error.limit else ""
+    near = f", near {error.near!r}" if error.near else ""
+    if broken.resumed is not None:
+        further = f"; went on at octet {broken.resumed}"
+    elif resync:
+        further = "; no frame was found behind it"
+    else:
+        further = "" if wrapped or error.kind == "truncated" else "; --resync goes on behind it"
+    return f"{file}: octet {error.offset}: {error.kind}: {text.what}{passed}{near} ({remedy}{further})"
+
+
+def remedy_of(error: FrameError) -> str:
+    """What to do about an error, in words of the command line."""
+    if error.limit:
+        return f"raise it with --limit {error.limit}=OCTETS if frames of this size are wanted"
+    return ERROR_KINDS[error.kind].remedy.replace("lenient=True", "--lenient").replace("commands=", "--command")
+
+
+@contextmanager
+def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
+    """A function that reads from the file, "-" for standard input. What gzip has packed is inflated.
+
+    Args:
+        file: its path.
+        bar: show a progress bar on standard error, if that is a terminal and the file is large.
+
+    Raises:
+        Unreadable: when it is opened, or by the function.
+    """
+    try:
+        stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+    try:
+        with _progress(stream, name_of(file)) if bar else _silence() as moved:
+            source: Any = gzip.GzipFile(fileobj=stream) if _is_packed(stream) else stream
+            # read1 gives what has come, so that frames of a pipe are shown at once.
+            take = getattr(source, "read1", source.read)
+
+            def read(size: int) -> bytes:
+                try:
+                    data: bytes = take(size)
+                except (OSError, EOFError, zlib.error) as error:
+                    raise Unreadable(str(error)) from error
+                moved(stream)
+                return data
+
+            yield read
+    finally:
+        if file != "-":
+            stream.close()
+
+
+def _is_packed(stream: BinaryIO) -> bool:
+    peek = getattr(stream, "peek", None)
+    try:
+        return peek is not None and peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+def bar_disturbs(prints_at_the_end: bool) -> bool:
+    """Whether a progress bar would be drawn across what is printed, here or by the next program of a pipe."""
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, io.UnsupportedOperation):
+        return True
+    return stat.S_ISFIFO(mode) or (sys.stdout.isatty() and not prints_at_the_end)
+
+
+@contextmanager
+def _silence() -> Iterator[Callable[[BinaryIO], None]]:
+    yield lambda _stream: None
+
+
+@contextmanager
+def _progress(stream: BinaryIO, name: str) -> Iterator[Callable[[BinaryIO], None]]:
+    """A bar on standard error, and what moves it."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, io.UnsupportedOperation):
+        status = None
+    if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < _LARGE or not sys.stderr.isatty():
+        yield lambda _stream: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=status.st_size)
+        yield lambda stream: progress.update(task, completed=stream.tell())

@@ -1,0 +1,276 @@
+"""Frames of a file with the place where each stands; follows the version, and goes on behind broken frames if asked.
+
+Memory holds one read and the frame that is being read, never the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser
+from stompcodec.spec import VERSIONS, dialect_of
+
+__all__ = ["HANDSHAKE", "Broken", "FrameReader", "Place", "version_after"]
+
+_READ = 256 * 1024
+#: Octets of a body that are kept of one that is streamed.
+_BEGIN = 256
+#: Frames that begin a conversation, or say which version it has.
+HANDSHAKE = frozenset(("CONNECT", "STOMP", "CONNECTED"))
+
+
+class Place(NamedTuple):
+    """A whole frame, and where it stands. Offsets are octets from the start of the stream."""
+
+    frame: Frame
+    """Its body is None where bodies of this size are passed over."""
+    start: int
+    """Of the command's first octet."""
+    body: int
+    """Of the body's first octet."""
+    end: int
+    """Just behind the NUL."""
+    version: str | None
+    """The rules it was read by; None before negotiation."""
+    begin: bytes
+    """The body, or the first octets of one that was passed over."""
+
+    @property
+    def size(self) -> int:
+        """Octets of the body."""
+        return self.end - 1 - self.body
+
+
+class Broken(NamedTuple):
+    """What was no frame."""
+
+    error: FrameError
+    """Its offset is counted from the start of the stream."""
+    start: int
+    """Where the broken frame begins."""
+    resumed: int | None
+    """Where reading went on; None where it ended."""
+    version: str | None
+    """The rules it was read by; None before negotiation."""
+    head: bytes = b""
+    """Its first octets."""
+
+
+def version_after(handshake: Frame) -> str | None:
+    """The version of what follows CONNECTED. None after CONNECT and STOMP, and where CONNECTED names an unknown one.
+
+    >>> version_after(Frame("CONNECTED", {"version": "1.1"})), version_after(Frame("CONNECTED"))
+    ('1.1', '1.0')
+    """
+    version = handshake.get("version", "1.0") if handshake.command == "CONNECTED" else None
+    return version if version in VERSIONS else None
+
+
+class FrameReader:
+    """Reads a stream of frames.
+
+    Args:
+        read: gives up to so many octets, and b"" at the end, as `io.BufferedReader.read1` does.
+        version: "1.0", "1.1", "1.2", "legacy", or "auto": before negotiation first, then what CONNECTED says.
+        lenient, limits, commands: as for `Parser`.
+        resync: go on behind a broken frame, at the next known command that follows a NUL.
+        stream_over: bodies of more octets are not kept. Has no effect with `resync`, which may have to look into them.
+
+    >>> import io
+    >>> reader = FrameReader(io.BytesIO(b"\\nSEND\\ndestination:/queue/a\\n\\nhello\\0").read)
+    >>> [[place]] = list(reader.places())
+    >>> place.frame.command, place.start, place.body, place.size
+    ('SEND', 1, 28, 5)
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        version: str = "auto",
+        *,
+        lenient: bool = False,
+        limits: Limits | None = None,
+        commands: tuple[str, ...] = (),
+        resync: bool = False,
+        stream_over: int | None = None,
+    ) -> None:
+        self.fed = 0  #: octets looked at
+        self.heartbeats = 0  #: EOLs between frames
+        self.seconds = 0.0  #: time spent on parsing
+        self.begin = b""  #: the first octets
+        self._read_from = read
+        self._auto = version == "auto"
+        self._options: dict[str, Any] = {"lenient": lenient, "limits": limits, "commands": commands, "heartbeats": True}
+        self._options["stream_over"] = None if resync else stream_over
+        self._resync = resync
+        known = sorted(dialect_of("1.2").commands.union(commands))
+        names = b"|".join(re.escape(name.encode()) for name in known)
+        self._plausible = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % names, re.I if version == "legacy" else 0)
+        self._longest = max(map(len, known)) + 2
+        self._parser = Parser(None if self._auto else version, **self._options)
+        self._base = 0  # where the parser's stream begins
+        self._at = 0  # what lies before was handed out
+        self._window = bytearray()  # the octets from `_window_at` on
+        self._window_at = 0
+        self._streamed: Place | None = None
+        self._ended = False
+
+    def octets(self, start: int, end: int) -> bytes:
+        """The octets of the stream from one offset to another, of a place in the batch that was handed out last."""
+        return bytes(self._window[start - self._window_at : end - self._window_at])
+
+    def places(self) -> Iterator[list[Place] | Broken]:
+        """The frames of each read, and what is broken. Nothing follows that, unless `resync` is set."""
+        while True:
+            batch: list[Place] = []
+            failure = self._timed(self._drain, batch)
+            if batch:
+                yield batch
+            failure = failure or self._take_in()
+            if failure is not None:
+                broken = self._broken(failure)
+                yield broken
+                if broken.resumed is None:
+                    return
+            elif self._ended:
+                return
+
+    def events(self) -> Iterator[list[Any] | Broken]:
+        """The quick way: what the parser hands out, without places. Never goes on behind what is broken."""
+        while True:
+            batch: list[Any] = []
+            failure = self._timed(self._drain_quickly, batch)
+            yield batch
+            failure = failure or self._take_in()
+            if failure is not None:
+                yield self._located(failure)
+            if failure is not None or self._ended:
+                return
+
+    def _timed(self, drain: Callable[[list[Any]], None], batch: list[Any]) -> FrameError | None:
+        began = perf_counter()
+        try:
+            drain(batch)
+        except FrameError as error:
+            return error
+        finally:
+            self.seconds += perf_counter() - began
+        return None
+
+    def _drain_quickly(self, batch: list[Any]) -> None:
+        for event in self._parser:
+            batch.append(event)
+            if type(event) is Frame and event.command in HANDSHAKE:
+                self._follow(event)
+        self._at = self.fed
+
+    def _take_in(self) -> FrameError | None:
+        """Feed the next octets. At the end of the stream: what is wrong with it."""
+        used = self._at - self._window_at
+        del self._window[:used]
+        self._window_at += used
+        data = self._read_from(_READ)
+        self.begin = self.begin or data[:8]
+        self.fed += len(data)
+        self._window += data
+        self._parser.feed(data)
+        self._ended = not data
+        try:
+            if self._ended:
+                self._parser.close()
+        except FrameError as error:
+            return error
+        return None
+
+    def _drain(self, batch: list[Place]) -> None:
+        parser = self._parser
+        for event in parser:
+            at = self.fed - parser.buffered
+            if event is HEARTBEAT:
+                self.heartbeats += 1
+            elif isinstance(event, Frame):
+                self._found(event, at, batch)
+            elif isinstance(event, bytes):
+                self._piece(event)
+            elif self._streamed is not None:
+                batch.append(self._streamed._replace(body=at - 1 - self._streamed.size, end=at))
+                self._streamed = None
+            self._at = at
+        if self._streamed is None:
+            self._at = self.fed - parser.buffered
+
+    def _found(self, frame: Frame, at: int, batch: list[Place]) -> None:
+        start = self._frame_start()
+        body: bytes | None = frame.body
+        version = self._parser.version
+        if body is None:
+            self._streamed = Place(frame, start, start, start + 1, version, b"")  # its body is still empty
+        else:
+            batch.append(Place(frame, start, at - 1 - len(body), at, version, body))
+        if frame.command in HANDSHAKE:
+            self._follow(frame)
+
+    def _frame_start(self) -> int:
+        start = self._at - self._window_at
+        if self._options["lenient"]:
+            # EOLs are events of their own; only NULs are skipped without one.
+            while self._window[start : start + 1] == b"\0":
+                start += 1
+        return self._window_at + start
+
+    def _piece(self, data: bytes) -> None:
+        place = self._streamed
+        assert place is not None
+        begin = (place.begin + data[:_BEGIN])[:_BEGIN]
+        self._streamed = place._replace(end=place.end + len(data), begin=begin)
+
+    def _follow(self, frame: Frame) -> None:
+        if self._auto:
+            self._parser.version = version_after(frame)
+
+    def _broken(self, error: FrameError) -> Broken:
+        """What is broken, and where reading goes on."""
+        broken = self._located(error)
+        if self._resync:
+            began = perf_counter()
+            broken = broken._replace(resumed=self._find_start())
+            self.seconds += perf_counter() - began
+        return broken
+
+    def _located(self, error: FrameError) -> Broken:
+        assert error.offset is not None
+        start = self._frame_start() if self._streamed is None else self._streamed.start
+        offset = self._base + error.offset
+        error = FrameError(error.kind, offset, limit=error.limit, detail=error.detail, near=error.near)
+        broken = Broken(error, start, None, self._parser.version, self.octets(start, start + _BEGIN))
+        if not self._resync:
+            self.fed = offset
+        return broken
+
+    def _find_start(self) -> int | None:
+        """Let a new parser go on at the next command line behind a NUL, and tell its offset; None if there is none."""
+        tail, data = b"", self.octets(self._at, self.fed)
+        while True:
+            data = tail + data
+            found = self._plausible.search(data)
+            if found:
+                rest = data[found.end() :]
+                self._begin(self.fed - len(rest), rest)
+                return self._base
+            # What may be the first part of a find. Its EOLs are dropped: offsets are counted from the end.
+            nul = data.rfind(b"\0")
+            line = data[nul + 1 :].lstrip(b"\r\n")
+            tail = b"\0" + line if nul >= 0 and len(line) < self._longest else b""
+            data = self._read_from(_READ)
+            self.fed += len(data)
+            if not data:
+                return None
+
+    def _begin(self, at: int, data: bytes) -> None:
+        self._parser = Parser(self._parser.version, **self._options)
+        self._parser.feed(data)
+        self._base = self._at = self._window_at = at
+        self._window = bytearray(data)

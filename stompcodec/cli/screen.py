@@ -1,0 +1,99 @@
+"""Text for people: made safe for a terminal, cut to its width, with secrets masked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from stompcodec.frame import _SECRETS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["COMMAND_STYLES", "cut", "header_value", "hex_lines", "pad", "printable", "screen"]
+
+#: Columns of what is not written to a terminal.
+_WIDTH = 120
+COMMAND_STYLES = {"MESSAGE": "cyan", "SEND": "green", "ERROR": "bold red", "CONNECTED": "magenta", "CONNECT": "magenta"}
+
+
+def screen() -> Console:
+    """Standard output. Colours only on a terminal, and no escape sequence at all with NO_COLOR."""
+    from rich.console import Console
+
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")  # no character may end the program
+    plain = bool(os.environ.get("NO_COLOR"))
+    console = Console(highlight=False, markup=False, emoji=False, color_system=None if plain else "auto")
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH
+    return console
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text without anything a terminal may obey.
+
+    >>> printable("a\\x1b[2Jb"), printable("a\\n\\x07", keep="\\n")
+    ('a\\\\x1b[2Jb', 'a\\n\\\\x07')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def header_value(name: str, value: str) -> str:
+    """A header's value as people may see it.
+
+    >>> header_value("passcode", "x"), header_value("id", "7")
+    ('***', '7')
+    """
+    folded = name.lower()
+    return "***" if any(word in folded for word in _SECRETS) else printable(value)
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most so many columns.
+
+    >>> cut("/queue/orders", 8), cut("/queue/a", 8)
+    ('/queue/…', '/queue/a')
+    """
+    if text.isascii():
+        return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    from rich.cells import cell_len, set_cell_size
+
+    text = text[: width + 1]
+    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…"
+
+
+def pad(text: str, width: int) -> str:
+    """The text in exactly so many columns.
+
+    >>> pad("/queue/a", 10), pad("/queue/orders", 10)
+    ('/queue/a  ', '/queue/or…')
+    """
+    text = cut(text, width)
+    if text.replace("…", "").isascii():
+        return text.ljust(width)
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width)
+
+
+def hex_lines(data: bytes, start: int) -> list[str]:
+    """Octets as `hexdump -C` shows them.
+
+    >>> hex_lines(b"SEND\\n", 16)
+    ['00000010  53 45 4e 44 0a                                    |SEND.|']
+    """
+    lines = []
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
+        octets = row[:8].hex(" ") + "  " + row[8:].hex(" ")
+        letters = "".join(chr(octet) if 32 <= octet < 127 else "." for octet in row)
+        lines.append(f"{start + at:08x}  {octets:<48}  |{letters}|")
+    return lines

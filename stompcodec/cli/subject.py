@@ -1,0 +1,90 @@
+"""A frame as `lint` examines it: what was read, how its head was written, and by which rules it is judged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stompcodec.cli.reader import Place
+from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, dialect_of
+from stompcodec.states import Sender
+
+__all__ = ["Line", "Subject", "sender_of", "subject_of"]
+
+
+class Line(NamedTuple):
+    """A header line as it came: its offset, and the octets around its first colon."""
+
+    at: int
+    name: bytes
+    value: bytes
+
+    @property
+    def value_at(self) -> int:
+        return self.at + len(self.name) + 1
+
+
+class Subject(NamedTuple):
+    """A frame under examination."""
+
+    place: Place
+    version: str
+    """The rules to judge it by; for the frames of a handshake not those it was read by."""
+    lines: list[Line]
+    command_line: bytes
+    limit: int
+    """The most octets that a body is inflated to."""
+
+    @property
+    def command(self) -> str:
+        return self.place.frame.command
+
+    @property
+    def is_escaped(self) -> bool:
+        return bool(dialect_of(self.version).escapes) and self.command not in UNESCAPED
+
+    def get(self, name: str) -> str | None:
+        return self.place.frame.get(name)
+
+    def at(self, name: str) -> int:
+        """The offset of a header's first line, or of the frame."""
+        wanted = name.encode()
+        return next((line.at for line in self.lines if line.name.strip().lower() == wanted), self.place.start)
+
+
+def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
+    """Make a frame ready to be examined.
+
+    Args:
+        place: the frame.
+        head: its octets up to the body.
+        forced: the version to judge by; None: what it was read by, or what the frames of a handshake say.
+        limit: the most octets that its body is inflated to.
+    """
+    at, lines = place.start, []
+    first, *rest = head[:-1].split(b"\n")
+    at += len(first) + 1
+    for line in rest:
+        text = line.removesuffix(b"\r") if dialect_of(place.version).crlf else line
+        if text:
+            name, _, value = text.partition(b":")
+            lines.append(Line(at, name, value))
+        at += len(line) + 1
+    return Subject(place, forced or _spoken(place), lines, first, limit)
+
+
+def _spoken(place: Place) -> str:
+    frame = place.frame
+    if frame.command == "CONNECTED":
+        version = frame.get("version", "1.0")
+        return version if version in VERSIONS else "1.2"
+    if frame.command in ("CONNECT", "STOMP"):
+        offered = frame.get("accept-version")
+        if offered is None:
+            return "1.0" if frame.command == "CONNECT" else "1.2"
+        return max((version for version in offered.split(",") if version in VERSIONS), default="1.2")
+    return place.version or "1.2"
+
+
+def sender_of(command: str) -> Sender:
+    """Who sends a command."""
+    return "server" if command in SERVER else "client"

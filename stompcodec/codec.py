@@ -1,0 +1,106 @@
+"""Picks a backend, once: the C one where it is built, else the Python one.
+
+STOMPCODEC_PURE in the environment decides: 1 forces Python, 0 forces C (ImportError without it), unset picks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.frame import END_OF_BODY, HEARTBEAT
+from stompcodec.spec import Limits
+
+if TYPE_CHECKING:
+    from stompcodec._codec_py import Frame, Headers, Parser, parse_columns, serialize, serialize_many, serialize_parts
+
+__all__ = [
+    "BACKEND",
+    "END_OF_BODY",
+    "HEARTBEAT",
+    "Frame",
+    "Headers",
+    "Parser",
+    "backend",
+    "parse",
+    "parse_columns",
+    "serialize",
+    "serialize_many",
+    "serialize_parts",
+]
+
+_MODULES = {"c": "stompcodec._codec_c", "python": "stompcodec._codec_py"}
+
+
+def backend(name: str) -> Any:
+    """The module of a backend, "c" or "python", whichever was picked.
+
+    Raises:
+        ImportError: the C backend is not built.
+        KeyError: there is no such backend.
+
+    >>> backend("python").Parser.__name__
+    'Parser'
+    """
+    return import_module(_MODULES[name])
+
+
+def _pick(pure: str) -> str:
+    if pure not in ("", "0", "1"):
+        raise ImportError(f"STOMPCODEC_PURE is {pure!r}: set it to 1 or 0, or not at all")
+    if pure == "1":
+        return "python"
+    try:
+        backend("c")
+    except ImportError:
+        if pure == "0":
+            raise
+        return "python"
+    return "c"
+
+
+#: The backend in use, "c" or "python".
+BACKEND = _pick(os.environ.get("STOMPCODEC_PURE", ""))
+
+if not TYPE_CHECKING:
+    _backend = backend(BACKEND)
+    Frame = _backend.Frame
+    Headers = _backend.Headers
+    Parser = _backend.Parser
+    parse_columns = _backend.parse_columns
+    serialize = _backend.serialize
+    serialize_many = _backend.serialize_many
+    serialize_parts = _backend.serialize_parts
+
+
+def parse(
+    data: Any,
+    version: str | None = "1.2",
+    *,
+    limits: Limits | None = None,
+    lenient: bool = False,
+    heartbeats: bool = False,
+    commands: Iterable[str] = (),
+) -> list[Any]:
+    """All frames of a whole buffer. Arguments as in `Parser`.
+
+    Raises:
+        FrameError: the buffer holds something else, or ends inside a frame ("truncated"). The frames before are lost
+            then; a `Parser` hands them out first.
+
+    >>> parse(b"BEGIN\\ntransaction:t\\n\\n\\0")
+    [<Frame BEGIN transaction='t'>]
+    """
+    parser = Parser(version, limits=limits, lenient=lenient, heartbeats=heartbeats, commands=commands)
+    frames = list(parser.feed(data))
+    parser.close()
+    return frames
+
+
+def _restore(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None) -> Frame:
+    """A frame out of a pickle, whichever backend wrote it."""
+    if body is None:
+        raise TypeError("a frame whose body is streamed cannot be restored")
+    return Frame(command, pairs, body)

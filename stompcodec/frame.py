@@ -1,0 +1,348 @@
+"""The one value of STOMP: a frame, with its headers. This is the Python form; the C backend has a twin of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+__all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
+
+#: Escapes as (written, meant), without the escaped backslash, which `_unescape` splits at.
+Escapes = tuple[tuple[str, str], ...]
+
+
+class Mark(enum.Enum):
+    """What a parser hands out beside frames and pieces of bodies."""
+
+    HEARTBEAT = "heartbeat"
+    END_OF_BODY = "end of body"
+
+    def __repr__(self) -> str:
+        return f"stompcodec.{self.name}"
+
+
+#: One EOL between frames, handed out by `Parser(heartbeats=True)`.
+HEARTBEAT = Mark.HEARTBEAT
+#: The end of a body that was handed out in pieces, by `Parser(stream_over=n)`.
+END_OF_BODY = Mark.END_OF_BODY
+
+_SECRETS = ("passcode", "password", "token", "authorization", "secret")
+_SHOWN_HEADERS = 12
+_SHOWN_VALUE = 80
+_SHOWN_BODY = 40
+
+
+def _shown_headers(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    shown: list[str] = []
+    for index, (name, value) in enumerate(pairs):
+        if index == _SHOWN_HEADERS:
+            return [*shown, "…"]
+        folded = name.lower()
+        if any(word in folded for word in _SECRETS):
+            value = "***"
+        more = "…" if len(value) > _SHOWN_VALUE else ""
+        label = name[:_SHOWN_VALUE]
+        shown.append(f"{label if label.isprintable() else ascii(label)}={value[:_SHOWN_VALUE]!a}{more}")
+    return shown
+
+
+def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None) -> str:
+    """How a frame shows itself: secrets masked, long things cut.
+
+    >>> frame_repr("CONNECT", [("login", "ann"), ("passcode", "x")], b"")
+    "<Frame CONNECT login='ann' passcode='***'>"
+    """
+    words = [command if command.isprintable() else ascii(command), *_shown_headers(pairs)]
+    if body is None:
+        words.append("body=streamed")
+    elif body:
+        more = "…" if len(body) > _SHOWN_BODY else ""
+        words.append(f"body={len(body)} octets {body[:_SHOWN_BODY]!r}{more}")
+    return f"<Frame {' '.join(words)}>"
+
+
+def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
+    """How headers show themselves, masked and cut as in `frame_repr`.
+
+    >>> headers_repr([("id", "1"), ("auth-token", "x")])
+    "<Headers id='1' auth-token='***'>"
+    """
+    return f"<{' '.join(['Headers', *_shown_headers(pairs)])}>"
+
+
+def octets(data: Any, what: str = "the data") -> bytes:
+    """Any contiguous bytes-like object as bytes; TypeError or BufferError for anything else."""
+    if type(data) is bytes:
+        return data
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"{what} is {type(data).__name__}: it must be bytes-like") from None
+    if not view.c_contiguous:
+        raise BufferError(f"{what} is not contiguous: copy it to bytes first")
+    return view.tobytes()
+
+
+def _text(value: object, what: str, name: str | int = "") -> str:
+    """`value` as an exact str. The message says what it is, never its value, which may be a secret."""
+    if type(value) is str:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    label = f" {name!r}" if name != "" else ""
+    raise TypeError(f"{what}{label} is {type(value).__name__}: it must be str")
+
+
+def _checked_pairs(headers: Any) -> list[tuple[str, str]]:
+    if type(headers) is dict:
+        pairs = list(headers.items())
+    elif isinstance(headers, Headers):
+        return headers.pairs()
+    elif hasattr(headers, "keys"):
+        pairs = [(name, headers[name]) for name in headers.keys()]
+    else:
+        pairs = list(headers)
+    checked: list[tuple[str, str]] = []
+    for pair in pairs:
+        if isinstance(pair, str) or len(pair) != 2:
+            raise TypeError(f"header {len(checked)} is no pair of a name and a value")
+        name, value = pair
+        if type(name) is not str or type(value) is not str:
+            name = _text(name, "the name of header", len(checked))
+            value = _text(value, "header", name)
+        checked.append((name, value))
+    return checked
+
+
+def _unescape(text: str, escapes: Escapes) -> str:
+    # A run of backslashes pairs up from the left, and so does split: what is left in a part is no pair.
+    if "\\\\" in text:
+        return "\\".join([_unescape(part, escapes) for part in text.split("\\\\")])
+    for escape, plain in escapes:
+        text = text.replace(escape, plain)
+    return text
+
+
+def _parsed_headers(text: str, escapes: Escapes | None) -> Headers:
+    """The headers in lines that were checked: "\\n", then each with its "\\n"."""
+    pairs = [line.split(":", 1) for line in text.split("\n")[1:-1]]
+    if escapes is not None and "\\" in text:
+        for pair in pairs:
+            if "\\" in pair[1]:
+                pair[1] = _unescape(pair[1], escapes)
+            if "\\" in pair[0]:
+                pair[0] = _unescape(pair[0], escapes)
+    return _make_headers(dict(pairs), pairs)
+
+
+class Headers:
+    """The headers of a frame: a read-only mapping in which the first entry of a repeated name counts (S12-HDR-02).
+
+    All entries, in order and with repeats, are in `pairs()` and `getall()`.
+
+    >>> headers = Frame("SEND", [("a", "1"), ("b", "2"), ("a", "3")]).headers
+    >>> headers["a"], len(headers), headers.getall("a"), dict(headers)
+    ('1', 2, ['1', '3'], {'a': '1', 'b': '2'})
+    """
+
+    __slots__ = ("_first", "_repeats")
+    _first: dict[str, str]
+    _repeats: list[tuple[str, str]] | None  # every entry, where a name is repeated
+
+    def __init__(self) -> None:
+        raise TypeError("Headers are made by Frame")
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("Headers cannot be subclassed")
+
+    def __getitem__(self, name: str) -> str:
+        return self._first[name]
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, default: str, /) -> str: ...
+    @overload
+    def get(self, name: str, default: None, /) -> str | None: ...
+    def get(self, name: str, default: str | None = None, /) -> str | None:
+        """The first entry of `name`, or `default`."""
+        return self._first.get(name, default)
+
+    def getall(self, name: str, /) -> list[str]:
+        """The values of every entry of `name`, in order."""
+        return [value for key, value in self.pairs() if key == name]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every entry as (name, value), in order, repeats kept."""
+        return list(self._first.items() if self._repeats is None else self._repeats)
+
+    def keys(self) -> list[str]:
+        """The distinct names, in order of first appearance."""
+        return list(self._first)
+
+    def values(self) -> list[str]:
+        """The value that counts for each name."""
+        return list(self._first.values())
+
+    def items(self) -> list[tuple[str, str]]:
+        """Each distinct name with the value that counts."""
+        return list(self._first.items())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._first)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return self._first == other._first
+        return self._first == dict(other) if isinstance(other, Mapping) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return headers_repr(self.pairs())
+
+
+Mapping.register(Headers)
+_new_headers = Headers.__new__
+
+
+def _make_headers(entries: dict[str, str], pairs: Sequence[Sequence[str]]) -> Headers:
+    """`entries` is a dict of `pairs`, which it shall keep."""
+    headers = _new_headers(Headers)
+    headers._first = entries
+    headers._repeats = None
+    if len(entries) != len(pairs):
+        headers._repeats = [(name, value) for name, value in pairs]
+        entries.update(reversed(headers._repeats))  # the order stays
+    return headers
+
+
+class Frame:
+    """A command, headers and a body; immutable.
+
+    Args:
+        command: such as "SEND". Which ones exist is a matter of the version, seen when the frame is serialized.
+        headers: a mapping, or (name, value) pairs, which may repeat a name.
+        body: octets; text has to be encoded first.
+
+    Raises:
+        TypeError: something is not of these types. The message names it and never shows its value.
+
+    >>> frame = Frame("SEND", {"destination": "/queue/a"}, b"hello")
+    >>> frame
+    <Frame SEND destination='/queue/a' body=5 octets b'hello'>
+    >>> frame.headers["destination"], frame.get("receipt"), frame.body
+    ('/queue/a', None, b'hello')
+    """
+
+    # A parsed frame holds its header lines as text, already checked: `_lines` is "\n", then each line with its "\n".
+    # `_headers` is made of it when asked for.
+    __slots__ = ("_body", "_command", "_escapes", "_headers", "_lines")
+    _body: bytes | None
+    _command: str
+    _escapes: Escapes | None
+    _headers: Headers | None
+    _lines: str
+
+    def __init__(
+        self, command: str, headers: Mapping[str, str] | Iterable[tuple[str, str]] = (), body: Any = b""
+    ) -> None:
+        if hasattr(self, "_command"):
+            raise TypeError("a frame cannot be changed")
+        if isinstance(body, str):
+            raise TypeError("the body is str: encode it first, as in body.encode()")
+        pairs = _checked_pairs(headers)
+        self._headers = _make_headers(dict(pairs), pairs)
+        self._body = octets(body, "the body")
+        self._command = _text(command, "the command")
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("Frame cannot be subclassed")
+
+    @property
+    def command(self) -> str:
+        """The command, as in "SEND"."""
+        return self._command
+
+    @property
+    def body(self) -> bytes:
+        """The body as octets. None in the frames that `Parser(stream_over=n)` hands out ahead of their body."""
+        return self._body  # type: ignore[return-value]
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; of a repeated name the first entry counts."""
+        headers = self._headers
+        if headers is None:
+            self._headers = headers = _parsed_headers(self._lines, self._escapes)
+        return headers
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, default: str, /) -> str: ...
+    @overload
+    def get(self, name: str, default: None, /) -> str | None: ...
+    def get(self, name: str, default: str | None = None, /) -> str | None:
+        """The first entry of a header, or `default`."""
+        return self.headers._first.get(name, default)
+
+    def text(self) -> str:
+        """The body as text, by content-type and charset.
+
+        Raises:
+            UnicodeDecodeError, ValueError: as `stompcodec.content.text_of`.
+        """
+        from stompcodec.content import text_of
+
+        return text_of(self)
+
+    def _key(self) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
+        return self._command, tuple(self.headers.pairs()), self._body
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Frame):
+            return self is other or self._key() == other._key()
+        kind = type(other)
+        if kind.__name__ == "Frame" and kind.__module__.startswith("stompcodec"):  # the other backend's
+            frame: Any = other
+            return self._key() == (frame.command, tuple(frame.headers.pairs()), frame.body)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return frame_repr(self._command, self.headers.pairs(), self._body)
+
+    def __copy__(self) -> Frame:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Frame:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        from stompcodec.codec import _restore
+
+        return _restore, self._key()
+
+
+_new_frame = Frame.__new__
+
+
+def parsed_frame(command: str, lines: str, escapes: Escapes | None, body: bytes | None) -> Frame:
+    """A frame of checked header lines: "\\n", then each line with its "\\n"."""
+    frame = _new_frame(Frame)
+    frame._command = command
+    frame._headers = None
+    frame._lines = lines
+    frame._escapes = escapes
+    frame._body = body
+    return frame

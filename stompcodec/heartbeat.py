@@ -1,0 +1,176 @@
+"""Heart-beats: what the header says, what both sides agree on, and when a beat is due.
+
+Arithmetic on numbers that are handed in: no clock is read here. Intervals are milliseconds, as on the wire;
+points in time are seconds of whatever clock the caller uses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from stompcodec.errors import FrameError
+
+__all__ = ["Heartbeat", "artemis_server_ping", "artemis_ttl", "negotiate_heart_beat", "parse_heart_beat"]
+
+#: Leading zeros are fine. Over 100 digits behind them are no interval but an attack: int() takes quadratic
+#: time, and a float overflows at 309. Zeros are matched in one way only, so that matching is linear.
+_NUMBER = "0*(0|[1-9][0-9]{0,99})"
+_HEART_BEAT = re.compile(f"{_NUMBER},{_NUMBER}")
+
+
+def parse_heart_beat(value: str) -> tuple[int, int]:
+    """The two numbers of a heart-beat header, in ms: what its sender can send, and what it wants to receive.
+
+    Args:
+        value: ASCII digits, a comma, ASCII digits. Nothing is trimmed.
+
+    Raises:
+        FrameError: "bad-heart-beat", also for numbers of over 100 digits.
+
+    Rules: S12-HB-02, S12-HB-03, S12-HB-04.
+
+    >>> parse_heart_beat("10000,0")
+    (10000, 0)
+    """
+    match = _HEART_BEAT.fullmatch(value)
+    if match is None:
+        raise FrameError("bad-heart-beat")
+    return int(match[1]), int(match[2])
+
+
+def _offer(header: str | None) -> tuple[int, int]:
+    return (0, 0) if header is None else parse_heart_beat(header)
+
+
+def _agreed(offer: int, wish: int) -> int:
+    return max(offer, wish) if offer and wish else 0
+
+
+def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[int, int]:
+    """The intervals of a session in ms, from client to server and from server to client; 0 for none.
+
+    Args:
+        connect: the heart-beat header of CONNECT, None if absent.
+        connected: the same of CONNECTED.
+
+    Raises:
+        FrameError: "bad-heart-beat".
+
+    Rules: S12-HB-05, S12-HB-06, S12-HB-07.
+
+    >>> negotiate_heart_beat("1000,2000", "3000,4000")
+    (4000, 3000)
+    """
+    client_sends, client_wants = _offer(connect)
+    server_sends, server_wants = _offer(connected)
+    return _agreed(client_sends, server_wants), _agreed(server_sends, client_wants)
+
+
+class Heartbeat(NamedTuple):
+    """One end's duties: how often to send, and how long to bear silence. Intervals in ms, 0 for none.
+
+    A client makes it of `negotiate_heart_beat`'s answer as it stands, a server of its two numbers swapped.
+
+    >>> beat = Heartbeat(send_every=1000, receive_every=4000)
+    >>> beat.next_send_at(10.0), beat.dead_at(10.0)
+    (10.5, 18.0)
+    """
+
+    send_every: int
+    """The interval we promised."""
+    receive_every: int
+    """The interval the peer promised."""
+
+    def next_send_at(self, last_sent: float) -> float | None:
+        """When to send an EOL if nothing else is sent before, in seconds; None for never.
+
+        Half of the interval, so that a late timer still keeps the promise (S12-HB-09).
+
+        Args:
+            last_sent: when the last octet was sent, in seconds.
+
+        >>> Heartbeat(0, 1000).next_send_at(5.0) is None
+        True
+        """
+        return last_sent + self.send_every / 2000 if self.send_every else None
+
+    def dead_at(self, last_received: float) -> float | None:
+        """When the peer counts as dead if no octet comes before, in seconds; None for never.
+
+        Twice the interval, for timing is inexact (S12-HB-12).
+
+        Args:
+            last_received: when the last octet came, any octet (S12-HB-08), in seconds.
+
+        >>> Heartbeat(1000, 0).dead_at(5.0) is None
+        True
+        """
+        return last_received + self.receive_every / 500 if self.receive_every else None
+
+
+#: The defaults of Artemis, in ms.
+_ARTEMIS_TTL = 60_000
+_ARTEMIS_TTL_MIN = 1_000
+_ARTEMIS_TTL_MAX = 2**63 - 1
+_ARTEMIS_MODIFIER = 2.0
+_ARTEMIS_SERVER_PING = 500
+
+
+def artemis_ttl(version: str, connect: str | None, acceptor: Mapping[str, object]) -> dict[str, int]:
+    """After how many ms without an octet Artemis takes a client as dead, and the interval it asks for.
+
+    Args:
+        version: of the session. 1.0 (and the older dialect) has no heart-beats: the header means nothing.
+        connect: the heart-beat header of CONNECT, None if absent.
+        acceptor: connectionTtl, connectionTtlMin, connectionTtlMax (ms), heartBeatToConnectionTtlModifier, and
+            the broker-wide connection-ttl-override (ms, -1 for unset); numbers, or text as in a configuration.
+
+    Returns:
+        "connection_ttl", and where the client sends heart-beats "connected_client_to_server": the second
+        number of the heart-beat header of CONNECTED.
+
+    Raises:
+        FrameError: "bad-heart-beat".
+        ValueError: a setting is no number, or the modifier is not above 0 or not finite.
+
+    Rules: ART-TTL-02 to ART-TTL-08.
+
+    >>> artemis_ttl("1.2", "20000,0", {"connectionTtlMax": 30000})
+    {'connection_ttl': 30000, 'connected_client_to_server': 15000}
+    """
+    client_sends = 0 if version in ("1.0", "legacy") else _offer(connect)[0]
+    if not client_sends:
+        override = int(str(acceptor.get("connection-ttl-override", -1)))
+        default = _ARTEMIS_TTL if override == -1 else override
+        return {"connection_ttl": int(str(acceptor.get("connectionTtl", default)))}
+    modifier = float(str(acceptor.get("heartBeatToConnectionTtlModifier", _ARTEMIS_MODIFIER)))
+    if not 0 < modifier < math.inf:
+        raise ValueError(f"heartBeatToConnectionTtlModifier is {modifier}: it must be above 0, and finite")
+    ttl = int(client_sends * modifier)
+    least = int(str(acceptor.get("connectionTtlMin", _ARTEMIS_TTL_MIN)))
+    most = int(str(acceptor.get("connectionTtlMax", _ARTEMIS_TTL_MAX)))
+    if least <= ttl <= most:
+        return {"connection_ttl": ttl, "connected_client_to_server": client_sends}
+    bound = least if ttl < least else most
+    return {"connection_ttl": bound, "connected_client_to_server": int(bound / modifier)}
+
+
+def artemis_server_ping(connect: str | None) -> int:
+    """The interval in ms at which Artemis sends heart-beats to a client; 0 for none.
+
+    Args:
+        connect: the heart-beat header of CONNECT, None if absent.
+
+    Raises:
+        FrameError: "bad-heart-beat".
+
+    Rule: ART-TTL-09.
+
+    >>> artemis_server_ping("0,100")
+    500
+    """
+    wanted = _offer(connect)[1]
+    return max(wanted, _ARTEMIS_SERVER_PING) if wanted else 0

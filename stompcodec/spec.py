@@ -1,0 +1,206 @@
+"""STOMP as tables: commands, what each version allows, and the sizes we accept.
+
+Versions differ by looking up a `Dialect`, never by a subclass. The lenient mode is a dialect too: each
+leniency is a field, so that the closed list of them can be read off `_lenient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["DEFAULT_LIMITS", "DIALECTS", "VERSIONS", "Dialect", "Limits", "dialect_of"]
+
+#: Negotiable versions, oldest first.
+VERSIONS = ("1.0", "1.1", "1.2")
+
+CLIENT_1_0 = ("CONNECT", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "BEGIN", "COMMIT", "ABORT", "ACK", "DISCONNECT")
+CLIENT_1_1 = (*CLIENT_1_0, "NACK", "STOMP")
+SERVER = ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR")
+
+#: Commands whose frames may have a body in 1.1 and 1.2 (S11-BDY-01, S12-BDY-01).
+WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
+#: Commands whose headers are never escaped (S11-ESC-06, S12-ESC-07).
+UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
+
+#: The octet after a backslash -> what the two stand for.
+ESCAPES_1_1 = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
+ESCAPES_1_2 = {**ESCAPES_1_1, b"r": b"\r"}
+
+
+class Dialect(NamedTuple):
+    """What one version of STOMP allows, strict or lenient."""
+
+    name: str
+    """The version as users write it; "none" before negotiation."""
+    commands: frozenset[str]
+    """The commands that exist."""
+    escapes: dict[bytes, bytes]
+    """Octet after a backslash -> octet; empty where a backslash is data."""
+    crlf: bool
+    """A CR right before the LF belongs to the line end."""
+    any_body: bool
+    """Every frame may have a body, not only `WITH_BODY`."""
+    folds_case: bool = False
+    """Commands are read and written in upper case, header names in lower case (legacy)."""
+    trims_lines: bool = False
+    """Spaces and CRs at a line's end, and spaces before a value, go; no control octets in values (legacy)."""
+    trims_headers: bool = False
+    """Spaces around header names and values go."""
+    length_padding: bytes = b""
+    """Octets ignored around the digits of content-length."""
+    any_command: bool = False
+    """Unknown commands are passed on."""
+    keeps_bad_escapes: bool = False
+    """An undefined escape stays as it is."""
+    keeps_bad_utf8: bool = False
+    """Octets that are no UTF-8 become lone surrogates (surrogateescape)."""
+    skips_bad_lines: bool = False
+    """Header lines without a colon or a name are passed over."""
+    skips_nul: bool = False
+    """NULs between frames are passed over."""
+    counts_send: bool = False
+    """SEND carries content-length even when its body is empty (legacy)."""
+
+
+def _lenient(strict: Dialect) -> Dialect:
+    """The closed list of leniencies."""
+    return strict._replace(
+        crlf=True,
+        any_body=True,
+        any_command=True,
+        keeps_bad_escapes=True,
+        keeps_bad_utf8=True,
+        skips_bad_lines=True,
+        skips_nul=True,
+        length_padding=b" \t",
+        trims_headers=strict.name == "1.0",
+    )
+
+
+_V1_0 = Dialect("1.0", frozenset((*CLIENT_1_0, *SERVER)), {}, crlf=False, any_body=True, length_padding=b" ")
+_V1_1 = Dialect("1.1", frozenset((*CLIENT_1_1, *SERVER)), ESCAPES_1_1, crlf=False, any_body=False)
+_V1_2 = Dialect("1.2", frozenset((*CLIENT_1_1, *SERVER)), ESCAPES_1_2, crlf=True, any_body=False)
+_LEGACY = Dialect(
+    "legacy",
+    frozenset((*CLIENT_1_0, *SERVER)),
+    {},
+    crlf=True,
+    any_body=True,
+    folds_case=True,
+    trims_lines=True,
+    length_padding=b" ",
+    counts_send=True,
+)
+
+#: (version, lenient) -> dialect. None is before negotiation: read by the rules of 1.2.
+DIALECTS: dict[tuple[str | None, bool], Dialect] = {}
+for _version, _strict in {
+    None: _V1_2._replace(name="none"),
+    "1.0": _V1_0,
+    "1.1": _V1_1,
+    "1.2": _V1_2,
+    "legacy": _LEGACY,
+}.items():
+    DIALECTS[_version, False] = _strict
+    DIALECTS[_version, True] = _lenient(_strict)
+
+
+def dialect_of(version: str | None, lenient: bool = False) -> Dialect:
+    """The rules of a version.
+
+    Args:
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        lenient: pass over what peers get wrong.
+
+    Raises:
+        ValueError: there is no such version.
+
+    >>> dialect_of("1.1").crlf, dialect_of("1.1", lenient=True).crlf
+    (False, True)
+    """
+    try:
+        return DIALECTS[version, bool(lenient)]
+    except (KeyError, TypeError):
+        raise ValueError(f"version is {version!r}: use '1.0', '1.1', '1.2', 'legacy' or None") from None
+
+
+class Limits(NamedTuple):
+    """Sizes that are accepted, in octets on the wire; a line's end is not counted (S12-LIM-05).
+
+    >>> Limits(max_body=1 << 20).max_body
+    1048576
+    """
+
+    max_command_line: int = 256
+    max_header_line: int = 65536
+    max_headers: int = 1000
+    max_body: int = 100 * 2**20
+
+
+DEFAULT_LIMITS = Limits()
+_NO_COMMANDS: frozenset[str] = frozenset()
+
+#: Offsets inside the head of a frame are stored in 32 bits.
+_MAX_HEAD = 2**32 - 1
+_MAX_BODY = 2**62
+
+
+def checked_limits(limits: Limits | None) -> Limits:
+    """The limits to use, or ValueError where they make no sense.
+
+    >>> checked_limits(None) is DEFAULT_LIMITS
+    True
+    >>> checked_limits(Limits(max_headers=-1))
+    Traceback (most recent call last):
+        ...
+    ValueError: max_headers is -1: it must be 0 or more
+    """
+    if limits is None:
+        return DEFAULT_LIMITS
+    for name, value in zip(limits._fields, limits):
+        if type(value) is not int:
+            raise TypeError(f"{name} is {value!r}: it must be an int")
+        if value < 0:
+            raise ValueError(f"{name} is {value}: it must be 0 or more")
+    if limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + 4 > _MAX_HEAD:
+        raise ValueError("max_headers times max_header_line is 4 GiB or more: lower one of them")
+    if limits.max_body > _MAX_BODY:
+        raise ValueError(f"max_body is {limits.max_body}: the most is 2**62")
+    return limits
+
+
+def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Names of headers that get columns of their own.
+
+    >>> checked_names(["destination"])
+    ('destination',)
+    """
+    if isinstance(names, (str, bytes)):
+        raise TypeError("names is one string: give a list or tuple of names")
+    checked = tuple(names or ())
+    for name in checked:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name must be str, not {type(name).__name__}")
+    return checked
+
+
+def checked_commands(commands: Iterable[str]) -> frozenset[str]:
+    """Names of further commands, or an error where a name could not stand on a command line.
+
+    >>> sorted(checked_commands(["RECEIVE", "PING"]))
+    ['PING', 'RECEIVE']
+    """
+    if not commands:
+        return _NO_COMMANDS
+    if isinstance(commands, (str, bytes)):
+        raise TypeError("commands is one string: give a list or tuple of names")
+    names = set()
+    for name in commands:
+        if not isinstance(name, str):
+            raise TypeError(f"a command must be str, not {type(name).__name__}")
+        if not name or any(octet in name for octet in "\0\r\n"):
+            raise ValueError("a name in commands is empty, or holds NUL, CR or LF")
+        name.encode()
+        names.add(str.__str__(name))
+    return frozenset(names)

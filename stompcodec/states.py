@@ -1,0 +1,236 @@
+"""Which frames may come when, in which version, and with which headers: tables and their look-ups.
+
+The tables are about one conversation and hold for both of its ends. An end that has sent ERROR and has to
+close stops reading: what its peer had already sent is dropped, it is no violation.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from stompcodec.errors import FrameError
+from stompcodec.spec import CLIENT_1_1, dialect_of
+
+__all__ = [
+    "REQUIRED_HEADERS",
+    "Sender",
+    "State",
+    "missing_headers",
+    "negotiate",
+    "negotiate_client",
+    "negotiate_wishlist",
+    "next_state",
+]
+
+Sender = Literal["client", "server"]
+
+
+class State(enum.Enum):
+    """How far a conversation has come."""
+
+    NEW = "new"
+    """The transport is open, no frame was sent."""
+    CONNECTING = "connecting"
+    """The client asked; the server has not answered."""
+    CONNECTED = "connected"
+    """The version is agreed; frames go both ways."""
+    DISCONNECTING = "disconnecting"
+    """The client has sent its last frame; answers and messages may still come."""
+    FAILED = "failed"
+    """The server has sent its last frame, ERROR; only the end of the stream may follow."""
+    CLOSED = "closed"
+    """The stream has ended. No frame leads here."""
+
+
+def _transitions(after_error: State | None) -> dict[tuple[Sender, State, str], State]:
+    """The legal frames. `after_error` is the state after an ERROR in a session; None: the state stays."""
+    table: dict[tuple[Sender, State, str], State] = {
+        ("client", State.NEW, "CONNECT"): State.CONNECTING,
+        ("client", State.NEW, "STOMP"): State.CONNECTING,
+        # The answer to a first frame that is no CONNECT, or to none within the time allowed.
+        ("server", State.NEW, "ERROR"): State.FAILED,
+        ("server", State.CONNECTING, "CONNECTED"): State.CONNECTED,
+        ("server", State.CONNECTING, "ERROR"): State.FAILED,
+        ("client", State.CONNECTED, "DISCONNECT"): State.DISCONNECTING,
+    }
+    for command in set(CLIENT_1_1) - {"CONNECT", "STOMP", "DISCONNECT"}:
+        table["client", State.CONNECTED, command] = State.CONNECTED
+    for state in (State.CONNECTED, State.DISCONNECTING):
+        table["server", state, "MESSAGE"] = state
+        table["server", state, "RECEIPT"] = state
+        table["server", state, "ERROR"] = after_error or state
+    return table
+
+
+_V1_2 = _transitions(State.FAILED)
+#: Only 1.2 says that the server closes after every ERROR (S12-ERR-02). Older brokers go on, and so do we.
+_OLDER = _transitions(None)
+
+
+def next_state(sender: Sender, state: State, command: str, version: str | None = "1.2") -> State | None:
+    """The state after a frame, or None if the frame is illegal there.
+
+    Whether a version has a command at all is for the codec; here NACK is legal in any session.
+
+    Args:
+        sender: who sent the frame.
+        state: the state before it.
+        command: in upper case.
+        version: what was negotiated; None as long as nothing is.
+
+    Rules: S12-CON-01, S12-CON-02, S12-CON-05, S12-DIS-02, S12-ERR-02, LEG-CON-05, and those of 1.0 and 1.1.
+
+    >>> next_state("client", State.NEW, "STOMP")
+    <State.CONNECTING: 'connecting'>
+    >>> next_state("client", State.DISCONNECTING, "SEND") is None
+    True
+    """
+    table = _OLDER if version in ("1.0", "1.1", "legacy") else _V1_2
+    return table.get((sender, state, command))
+
+
+_TRANSACTION = dict.fromkeys(("BEGIN", "COMMIT", "ABORT"), ("transaction",))
+_CLIENT_1_0: dict[str, tuple[str, ...]] = {
+    **_TRANSACTION,
+    "SEND": ("destination",),
+    "SUBSCRIBE": ("destination",),
+    "UNSUBSCRIBE": ("destination|id",),
+    "ACK": ("message-id",),
+}
+_CLIENT_1_1: dict[str, tuple[str, ...]] = {
+    **_TRANSACTION,
+    "CONNECT": ("accept-version", "host"),
+    "STOMP": ("accept-version", "host"),
+    "SEND": ("destination",),
+    "SUBSCRIBE": ("destination", "id"),
+    "UNSUBSCRIBE": ("id",),
+    "ACK": ("message-id", "subscription"),
+    "NACK": ("message-id", "subscription"),
+}
+_SERVER_1_0: dict[str, tuple[str, ...]] = {
+    "CONNECTED": ("session",),
+    "MESSAGE": ("destination", "message-id"),
+    "RECEIPT": ("receipt-id",),
+}
+_SERVER_1_1: dict[str, tuple[str, ...]] = {
+    "CONNECTED": ("version",),
+    "MESSAGE": ("destination", "message-id", "subscription"),
+    "RECEIPT": ("receipt-id",),
+}
+
+#: (version, sender) -> command -> headers that must be there; "a|b" is one of the two.
+#: The text of the legacy dialect ends before ACK and the transactions: the rules of 1.0 hold for them.
+REQUIRED_HEADERS: dict[tuple[str, Sender], dict[str, tuple[str, ...]]] = {
+    ("1.0", "client"): _CLIENT_1_0,
+    ("1.0", "server"): _SERVER_1_0,
+    ("1.1", "client"): _CLIENT_1_1,
+    ("1.1", "server"): _SERVER_1_1,
+    ("1.2", "client"): {**_CLIENT_1_1, "ACK": ("id",), "NACK": ("id",)},
+    ("1.2", "server"): _SERVER_1_1,
+    ("legacy", "client"): {**_CLIENT_1_0, "CONNECT": ("username", "passcode")},
+    ("legacy", "server"): _SERVER_1_0,
+}
+
+
+def missing_headers(version: str | None, sender: Sender, command: str, headers: Iterable[tuple[str, str]]) -> list[str]:
+    """Names of required headers that a frame lacks, in the order of the specification.
+
+    Args:
+        version: "1.0", "1.1", "1.2" or "legacy"; None, before negotiation, is judged by 1.2.
+        sender: who sends the frame. A command that is not this sender's requires nothing.
+        command: the frame's command.
+        headers: its entries, (name, value). An empty value is there.
+
+    Raises:
+        ValueError: there is no such version.
+
+    Rules: the MUST rows of requirements about headers of commands, such as S12-SND-01 and S10-UNS-01.
+
+    >>> missing_headers("1.2", "client", "SUBSCRIBE", [("destination", "/queue/a")])
+    ['id']
+    >>> missing_headers("1.0", "client", "UNSUBSCRIBE", [])
+    ['destination|id']
+    """
+    folds_case = dialect_of(version).folds_case
+    required = REQUIRED_HEADERS[version or "1.2", sender].get(command.upper() if folds_case else command, ())
+    present = {name.lower() if folds_case else name for name, _value in headers}
+    return [names for names in required if present.isdisjoint(names.split("|"))]
+
+
+#: Bounded, for the numbers may be a peer's.
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
+
+
+def _rank(version: str) -> tuple[int, int]:
+    """A version as numbers, for 1.10 is higher than 1.9."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        raise FrameError("no-common-version", detail="a version is two numbers with a dot between")
+    return int(match[1]), int(match[2])
+
+
+def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
+    """The version a server picks: the highest that both sides list.
+
+    Entries are compared exactly: nothing is trimmed, unknown ones are passed over.
+
+    Args:
+        accept_version: the header of CONNECT; None where it is absent, which means 1.0.
+        server: the versions the server speaks.
+
+    Raises:
+        FrameError: "no-common-version".
+
+    Rules: S12-NEG-03, S12-NEG-04, S12-NEG-05.
+
+    >>> negotiate("1.0,1.1,2.0", ["1.0", "1.1", "1.2"])
+    '1.1'
+    """
+    accepted = {"1.0"} if accept_version is None else set(accept_version.split(","))
+    common = accepted.intersection(server)
+    if not common:
+        raise FrameError("no-common-version", detail=f"the server speaks {', '.join(server)}")
+    return max(common, key=_rank)
+
+
+def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> str:
+    """The version a client has to use after CONNECTED.
+
+    Args:
+        connected_version: the version header of CONNECTED; None where it is absent, which means 1.0.
+        offered: what the client listed in accept-version.
+
+    Raises:
+        FrameError: "no-common-version": the server picked what was not offered.
+
+    Rules: S12-CTD-01, S12-NEG-04, S11-NEG-02.
+
+    >>> negotiate_client(None, ["1.0", "1.2"])
+    '1.0'
+    """
+    version = "1.0" if connected_version is None else connected_version
+    if version not in offered:
+        raise FrameError("no-common-version", detail=f"the client offered {', '.join(offered)}")
+    return version
+
+
+def negotiate_wishlist(client_version: str | None, server_version: str | None) -> str:
+    """The version by the wish-list for 1.1, where each side names the highest it supports.
+
+    Args:
+        client_version: the version header of CONNECT; None where it is absent, which means 1.0.
+        server_version: the same of CONNECTED.
+
+    Raises:
+        FrameError: "no-common-version": one of the two is no version.
+
+    Rules: WISH-NEG-01, WISH-NEG-02, WISH-NEG-03.
+
+    >>> negotiate_wishlist("1.2", "1.1"), negotiate_wishlist("1.2", None)
+    ('1.1', '1.0')
+    """
+    versions = ["1.0" if version is None else version for version in (client_version, server_version)]
+    return min(versions, key=_rank)

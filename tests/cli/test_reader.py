@@ -1,0 +1,166 @@
+"""Where frames stand, which version holds, and where reading goes on behind broken frames."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("click")
+
+from stompcodec import Frame, Limits, serialize
+from stompcodec.cli.reader import Broken, FrameReader, Place
+
+
+def cut(data: bytes, size: int) -> Callable[[int], bytes]:
+    """Reads that never give more than `size` octets."""
+    stream = io.BytesIO(data)
+    return lambda wanted: stream.read(min(wanted, size))
+
+
+def everything(data: bytes, size: int = 2**18, **options: Any) -> list[Place | Broken]:
+    found: list[Place | Broken] = []
+    for batch in FrameReader(cut(data, size), **options).places():
+        if isinstance(batch, Broken):
+            found.append(batch)
+        else:
+            found += batch
+    return found
+
+
+def starts(found: list[Place | Broken]) -> list[int]:
+    return [item.start for item in found]
+
+
+FRAMES = st.lists(
+    st.tuples(
+        st.sampled_from([b"", b"\n", b"\r\n", b"\n\n\r\n"]),
+        st.sampled_from(["SEND", "MESSAGE", "ACK"]),
+        st.sampled_from([b"", b"x", b"hello\nworld", b"\0\0", b"x" * 50]),
+    ),
+    max_size=8,
+)
+
+
+@given(frames=FRAMES, size=st.integers(1, 60), stream_over=st.sampled_from([None, 0, 10]))
+def test_places_are_exact(frames: list[Any], size: int, stream_over: int | None) -> None:
+    data, expected = b"", []
+    for gap, command, body in frames:
+        frame = Frame(command, {"id": "a:b"}, b"" if command == "ACK" else body)
+        octets = serialize(frame)
+        data += gap
+        start = len(data)
+        data += octets
+        expected.append((start, len(data) - 1 - len(frame.body), len(data), len(frame.body)))
+    found = everything(data, size, stream_over=stream_over)
+    assert [(place.start, place.body, place.end, place.size) for place in found] == expected
+
+
+@given(frames=FRAMES, size=st.integers(1, 60))
+def test_the_octets_of_a_place_are_at_hand(frames: list[Any], size: int) -> None:
+    data = b"".join(
+        gap + serialize(Frame(command, {}, b"" if command == "ACK" else body)) for gap, command, body in frames
+    )
+    reader = FrameReader(cut(data, size))
+    for batch in reader.places():
+        assert not isinstance(batch, Broken)
+        for place in batch:
+            assert reader.octets(place.start, place.end) == data[place.start : place.end]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_lenient_reading_skips_nuls_and_legacy_reading_blank_lines(size: int) -> None:
+    assert starts(everything(b"\0\n\0\0SEND\n\nhi\0\0SEND\n\n\0", size, lenient=True)) == [4, 14]
+    assert starts(everything(b"  \r\n \nsend\ndestination:a\n\nhi\0\r\r\nSEND\n\n\0", size, version="legacy")) == [
+        6,
+        32,
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_auto_follows_connected(size: int) -> None:
+    data = (
+        b"CONNECT\r\naccept-version:1.0,1.1\nhost:a\n\n\0CONNECTED\nversion:1.1\n\n\0MESSAGE\na:1\\n\r\n\n\0"
+        b"CONNECTED\nsession:1\n\n\0MESSAGE\na:\\x\n\n\0CONNECT\n\n\0CONNECTED\nversion:9.9\n\n\0MESSAGE\na:\\r\n\n\0"
+    )
+    found = everything(data, size)
+    versions = [place.version for place in found if isinstance(place, Place)]
+    assert versions == [None, None, "1.1", "1.1", "1.0", "1.0", None, None]
+    values = [place.frame.get("a") for place in found if isinstance(place, Place) and place.frame.command == "MESSAGE"]
+    assert values == ["1\n\r", "\\x", "\r"]
+
+
+def test_a_version_that_was_given_stays() -> None:
+    found = everything(b"CONNECTED\nversion:1.2\n\n\0MESSAGE\na:\\r\n\n\0", version="1.0")
+    assert isinstance(found[1], Place)
+    assert found[1].frame.headers["a"] == "\\r"
+
+
+GOOD = b"SEND\ndestination:/queue/a\n\nhi\0"
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("broken", "kind", "offset"),
+    [
+        (b"SEND\na:\\q\n\nbody\0\n\n", "bad-escape", 7),
+        (b"garbage that never was a frame\n{}\0\r\n", "unknown-command", 0),
+        (b"SEND\nfoo\0", "unexpected-nul", 8),
+        (b"SEND\ncontent-length:1\n\nlonger\0", "missing-null", 24),
+        (b"SEND\ncontent-length:40\n\nshort\0", "missing-null", 64),
+        (b"SEND\ncontent-length:9000\n\nshort\0", "truncated", None),
+        (b"SEND\ncontent-length:x\n\n\0" + b"\n" * 300, "bad-content-length", 20),
+    ],
+)
+def test_resync(broken: bytes, kind: str, offset: int | None, size: int) -> None:
+    data = GOOD + broken + GOOD + GOOD
+    found = everything(data, size, resync=True)
+    assert starts(found) == [0, len(GOOD), len(GOOD + broken), len(GOOD + broken + GOOD)]
+    problem = found[1]
+    assert isinstance(problem, Broken)
+    assert problem.resumed == len(GOOD + broken)
+    assert problem.error.kind == kind
+    assert problem.error.offset == (len(data) if offset is None else len(GOOD) + offset)
+    assert problem.head.startswith(broken[:6])
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_resync_without_another_frame(size: int) -> None:
+    found = everything(GOOD + b"BAD\n\0\0\nSENDER\n\0SEN", size, resync=True)
+    assert isinstance(found[1], Broken)
+    assert (len(found), found[1].start, found[1].resumed) == (2, len(GOOD), None)
+
+
+def test_nothing_follows_what_is_broken() -> None:
+    found = everything(GOOD + b"BAD\n" + GOOD)
+    assert isinstance(found[1], Broken)
+    assert (len(found), found[1].error.offset, found[1].resumed) == (2, len(GOOD), None)
+
+
+def test_a_streamed_body_that_breaks_off() -> None:
+    found = everything(GOOD + b"SEND\ncontent-length:50\n\n" + b"x" * 30, stream_over=10)
+    assert isinstance(found[1], Broken)
+    assert (found[1].error.kind, found[1].start) == ("truncated", len(GOOD))
+
+
+def test_events_give_the_same_frames_and_errors() -> None:
+    data = GOOD + b"\nCONNECTED\nversion:1.0\n\n\0MESSAGE\na:\\q\n\n\0" + b"SEND\ncontent-length:1\n\nxx\0"
+    reader = FrameReader(cut(data, 7))
+    *batches, broken = reader.events()
+    frames = [event for batch in batches if isinstance(batch, list) for event in batch if isinstance(event, Frame)]
+    assert [frame.command for frame in frames] == ["SEND", "CONNECTED", "MESSAGE"]
+    assert isinstance(broken, Broken)
+    assert broken.error.offset == len(data) - 2
+    assert reader.seconds > 0
+
+
+def test_limits_and_further_commands() -> None:
+    found = everything(GOOD + b"PING\n\n\0", commands=("PING",), limits=Limits(max_body=2))
+    assert starts(found) == [0, len(GOOD)]
+    found = everything(GOOD, limits=Limits(max_body=1))
+    assert isinstance(found[0], Broken)
+    assert found[0].error.limit == "max_body"

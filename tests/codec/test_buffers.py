@@ -1,0 +1,191 @@
+"""get_buffer and buffer_updated: right use as asyncio does it, and wrong use, which must not crash."""
+
+import gc
+
+import pytest
+from codec.lockstep import answer_of, answers_of
+
+from stompcodec.errors import FrameError
+
+BODY = bytes(range(256)) * 1000
+STREAMS = {
+    "small": b"SEND\n\nhello\0" * 50,
+    "counted": b"SEND\ncontent-length:%d\n\n%b\0" % (len(BODY), BODY) * 2,
+    "open": b"SEND\n\n" + BODY.replace(b"\0", b"x") + b"\0\n\n" + b"ACK\n\n\0",
+    "head": b"SEND\n" + b"".join(b"h%d:%b\n" % (i, b"v" * 900) for i in range(100)) + b"\n\0",
+}
+
+
+def write(parser, data):
+    """Fill what is lent, as far as it goes; returns how many octets were taken."""
+    view = parser.get_buffer(len(data))
+    count = min(len(view), len(data))
+    view[:count] = data[:count]
+    parser.buffer_updated(count)
+    return count
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 65536, 10**6])
+@pytest.mark.parametrize("stream_over", [None, 100])
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_same_as_feed(codec, name, size, stream_over):
+    stream = STREAMS[name] if size > 1 else STREAMS["small"]
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    options = {"stream_over": stream_over}
+    wanted = answers_of(codec, stream, **options)
+    assert wanted[-1][0] in ("frame", "end")
+    assert answers_of(codec, pieces, way="buffer", **options) == wanted
+
+
+def test_frames_pile_up(codec):
+    """Nobody has to iterate between two reads."""
+    parser = codec.Parser("1.2")
+    stream = STREAMS["counted"]
+    at = 0
+    while at < len(stream):
+        at += write(parser, stream[at : at + 50_000])
+        assert parser.buffered == at
+    assert [frame.body for frame in parser] == [BODY, BODY]
+
+
+@pytest.mark.parametrize("hint", [-1, 0, 1, 100, 65536, 10**9, -(10**9)])
+def test_room(codec, hint):
+    parser = codec.Parser("1.2")
+    view = parser.get_buffer(hint)
+    assert isinstance(view, memoryview)
+    assert not view.readonly
+    assert (view.itemsize, view.ndim, view.contiguous) == (1, 1, True)
+    assert len(view) >= max(1, min(hint, 65536))
+    assert len(view) < 10**6
+    assert parser.get_buffer() is not None
+
+
+def test_reading_nothing(codec):
+    parser = codec.Parser("1.2")
+    parser.get_buffer()
+    assert parser.buffer_updated(0) is parser
+    assert list(parser) == []
+    assert parser.buffered == 0
+
+
+@pytest.mark.parametrize("count", [-1, -(2**70), 2**40, 2**70])
+def test_counts_out_of_range(codec, count):
+    parser = codec.Parser("1.2")
+    view = parser.get_buffer(10)
+    for wrong in (count, len(view) + 1):
+        with pytest.raises((ValueError, OverflowError)):
+            parser.buffer_updated(wrong)
+    view[:2] = b"SE"
+    assert parser.buffered == 0
+    parser.buffer_updated(2)
+    assert parser.buffered == 2
+
+
+@pytest.mark.parametrize("count", ["1", 1.0, None])
+def test_counts_that_are_no_numbers(codec, count):
+    parser = codec.Parser("1.2")
+    parser.get_buffer(10)
+    with pytest.raises(TypeError):
+        parser.buffer_updated(count)
+
+
+def test_without_a_buffer(codec):
+    parser = codec.Parser("1.2")
+    with pytest.raises(RuntimeError):
+        parser.buffer_updated(0)
+    write(parser, b"SE")
+    with pytest.raises(RuntimeError):
+        parser.buffer_updated(1)
+    assert parser.buffered == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"SEND\n\nhello\0", b"x" * 100_000])
+def test_feed_makes_the_buffer_void(codec, data):
+    parser = codec.Parser("1.2")
+    parser.get_buffer()
+    parser.feed(data)
+    with pytest.raises(RuntimeError):
+        parser.buffer_updated(1)
+    assert parser.buffered == len(data)
+
+
+@pytest.mark.parametrize(
+    "before", [b"\n", b"SEND\n\na\0", b"SEND\n\na\0SEND\n", b"SEND\n\na", b"SEND\ncontent-length:9\n\n"]
+)
+def test_iterating_while_a_buffer_is_lent(codec, before):
+    """A reader may take long; what was fed before can be taken meanwhile."""
+    parser = codec.Parser("1.2")
+    parser.feed(before)
+    view = parser.get_buffer(3)
+    list(parser)
+    left = parser.buffered
+    view[:1] = b"\n"
+    parser.buffer_updated(1)
+    assert parser.buffered == left + 1
+
+
+def test_an_error_while_a_buffer_is_lent(codec):
+    parser = codec.Parser("1.2")
+    parser.feed(b"\0")
+    view = parser.get_buffer()
+    with pytest.raises(FrameError):
+        next(parser)
+    view[:3] = b"abc"
+    assert parser.buffer_updated(3) is parser
+    assert parser.buffered == 0
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_views_that_are_kept(codec, name):
+    """Old views stay readable and writable, and reach no frame but one that was read in place."""
+    stream = STREAMS[name]
+    parser = codec.Parser("1.2")
+    views, frames = [], []
+    at = 0
+    while at < len(stream):
+        view = parser.get_buffer(5000)
+        count = min(len(view), 5000, len(stream) - at)
+        view[:count] = stream[at : at + count]
+        frames += parser.buffer_updated(count)
+        views.append(view)
+        at += count
+    wanted = answers_of(codec, stream)
+    for view in views:
+        view[:] = b"\xaa" * len(view)
+        assert view[-1] == 0xAA
+    del parser
+    gc.collect()
+    for view in views:
+        view[0] = 1
+        assert view[0] == 1
+    if name != "counted":
+        assert [answer_of(frame) for frame in frames] == wanted
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_parser_goes_before_the_view(codec, name):
+    parser = codec.Parser("1.2")
+    list(parser.feed(STREAMS[name][:100]))
+    view = parser.get_buffer()
+    del parser
+    gc.collect()
+    view[:] = b"\xaa" * len(view)
+    assert view[-1] == 0xAA
+
+
+def test_feed_and_buffers_take_turns(codec):
+    stream = STREAMS["counted"] + STREAMS["open"] + STREAMS["head"]
+    parser = codec.Parser("1.2")
+    answers = []
+    at = 0
+    for turn in range(10**6):
+        if at >= len(stream):
+            break
+        piece = stream[at : at + 1 + 4999 * (turn % 3)]
+        if turn % 2:
+            answers += parser.feed(piece)
+            at += len(piece)
+        else:
+            at += write(parser, piece)
+            answers += parser
+    assert [frame.body for frame in answers] == [frame.body for frame in codec.Parser("1.2").feed(stream)]

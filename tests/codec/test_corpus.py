@@ -1,0 +1,60 @@
+"""Digests of the benchmark corpus: 11 workloads, 5 ways to cut them, both backends.
+
+STOMPCODEC_CORPUS_SCALE is the size of the workloads; at 1.0 every octet is fed by itself where that is asked for.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+from codec.corpus import WORKLOADS, make_corpus, workload
+
+from stompcodec.frame import HEARTBEAT
+
+SCALE = float(os.environ.get("STOMPCODEC_CORPUS_SCALE", "0.02"))
+MOST_SINGLE = 100_000  # octets that are fed one by one at a small scale
+
+
+def _fragments(data, size):
+    if size != 1 or len(data) <= MOST_SINGLE or SCALE >= 1:
+        return make_corpus.fragments(data, size)
+    head, middle, tail = data[: MOST_SINGLE // 2], data[MOST_SINGLE // 2 : -MOST_SINGLE // 2], data[-MOST_SINGLE // 2 :]
+    return [*make_corpus.fragments(head, 1), *make_corpus.fragments(middle, 1460), *make_corpus.fragments(tail, 1)]
+
+
+@pytest.mark.parametrize("size", make_corpus.FRAGMENTS.values(), ids=make_corpus.FRAGMENTS)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_digest(codec, name, size):
+    wanted, data = workload(name, SCALE)
+    parser = codec.Parser(wanted["version"], heartbeats=True)
+    frames = []
+    beats = 0
+    for piece in _fragments(data, size):
+        for frame in parser.feed(piece):
+            if frame is HEARTBEAT:
+                beats += 1
+            else:
+                frames.append((frame.command, frame.headers.pairs(), frame.body))
+    parser.close()
+    assert make_corpus.frame_digest(frames) == wanted["digest"]
+    assert beats == wanted["eols"]
+    assert Counter(command for command, _, _ in frames) == wanted["commands"]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_written_again(codec, name):
+    """What was read is written so that it reads the same."""
+    wanted, data = workload(name, SCALE)
+    version = wanted["version"]
+    frames = list(codec.Parser(version).feed(data))
+    again = codec.serialize_many(frames, version, content_length="always")
+    parts = b"".join(
+        part for frame in frames for part in codec.serialize_parts(frame, version, content_length="always")
+    )
+    assert parts == again
+    digest = make_corpus.frame_digest(
+        (frame.command, before.headers.pairs(), frame.body)
+        for frame, before in zip(codec.Parser(version).feed(again), frames, strict=True)
+        if frame.headers.pairs()[: len(before.headers.pairs())] == before.headers.pairs()
+    )
+    assert digest == wanted["digest"]

@@ -1,0 +1,188 @@
+"""Reading frames and their headers: a mapping in which the first entry counts, and all entries in order."""
+
+import collections
+import gc
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from codec.lockstep import answers_of
+from codec.samples import PAIRS, WIRE
+
+
+@pytest.mark.req("S12-HDR-02", "S11-HDR-02", "S12-HDR-03", "S11-HDR-04")
+def test_the_first_entry_counts(frame):
+    headers = frame.headers
+    assert headers["destination"] == headers.get("destination") == frame.get("destination") == "/queue/a"
+    assert headers["id"] == "1"
+    assert headers.getall("destination") == ["/queue/a", "/queue/b"]
+    assert headers.getall("id") == ["1", ""]
+    assert headers.getall("nothing") == []
+
+
+def test_a_name_that_is_not_there(frame):
+    assert frame.get("nothing") is None
+    assert frame.get("nothing", "x") == "x"
+    assert frame.headers.get("nothing") is None
+    assert frame.headers.get("nothing", 5) == 5
+    assert "nothing" not in frame.headers
+    with pytest.raises(KeyError, match="nothing"):
+        frame.headers["nothing"]
+
+
+@pytest.mark.parametrize("name", ["é", "x-y", "id"])
+def test_names_are_found_by_their_text(frame, name):
+    """However the str object came to be."""
+    wanted = dict(reversed(PAIRS))[name]
+    fresh = "".join(list(name))
+    subclass = type("Text", (str,), {})(name)
+    for key in (name, fresh, subclass):
+        assert frame.get(key) == frame.headers[key] == wanted
+        assert key in frame.headers
+        assert frame.headers.getall(key)[0] == wanted
+
+
+@pytest.mark.parametrize("key", [1, None, b"id", ("id", "1")])
+def test_keys_of_other_types_are_not_there(frame, key):
+    assert key not in frame.headers
+    assert frame.get(key) is None
+    assert frame.headers.get(key) is None
+    with pytest.raises(KeyError):
+        frame.headers[key]
+
+
+def test_headers_are_a_mapping(frame):
+    headers = frame.headers
+    first = {"destination": "/queue/a", "id": "1", "é": "東:\n", "x-y": ""}
+    assert isinstance(headers, Mapping)
+    assert dict(headers) == first
+    assert {**headers} == first
+    assert list(headers) == headers.keys() == list(first)
+    assert headers.values() == list(first.values())
+    assert headers.items() == list(first.items())
+    assert len(headers) == 4
+    assert list(reversed(headers.keys())) == list(reversed(first))
+    assert collections.ChainMap(headers)["id"] == "1"
+    assert headers == first
+    assert first == headers
+    assert headers == frame.headers
+    assert headers != {**first, "id": "2"}
+    assert headers != {}
+    assert headers != 5
+    assert (headers == PAIRS) is False
+
+
+def test_empty_headers(codec):
+    for frame in (codec.Frame("ACK"), *codec.Parser("1.2").feed(b"ACK\n\n\0")):
+        headers = frame.headers
+        assert (len(headers), bool(headers), list(headers), dict(headers), headers.pairs()) == (0, False, [], {}, [])
+        assert headers == {}
+        assert "a" not in headers
+        assert frame.get("a") is None
+
+
+def test_what_is_handed_out_is_a_copy(frame):
+    for take in ("pairs", "keys", "values", "items"):
+        getattr(frame.headers, take)().clear()
+    frame.headers.getall("id").clear()
+    assert frame.headers.pairs() == PAIRS
+    assert len(frame.headers) == 4
+
+
+def test_headers_live_longer_than_their_frame(codec):
+    (frame,) = codec.Parser("1.2").feed(WIRE)
+    headers = frame.headers
+    names = iter(headers)
+    del frame
+    gc.collect()
+    assert headers.pairs() == PAIRS
+    assert list(names) == ["destination", "id", "é", "x-y"]
+
+
+def test_headers_are_made_by_frames_only(codec, frame):
+    with pytest.raises(TypeError):
+        codec.Headers()
+    with pytest.raises(TypeError):
+        type("Sub", (codec.Headers,), {})
+    assert type(frame.headers) is codec.Headers
+
+
+def test_nothing_can_be_changed(codec, frame):
+    headers = frame.headers
+    for name in ("command", "headers", "body", "anything"):
+        with pytest.raises(AttributeError):
+            setattr(frame, name, b"")
+        with pytest.raises(AttributeError):
+            setattr(headers, name, b"")
+        with pytest.raises(AttributeError):
+            delattr(frame, name)
+    with pytest.raises(TypeError):
+        headers["id"] = "2"
+    with pytest.raises(TypeError):
+        del headers["id"]
+    before = hash(frame)
+    with suppress(TypeError):
+        frame.__init__("ACK", [], b"")
+    assert (frame.command, frame.headers.pairs(), frame.body) == ("SEND", PAIRS, b"hello")
+    assert hash(frame) == before
+
+
+def test_frames_are_final(codec, frame):
+    with pytest.raises(TypeError):
+        type("Sub", (codec.Frame,), {})
+    assert not hasattr(frame, "__dict__")
+    assert not hasattr(frame, "__getitem__")
+    assert not hasattr(frame.headers, "__dict__")
+
+
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("escape", [b"", b"\\c"])
+def test_large_heads(codec, eol, escape):
+    """Past 64 KiB, where offsets no longer fit in 16 bits; with and without escapes."""
+    names = [b"h%d%b" % (i, escape) for i in range(1000)]
+    lines = [name + b":" + b"v" * (i % 200) + escape for i, name in enumerate(names)]
+    data = eol.join([b"SEND", *lines, b"", b""]) + b"body\0"
+    assert len(data) > 65536
+    pairs = [tuple(line.decode().replace("\\c", ";").split(":")) for line in lines]
+    pairs = [(name.replace(";", ":"), value.replace(";", ":")) for name, value in pairs]
+    for size in (len(data), 1000):
+        (frame,) = (
+            frame
+            for at in [codec.Parser("1.2")]
+            for i in range(0, len(data), size)
+            for frame in at.feed(data[i : i + size])
+        )
+        assert frame.headers.pairs() == pairs
+        assert frame.headers[pairs[-1][0]] == pairs[-1][1]
+        assert frame.get(pairs[500][0]) == pairs[500][1]
+        assert len(dict(frame.headers)) == 1000
+        assert codec.serialize(frame, content_length="never") == data.replace(b"\r\n", b"\n")
+
+
+@pytest.mark.parametrize("size", [65530, 65534, 65536 - 2])
+def test_one_long_header(codec, size):
+    value = "é" + "v" * (size - 4)
+    (answer,) = answers_of(codec, f"SEND\nn:{value}\nlast:1\n\n\0".encode())
+    assert answer[2] == [("n", value), ("last", "1")]
+
+
+@pytest.mark.req("S12-ESC-01", "S12-ESC-02", "S12-ESC-03", "S12-ESC-04", "S12-ESC-08")
+def test_escapes_in_names_and_values(codec):
+    data = b"SEND\na\\cb\\\\:\\r\\n\\c\\\\n\n\\\\\\\\c:\\\\c\n\n\0"
+    (frame,) = codec.Parser("1.2").feed(data)
+    assert frame.headers.pairs() == [("a:b\\", "\r\n:\\n"), ("\\\\c", "\\c")]
+    assert frame.get("a:b\\") == "\r\n:\\n"
+    assert frame.get("a\\cb\\\\") is None
+    assert frame.headers["\\\\c"] == "\\c"
+    assert codec.serialize(frame) == data
+
+
+def test_repeated_and_similar_names(codec):
+    """The first of many, where names share what a table of names may look at."""
+    names = ["a" * n for n in range(1, 60)] + ["b" + "a" * n for n in range(60)] + ["a" * n + "b" for n in range(60)]
+    lines = "".join(f"{name}:{i}\n" for i, name in enumerate(names * 2))
+    (frame,) = codec.Parser("1.2").feed(f"SEND\n{lines}\n\0".encode())
+    for i, name in enumerate(names):
+        first = str(names.index(name))
+        assert frame.get(name) == frame.headers[name] == first, i
+    assert dict(frame.headers) == {name: str(names.index(name)) for name in names}

@@ -1,0 +1,144 @@
+"""What has to be looked at from outside: each test runs a program in a process of its own."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompcodec
+
+SCRIPTS = Path(__file__).parent.parent / "isolated"
+#: Where the stompcodec under test was imported from.
+ROOT = str(Path(stompcodec.__file__).parents[1])
+
+
+def run(*args, pure=None, status=0, **named):
+    """What a program prints. `pure` is STOMPCODEC_PURE, None to leave it out."""
+    environment = {name: value for name, value in os.environ.items() if name != "STOMPCODEC_PURE"}
+    environment["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [environment.get("PYTHONPATH")])])
+    if pure is not None:
+        environment["STOMPCODEC_PURE"] = pure
+    done = subprocess.run(
+        [sys.executable, *map(str, args)], env=environment, capture_output=True, timeout=300, check=False, **named
+    )
+    assert done.returncode == status, (done.stdout + done.stderr).decode(errors="replace")
+    return done.stdout.decode()
+
+
+@pytest.fixture(params=["python", pytest.param("c", marks=pytest.mark.c_only)])
+def name(request):
+    if request.param == "c":
+        pytest.importorskip("stompcodec._codec_c")
+    return request.param
+
+
+# ---- which backend ----
+
+
+def test_the_variable_decides(name):
+    pure = {"python": "1", "c": "0"}[name]
+    code = "import stompcodec; print(stompcodec.BACKEND, stompcodec.Frame.__module__, stompcodec.Parser.__module__)"
+    backend, *modules = run("-c", code, pure=pure).split()
+    assert backend == name
+    assert all(module.startswith("stompcodec") for module in modules)
+    if name == "python":
+        assert "_c" not in "".join(modules).replace("_codec_py", "")
+
+
+@pytest.mark.c_only
+def test_without_the_variable_c_is_picked():
+    pytest.importorskip("stompcodec._codec_c")
+    for unset in (None, ""):
+        assert run("-c", "import stompcodec; print(stompcodec.BACKEND)", pure=unset) == "c\n"
+
+
+HIDDEN = "import sys; sys.modules['stompcodec._codec_c'] = None; import stompcodec; print(stompcodec.BACKEND)"
+
+
+def test_without_the_extension():
+    """A build that failed must not be noticed by anyone who did not ask for C."""
+    assert run("-c", HIDDEN) == "python\n"
+    assert run("-c", HIDDEN, pure="1") == "python\n"
+    run("-c", HIDDEN, pure="0", status=1)
+
+
+@pytest.mark.parametrize("wrong", ["2", "yes", "true", " "])
+def test_other_values_are_refused(wrong):
+    code = "try:\n import stompcodec\nexcept ImportError as error: print(error)"
+    assert "STOMPCODEC_PURE" in run("-c", code, pure=wrong)
+
+
+# ---- imports ----
+
+
+def test_import_is_light(name):
+    """None of asyncio, ssl, sqlite3, pyarrow, pyspark and other heavy modules."""
+    assert run(SCRIPTS / "imports.py", pure={"python": "1", "c": "0"}[name]).split() == [name]
+
+
+# ---- pickles ----
+
+
+@pytest.mark.parametrize("pure", ["1", pytest.param("0", marks=pytest.mark.c_only)])
+def test_pickles_travel_between_backends(codec, pure):
+    """A frame may be written by one backend and read by the other."""
+    if pure == "0":
+        pytest.importorskip("stompcodec._codec_c")
+    pairs = [("destination", "/queue/a"), ("é", "東:\n"), ("destination", "\udcff")]
+    frames = [codec.Frame("SEND", pairs, b"\0\xff" * 10), *codec.Parser("1.2").feed(b"ACK\nid:a\\cb\n\n\0")]
+    wanted = [(frame.command, frame.headers.pairs(), frame.body, hash(frame)) for frame in frames]
+    code = (
+        "import pickle, sys; frames = pickle.load(sys.stdin.buffer);"
+        "import stompcodec; assert all(type(frame) is stompcodec.Frame for frame in frames);"
+        "sys.stdout.write(ascii([(f.command, f.headers.pairs(), f.body) for f in frames]));"
+        "sys.stdout.write('|' + pickle.dumps(frames).hex())"
+    )
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        shown, again = run("-c", code, pure=pure, input=pickle.dumps(frames, protocol)).split("|")
+        assert shown == ascii([fields[:3] for fields in wanted])
+        back = pickle.loads(bytes.fromhex(again))
+        assert [(frame.command, frame.headers.pairs(), frame.body, hash(frame)) for frame in back] == wanted
+        assert back == frames
+
+
+def test_a_streamed_frame_has_no_pickle(codec):
+    """Its body was handed out elsewhere, so it cannot be whole again."""
+    frame = next(codec.Parser("1.2", stream_over=0).feed(b"SEND\n\nx"))
+    with pytest.raises(TypeError):
+        pickle.loads(pickle.dumps(frame))
+
+
+# ---- leaks, crashes, memory ----
+
+
+@pytest.mark.slow
+@pytest.mark.no_asan
+def test_nothing_leaks(name):
+    assert run(SCRIPTS / "leaks.py", name, {"python": 1000, "c": 10_000}[name]) == "nothing leaks\n"
+
+
+def test_misuse_by_threads_does_not_crash(name):
+    assert run(SCRIPTS / "threads.py", name) == "no crash\n"
+
+
+@pytest.mark.no_asan
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the module resource")
+def test_a_million_headers(name):
+    """With limits that allow it, memory follows the octets that came, also what C takes from malloc."""
+    assert float(run(SCRIPTS / "memory.py", name)) < 12
+
+
+def test_the_interpreter_ends_quietly(name):
+    """Frames, parsers, views and columns that are still alive at the end do no harm."""
+    code = (
+        f"from stompcodec.codec import backend; codec = backend({name!r})\n"
+        "parser = codec.Parser('1.2'); frames = list(parser.feed(b'SEND\\na:1\\n\\nx\\0'))\n"
+        "view = parser.get_buffer()\n"
+        "columns = codec.parse_columns(b'ACK\\n\\n\\0'); capsules = columns.__arrow_c_array__()\n"
+        "headers = frames[0].headers; names = iter(headers); cycle = [parser, frames]; cycle.append(cycle)\n"
+        "import sys; sys.modules['keep'] = cycle; print('end')"
+    )
+    assert run("-X", "dev", "-W", "error", "-c", code) == "end\n"

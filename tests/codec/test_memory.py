@@ -1,0 +1,199 @@
+"""Memory is taken by octets that came, never by numbers from the wire, and given back. No test looks at a clock.
+
+Peaks are measured by tracemalloc, which sees all that Python's allocators give, the parser's buffers among it. What the
+C scanner takes from malloc is watched from outside, in test_isolated.py.
+"""
+
+import gc
+import sys
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+
+from stompcodec.errors import FrameError
+from stompcodec.spec import Limits
+
+pytestmark = pytest.mark.no_asan
+
+MIB = 2**20
+
+
+@pytest.fixture
+def traced():
+    """Measures peaks: call it to begin, and again for octets since then."""
+    gc.collect()
+    tracemalloc.start()
+    start = tracemalloc.get_traced_memory()[0]
+
+    def peak():
+        return tracemalloc.get_traced_memory()[1] - start
+
+    yield peak
+    tracemalloc.stop()
+
+
+def held(start=None):
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - (start or 0)
+
+
+def flood(parser, piece, size):
+    """Feed `size` octets of `piece` over and over; returns how many were taken before an error."""
+    fed = 0
+    try:
+        while fed < size:
+            for _ in parser.feed(piece):
+                pass
+            fed += len(piece)
+    except FrameError:
+        pass
+    return fed
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "limits", "most"),
+    [
+        (b"", b"x" * 997, None, 65_536),
+        (b"SEND\n", b"x" * 997, None, 8 * 65_536),
+        (b"SEND\nname:", b"x" * 997, None, 8 * 65_536),
+        (b"SEND\n", b"a:b\n" * 250, None, 200_000),
+        (b"SEND\n\n", b"x" * 997, Limits(max_body=100_000), 500_000),
+        (b"SEND\n\n", b"x" * 50_000, Limits(max_body=100_000), 500_000),
+        (b"SEND\ncontent-length:100001\n\n", b"x" * 997, Limits(max_body=100_000), 65_536),
+        (b"ACK\n\n", b"x" * 997, None, 65_536),
+    ],
+    ids=["command", "line", "value", "headers", "body", "body in large pieces", "counted", "no body"],
+)
+def test_a_frame_that_never_ends(codec, traced, begin, piece, limits, most):
+    """Whatever part of it is endless, a limit stops it, and the parser lets go of what it held."""
+    parser = codec.Parser("1.2", limits=limits)
+    with suppress(FrameError):
+        list(parser.feed(begin))
+    taken = flood(parser, piece, 10 * MIB)
+    assert taken < MIB
+    assert traced() < most
+    flood(parser, piece, 1)
+    assert held() < 65_536
+
+
+@pytest.mark.parametrize("digits", [b"10000000000", b"4611686018427387904"])
+@pytest.mark.parametrize("size", [1000, 65_536])
+def test_a_huge_content_length(codec, traced, digits, size):
+    """A body of 10 GB is announced and allowed: what is held follows what came."""
+    parser = codec.Parser("1.2", limits=Limits(max_body=2**62))
+    list(parser.feed(b"SEND\ncontent-length:" + digits + b"\n\n"))
+    assert traced() < 200_000
+    piece = b"x" * size
+    flood(parser, piece, 2 * MIB)
+    assert parser.buffered >= 2 * MIB
+    assert traced() < 12 * MIB
+    del parser
+    assert held() < 100_000
+
+
+def test_a_huge_content_length_and_a_lent_buffer(codec, traced):
+    parser = codec.Parser("1.2", limits=Limits(max_body=2**62))
+    list(parser.feed(b"SEND\ncontent-length:10000000000\n\n"))
+    for _ in range(20):
+        view = parser.get_buffer(2**40)
+        assert len(view) <= 4 * MIB
+        list(parser.buffer_updated(1))
+    assert traced() < MIB
+
+
+@pytest.mark.parametrize("stream_over", [0, 1000])
+@pytest.mark.parametrize("head", [b"SEND\n\n", b"SEND\ncontent-length:99999999\n\n"])
+def test_a_streamed_body_is_not_kept(codec, traced, head, stream_over):
+    parser = codec.Parser("1.2", stream_over=stream_over, limits=Limits(max_body=2**40))
+    list(parser.feed(head))
+    flood(parser, b"x" * 10_000, 20 * MIB)
+    assert parser.buffered < 20_000
+    assert traced() < 300_000
+
+
+@pytest.mark.parametrize("part", [b"SEND\n\n", b"SEND\ncontent-length:600000\n\n", b"SEND\nname:"])
+def test_a_peer_that_dribbles(codec, traced, part):
+    """One octet a feed costs no object an octet."""
+    parser = codec.Parser("1.2", limits=Limits(max_header_line=400_000))
+    list(parser.feed(part))
+    for _ in range(100_000):
+        for _ in parser.feed(b"x"):
+            pass
+    assert parser.buffered >= 100_000
+    assert traced() < 8 * 100_000
+
+
+def test_many_small_feeds_before_anyone_iterates(codec, traced):
+    parser = codec.Parser("1.2")
+    for i in range(100_000):
+        parser.feed(b"ab" if i else b"SEND\n\n")
+    size = parser.buffered
+    assert size == 200_004
+    assert list(parser) == []
+    assert held() < 4 * size
+
+
+def test_eols_and_nuls_between_frames_are_dropped(codec, traced):
+    parser = codec.Parser("1.2", lenient=True)
+    flood(parser, b"\n\r\n\0" * 5000, MIB // 2)
+    assert parser.buffered == 0
+    assert traced() < 200_000
+
+
+@pytest.mark.parametrize("size", [1460, 65_536, MIB])
+def test_a_large_body_is_given_back(codec, traced, size):
+    """The frame holds its body; the parser keeps no large buffer once it is handed out."""
+    body = b"x" * (8 * MIB)
+    data = b"SEND\n\n" + body + b"\0SEND\ncontent-length:%d\n\n" % len(body) + body + b"\0"
+    start = held()
+    parser = codec.Parser("1.2")
+    count = 0
+    for at in range(0, len(data), size):
+        for frame in parser.feed(data[at : at + size]):
+            count += len(frame.body)
+            del frame
+    assert count == 2 * len(body)
+    assert held(start) < MIB
+    assert traced() < start + 40 * MIB
+
+
+def test_frames_do_not_pin_what_was_fed(codec, traced):
+    """A small frame out of a large piece holds its own octets, not the piece."""
+    parser = codec.Parser("1.2")
+    frames = []
+    for i in range(50):
+        piece = b"SEND\nn:%d\n\nhello\0" % i + b"SEND\n\n" + b"x" * 65_536 + b"\0"
+        frames.append(next(parser.feed(piece)))
+        list(parser)
+    del piece
+    assert held() < 500_000
+    assert sum(map(sys.getsizeof, frames)) < 50_000
+
+
+def test_views_of_the_headers_cost_little(codec, traced):
+    (frame,) = codec.Parser("1.2").feed(b"SEND\n" + b"".join(b"h%d:v\n" % i for i in range(1000)) + b"\n\0")
+    start = held()
+    for i in range(1000):
+        assert frame.get(f"h{i}") == "v"
+        assert frame.headers[f"h{i}"] == "v"
+    assert held(start) < 600_000
+
+
+@pytest.mark.parametrize("mode", ["serialize", "serialize_parts", "serialize_many"])
+def test_writing_takes_what_is_written(codec, traced, mode):
+    body = b"x" * (4 * MIB)
+    frame = codec.Frame("SEND", {"a": "b"}, body)
+    start = traced()
+    written = getattr(codec, mode)([frame] if mode == "serialize_many" else frame)
+    assert traced() - start < (20_000 if mode == "serialize_parts" else 13 * MIB)
+    del written
+
+
+def test_columns_take_what_came(codec, traced):
+    data = b"SEND\ncontent-length:99999999\n\n" + b"x" * 1000
+    codec.parse_columns(data)  # imports what it needs
+    start = held()
+    for _ in range(100):
+        assert codec.parse_columns(data).rows == 0
+    assert held(start) < 65_536

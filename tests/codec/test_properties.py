@@ -1,0 +1,199 @@
+"""What holds for every stream and every frame: round trips, cuts that do not matter, two backends that agree."""
+
+import string
+from contextlib import suppress
+
+import pytest
+from codec import strategies as some
+from codec.lockstep import WAYS, answers_of, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompcodec.errors import FrameError
+
+c_only = pytest.mark.c_only
+#: For the tests that find most.
+thorough = settings(max_examples=5 * settings().max_examples)
+FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def parsed(codec, data, **options):
+    """The frames before the first error."""
+    frames = []
+    with suppress(FrameError):
+        frames.extend(codec.Parser(**{**options, "stream_over": None, "heartbeats": False}).feed(data))
+    return frames
+
+
+WRITERS = {
+    "serialize": lambda codec, frame, options: codec.serialize(frame, **options),
+    "parts": lambda codec, frame, options: codec.serialize_parts(frame, **options),
+    "many": lambda codec, frame, options: codec.serialize_many([frame, frame], **options),
+}
+writers = st.sampled_from(list(WRITERS))
+
+
+def written(codec, frame, options, writer="serialize"):
+    """What a writer gives, or its error as a tuple."""
+    try:
+        return WRITERS[writer](codec, frame, options)
+    except FrameError as error:
+        return ("error", error.kind, error.offset, error.limit, error.detail)
+
+
+# ---- one backend ----
+
+
+@pytest.mark.req("S12-FRM-01", "S12-ESC-06", "S12-ESC-07", "S12-ESC-08", "S11-ESC-05", "S12-HDR-03")
+@given(head=some.good_heads, body=some.bodies, version=some.versions, data=st.data())
+def test_round_trip(codec, head, body, version, data):
+    """What can be written is read as it was meant, however it is cut."""
+    command, pairs = head
+    wire = written(codec, codec.Frame(command, pairs, body), {"version": version})
+    if not isinstance(wire, bytes):
+        assert wire[1] in ("unencodable", "body-not-allowed", "bad-content-length", "unknown-command")
+        return
+    if version == "legacy":
+        pairs = [(name.translate(FOLD), value.strip(" ")) for name, value in pairs]
+    given_length = any(name == "content-length" for name, _ in pairs)
+    if not given_length and (body or (version == "legacy" and command == "SEND")):
+        pairs = [*pairs, ("content-length", str(len(body)))]
+    answers = answers_of(codec, data.draw(some.cut(wire)), version=version)
+    assert answers == [("frame", command, pairs, body)]
+
+
+@given(head=some.good_heads, body=some.bodies)
+def test_1_2_carries_everything(codec, head, body):
+    """But bodies on frames that have none, and line ends in the headers of CONNECT and CONNECTED."""
+    command, pairs = head
+    wire = written(codec, codec.Frame(command, pairs, body), {"version": "1.2"})
+    if body and command not in ("SEND", "MESSAGE", "ERROR"):
+        assert wire[1] == "body-not-allowed"
+    elif command not in ("CONNECT", "CONNECTED"):
+        assert isinstance(wire, bytes)
+
+
+@thorough
+@given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())
+def test_cuts_do_not_matter(codec, wire, options, way, data):
+    """Frames, errors and offsets depend on the octets, never on how they came."""
+    whole = answers_of(codec, wire, **options)
+    assert answers_of(codec, data.draw(some.cut(wire)), way=way, **options) == whole
+
+
+@given(wire=some.wires, options=some.parser_options())
+def test_nothing_but_frame_errors(codec, wire, options):
+    """Whatever comes, the parser answers or says what is wrong."""
+    parser = codec.Parser(**options)
+    parser.feed(wire)
+    error = None
+    try:
+        for _ in parser:
+            pass
+    except FrameError as raised:
+        error = raised
+    if error is None:
+        return
+    assert 0 <= error.offset <= len(wire)
+    assert (error.limit is not None) == (error.kind == "limit-exceeded")
+    assert parser.buffered == 0
+    with pytest.raises(FrameError) as again:
+        next(parser.feed(b"SEND\n\n\0"))
+    assert (again.value.kind, again.value.offset, again.value.limit) == (error.kind, error.offset, error.limit)
+
+
+@given(wire=some.wires, options=some.parser_options())
+def test_every_frame_can_be_looked_at(codec, wire, options):
+    """All was checked while it was read: looking at headers never fails, and all views of them agree."""
+    for frame in parsed(codec, wire, **options):
+        pairs = frame.headers.pairs()
+        first = dict(reversed(pairs))
+        assert dict(frame.headers) == first == dict(frame.headers.items())
+        assert frame.headers.keys() == list(frame.headers) == list(dict(pairs))
+        assert len(frame.headers) == len(first)
+        for name, value in first.items():
+            assert frame.get(name) == frame.headers[name] == frame.headers.get(name) == value
+            assert frame.headers.getall(name) == [text for key, text in pairs if key == name]
+            assert name in frame.headers
+        again = codec.Frame(frame.command, pairs, frame.body)
+        assert frame == again
+        assert hash(frame) == hash(again)
+        assert repr(frame) == repr(again)
+
+
+@thorough
+@given(wire=some.wires, options=some.parser_options(), writer=some.writer_options)
+def test_parsed_frames_are_written_as_made_ones(codec, wire, options, writer):
+    """The octets of a frame from the wire are taken over only where that is right."""
+    for frame in parsed(codec, wire, **options):
+        made = codec.Frame(frame.command, frame.headers.pairs(), frame.body)
+        for name in WRITERS:
+            assert written(codec, frame, writer, name) == written(codec, made, writer, name)
+
+
+@given(args=some.any_frames(), options=some.writer_options)
+def test_what_is_written_can_be_read(codec, args, options):
+    """No frame forges another: what is written is one frame with the same entries, or it is refused."""
+    command, pairs, body = args
+    wire = written(codec, codec.Frame(*args), options)
+    if not isinstance(wire, bytes):
+        return
+    version, lenient, mode = options["version"], options["lenient"], options["content_length"]
+    (read,) = parsed(codec, wire, version=version, lenient=lenient, commands=options["commands"])
+    if mode == "never":
+        pairs = [pair for pair in pairs if pair[0].translate(FOLD if version == "legacy" else {}) != "content-length"]
+    assert read.body == body
+    assert 0 <= len(read.headers.pairs()) - len(pairs) <= (mode != "never")
+    if version in ("1.1", "1.2") and not lenient:
+        assert read.command == command
+        assert read.headers.pairs()[: len(pairs)] == pairs
+
+
+@given(args=some.any_frames(), options=some.writer_options)
+def test_writers_agree(codec, args, options):
+    """serialize, serialize_parts and serialize_many write the same octets and refuse the same frames."""
+    frame = codec.Frame(*args)
+    one, parts, many = (written(codec, frame, options, name) for name in WRITERS)
+    if isinstance(one, bytes):
+        assert b"".join(parts) == one
+        assert many == one + one
+        assert len(parts) == (1 if len(frame.body) < 8192 else 3)
+        assert len(parts) == 1 or parts[1] is frame.body
+    else:
+        assert one == parts == many
+
+
+# ---- both backends ----
+
+
+@c_only
+@thorough
+@given(wire=some.wires, options=some.parser_options(), way=st.sampled_from(list(WAYS)), data=st.data())
+def test_backends_read_alike(both, wire, options, way, data):
+    """Frames, what came before an error, its kind, offset and limit, and `buffered` after each feed."""
+    c, py = both
+    chunks = data.draw(some.cut(wire))
+    assert run(c, chunks, way=way, **options) == run(py, chunks, way=way, **options)
+
+
+@c_only
+@thorough
+@given(args=some.any_frames(), options=some.writer_options, writer=writers)
+def test_backends_write_alike(both, args, options, writer):
+    """Octets and errors with their words, for frames that were made."""
+    c, py = both
+    assert written(c, c.Frame(*args), options, writer) == written(py, py.Frame(*args), options, writer)
+
+
+@c_only
+@thorough
+@given(wire=some.wires, options=some.parser_options(), writing=some.writer_options, writer=writers)
+def test_backends_write_alike_what_they_read(both, wire, options, writing, writer):
+    """And for frames that were read, in any version into any other."""
+    c, py = both
+    for from_c, from_py in zip(parsed(c, wire, **options), parsed(py, wire, **options), strict=True):
+        assert written(c, from_c, writing, writer) == written(py, from_py, writing, writer)
+        assert from_c == from_py
+        assert from_py == from_c
+        assert hash(from_c) == hash(from_py)
+        assert repr(from_c) == repr(from_py)

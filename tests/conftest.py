@@ -1,0 +1,92 @@
+"""What all tests share: the two backends, the hypothesis profiles, and the count of requirements that no test names."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+HERE = Path(__file__).parent
+MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
+IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
+
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
+settings.register_profile("deep", max_examples=5000, stateful_step_count=80, **_COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-c", action="store_true", help="leave out all tests of the C backend")
+
+
+def _without_c(config: pytest.Config) -> bool:
+    return bool(config.getoption("--no-c")) or os.environ.get("STOMPCODEC_PURE") == "1"
+
+
+def _needs_c(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("codec") == "c" or item.get_closest_marker("c_only") is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known = {row["id"] for row in requirements()}
+    for item in items:
+        for mark in item.iter_markers("req"):
+            unknown = set(mark.args) - known
+            if unknown:
+                raise pytest.UsageError(f"{item.nodeid}: no such requirement: {', '.join(sorted(unknown))}")
+    if _without_c(config):
+        out = [item for item in items if _needs_c(item)]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if not _needs_c(item)]
+
+
+def backend(name: str) -> Any:
+    """The module of a backend, "py" or "c"; the test is skipped where C is not built."""
+    try:
+        return importlib.import_module(MODULES[name])
+    except ModuleNotFoundError:
+        if name != "c":
+            raise
+        pytest.skip("the C backend is not built")
+
+
+@pytest.fixture(scope="session", params=["py", "c"])
+def codec(request: pytest.FixtureRequest) -> Any:
+    """The module of a backend: every test that takes this runs on both."""
+    return backend(request.param)
+
+
+@pytest.fixture(scope="session")
+def both() -> tuple[Any, Any]:
+    """The C and the Python backend, for tests that compare them. Such tests are marked c_only."""
+    return backend("c"), backend("py")
+
+
+def requirements() -> list[dict[str, str]]:
+    with open(HERE / "requirements.tsv", encoding="utf-8", newline="") as source:
+        return list(csv.DictReader(source, delimiter="\t"))
+
+
+def _named() -> set[str]:
+    """The ids that stand in a test or a vector."""
+    files = [path for suffix in ("*.py", "*.json") for path in HERE.rglob(suffix)]
+    return {name for path in files for name in IDENTIFIER.findall(path.read_text(encoding="utf-8"))}
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    rows = requirements()
+    codec_rows = [row["id"] for row in rows if "codec-" in row["binds"]]
+    named = _named()
+    open_ids = [name for name in codec_rows if name not in named]
+    line = f"requirements of the codec: {len(codec_rows) - len(open_ids)} of {len(codec_rows)} are named by a test"
+    if open_ids:
+        line += f"; open: {', '.join(open_ids[:8])}{' …' if len(open_ids) > 8 else ''}"
+    terminalreporter.write_line(line)

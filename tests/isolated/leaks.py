@@ -1,0 +1,231 @@
+"""Nothing leaks: every operation, errors too, is run many times; references, objects, blocks and memory must not grow.
+
+Run by test_isolated.py in a process of its own:  leaks.py {c|python} [ROUNDS]
+"""
+
+import copy
+import gc
+import pickle
+import sys
+
+from stompcodec.codec import backend
+from stompcodec.errors import FrameError
+from stompcodec.spec import Limits
+
+codec = backend(sys.argv[1])
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3000
+BODY = bytes(1000)
+WIRE = b"SEND\na:1\nb\\c:\\n\n\xc3\xa9:x\na:2\n\nhello\0\n"
+BIG = b"SEND\ncontent-length:20000\n\n" + bytes(20000) + b"\0"
+HEADS = b"SEND\n" + b"".join(b"h%d:v\n" % i for i in range(100)) + b"\n\0"
+
+
+def attempt(call, *args, **named):
+    try:
+        return call(*args, **named)
+    except (FrameError, TypeError, ValueError, RuntimeError, KeyError, AttributeError):
+        return None
+
+
+def read_frames():
+    for frame in codec.Parser("1.2", heartbeats=True).feed(WIRE * 3):
+        repr(frame)
+
+
+def read_in_pieces():
+    parser = codec.Parser("1.2", limits=Limits(max_headers=500), commands=["PING"])
+    for stream in (BIG, HEADS, b"SEND\n\n" + BIG[30:40].replace(b"\0", b"x") * 900 + b"\0"):
+        for at in range(0, len(stream), 3000):
+            list(parser.feed(bytearray(stream[at : at + 3000])))
+    parser.version = "1.1"
+    parser.feed(BIG[:9000])
+    attempt(parser.close)
+
+
+def read_streamed():
+    parser = codec.Parser("1.2", stream_over=10)
+    for at in range(0, len(BIG), 3000):
+        list(parser.feed(BIG[at : at + 3000]))
+    parser.feed(b"SEND\n\n" + b"x" * 50)
+    next(parser)
+
+
+def read_into_buffers():
+    parser = codec.Parser("1.2")
+    views = []
+    at = 0
+    while at < len(BIG):
+        view = parser.get_buffer(4000)
+        count = min(len(view), 4000, len(BIG) - at)
+        view[:count] = BIG[at : at + count]
+        at += count
+        views.append(view)
+        list(parser.buffer_updated(count))
+    parser.get_buffer()
+    attempt(parser.buffer_updated, -1)
+    parser.feed(b"x")
+    attempt(parser.buffer_updated, 1)
+
+
+def read_errors():
+    for wrong in (
+        *(
+            b"NONSENSE\n",
+            b"SEND\n\xff:x\n",
+            b"SEND\na:\\q\n",
+            b"SEND\nx\n",
+            b"\0",
+            b"ACK\n\nx",
+            b"SEND\ncontent-length:x\n",
+        ),
+        *(b"SEND\ncontent-length:1\n\nabc\0", b"X" * 300, b"SEND\n" + b"x" * 70_000, b"SEND\n" + b"a:b\n" * 1001),
+    ):
+        parser = codec.Parser("1.2")
+        parser.feed(WIRE + wrong)
+        for _ in range(3):
+            attempt(list, parser)
+        attempt(parser.close)
+        attempt(parser.feed, 5)
+    attempt(codec.Parser, "1.3")
+    attempt(codec.Parser, limits=Limits(max_body=-1))
+    attempt(codec.Parser, commands=["\n"])
+    attempt(codec.Parser, stream_over=-1)
+    attempt(setattr, codec.Parser("1.2"), "version", "x")
+
+
+def look_at_frames():
+    made = codec.Frame("SEND", [("a", "1"), ("b:", "\n"), ("é", "x"), ("a", "2")], b"hello")
+    for frame in (made, *codec.Parser("1.2").feed(WIRE)):
+        headers = frame.headers
+        (
+            dict(headers),
+            list(headers),
+            headers.items(),
+            headers.values(),
+            headers.pairs(),
+            headers.getall("a"),
+            len(headers),
+        )
+        frame.get("a"), frame.get("x", 5), headers.get("é"), headers["b:"], "a" in headers, 5 in headers
+        attempt(headers.__getitem__, "nothing")
+        attempt(setattr, frame, "body", b"")
+        frame == made, frame != made, frame == 5, headers == headers, headers == {}, hash(frame)
+        repr(frame), repr(headers), copy.deepcopy(frame), next(iter(headers))
+        attempt(frame.text)
+        pickle.loads(pickle.dumps(frame))
+
+
+def make_frames():
+    class Text(str):
+        pass
+
+    codec.Frame(Text("SEND"), {Text("a"): Text("b")}, bytearray(b"x"))
+    for args in (
+        *(
+            (5,),
+            ("SEND", 5),
+            ("SEND", [("a",)]),
+            ("SEND", [("a", 5)]),
+            ("SEND", [(5, "a")]),
+            ("SEND", {}, "x"),
+            ("SEND", {}, 5),
+        ),
+        *(("SEND", [("a", "b"), 5]), ("SEND", ["ab"]), ("SEND", iter([("a", "b"), ("c", 5)]))),
+    ):
+        attempt(codec.Frame, *args)
+    attempt(codec.Headers)
+
+
+def write_frames():
+    frames = [
+        codec.Frame("SEND", {"a": "1:\n"}, BODY),
+        codec.Frame("SEND", {"é": "x"}, bytes(9000)),
+        codec.Frame("ACK"),
+    ]
+    frames += codec.Parser("1.2").feed(WIRE + HEADS + BIG)
+    for version in ("1.0", "1.1", "1.2", "legacy", None):
+        for frame in frames:
+            attempt(codec.serialize, frame, version, content_length="always")
+            attempt(codec.serialize_parts, frame, version)
+        attempt(codec.serialize_many, frames, version, commands=["PING"])
+
+
+def write_errors():
+    for frame in (
+        *(
+            codec.Frame("NONSENSE"),
+            codec.Frame("ACK", body=b"x"),
+            codec.Frame("ACK", {"": ""}),
+            codec.Frame("ACK", {"a": "\0"}),
+        ),
+        *(codec.Frame("ACK", {"good": "1", "a": "\ud800"}), codec.Frame("SEND", {"content-length": "x"}, BODY), 5),
+        *(
+            codec.Frame("CONNECT", {"a": "\n" * 5000}),
+            codec.Frame("\udcff"),
+            codec.Frame("SEND", {"\udcff": "a"}, bytes(9000)),
+        ),
+    ):
+        for lenient in (False, True):
+            attempt(codec.serialize, frame, lenient=lenient)
+            attempt(codec.serialize_parts, frame, lenient=lenient)
+            attempt(codec.serialize_many, [codec.Frame("ACK"), frame], lenient=lenient)
+    attempt(codec.serialize, codec.Frame("ACK"), "1.3")
+    attempt(codec.serialize, codec.Frame("ACK"), content_length="x")
+    attempt(codec.serialize, codec.Frame("SEND", body=b"\0"), content_length="never")
+    attempt(codec.serialize, next(codec.Parser("1.2", stream_over=0).feed(b"SEND\n\nx")))
+
+
+def read_columns():
+    for data in (WIRE * 20, WIRE + b"NONSENSE\n", HEADS, b"", BIG):
+        columns = codec.parse_columns(data, names=["a", "é"])
+        columns.__arrow_c_schema__()
+        attempt(columns.__arrow_c_array__)
+        attempt(columns.__arrow_c_array__)
+    attempt(codec.parse_columns, "x")
+    attempt(codec.parse_columns, b"", "1.3")
+    codec.parse_columns(WIRE, names=["a"])
+
+
+OPERATIONS = [read_frames, read_in_pieces, read_streamed, read_into_buffers, read_errors, look_at_frames]
+OPERATIONS += [make_frames, write_frames, write_errors, read_columns]
+
+
+def resident():
+    """Octets of memory of this process, or 0 where that cannot be told."""
+    try:
+        with open("/proc/self/statm") as source:
+            return int(source.read().split()[1]) * 4096
+    except OSError:
+        return 0
+
+
+def counts():
+    gc.collect()
+    references = sys.gettotalrefcount() if hasattr(sys, "gettotalrefcount") else 0
+    blocks = sys.getallocatedblocks()
+    return {"objects": len(gc.get_objects()), "references": references, "blocks": blocks, "resident": resident()}
+
+
+ALLOWED = {"objects": 50, "references": 200, "blocks": 200, "resident": 2**20}
+
+
+def main():
+    leaks = []
+    for operation in OPERATIONS:
+        weight = 1 if operation in (read_frames, make_frames, write_errors) else 5
+        rounds = max(ROUNDS // weight, 20)
+        for _ in range(max(rounds // 5, 20)):  # fills caches, settles the allocators
+            operation()
+        before = counts()
+        for _ in range(rounds):
+            operation()
+        after = counts()
+        grown = {name: after[name] - before[name] for name in before if after[name] - before[name] > ALLOWED[name]}
+        if grown:
+            leaks.append(f"{operation.__name__}: {grown} in {rounds} rounds")
+    print("\n".join(leaks) or "nothing leaks")
+    return 1 if leaks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Memory of a process under hostile input, what C takes from malloc included. Run by test_isolated.py.
+
+Prints how many octets a million headers took at the most, for each octet that came.
+"""
+
+import resource
+import sys
+
+from stompcodec.codec import backend
+from stompcodec.spec import Limits
+
+codec = backend(sys.argv[1])
+
+
+def peak():
+    """Octets; ru_maxrss counts KiB, and octets on macOS."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def main():
+    list(codec.Parser("1.2").feed(b"SEND\n\nwarm\0"))
+    limits = Limits(max_headers=10**6, max_header_line=1000)
+    before = peak()
+    parser = codec.Parser("1.2", limits=limits)
+    parser.feed(b"SEND\n")
+    line = b"name:value and more\n"
+    size = 0
+    for _ in range(1000):
+        for _ in parser.feed(line * 1000):
+            pass
+        size += 1000 * len(line)
+    print(round((peak() - before) / size, 1))
+
+
+main()

@@ -1,0 +1,158 @@
+"""The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking for
+line ends, and with the sanitizers. Each puts its input right before and right behind a page that must not be touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model.reference import Reference
+from run_vectors import wire
+
+from stompcodec.spec import DIALECTS, Limits
+
+HERE = Path(__file__).parent
+SRC = HERE.parents[1] / "src"
+VECTORS = HERE.parent / "vectors"
+RENAMED = [f"-D{name}=failing_{name}" for name in ("malloc", "calloc", "realloc")]
+WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+KINDS = {
+    "plain": ["-O2"],
+    "sse2": ["-O2", "-DSTOMP_NO_AVX2"],
+    "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
+    "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+}
+#: The order of enum in dialects.h, and of the table of limits in it.
+VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
+LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}
+LONGEST = 4000  # octets of a stream
+
+Program = Callable[[str, str], Path]
+
+
+def _run(*command: str | Path) -> str:
+    # A preloaded sanitizer is meant for the Python that runs the tests.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def compiler() -> list[str]:
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
+    if os.name != "posix":
+        pytest.skip("the programs need mmap")
+    if not SRC.is_dir():
+        pytest.skip("there is no src/ beside tests/")
+    if not shutil.which(command[0]):
+        pytest.skip(f"there is no C compiler: {command[0]} is not installed")
+    return command
+
+
+@pytest.fixture(scope="session")
+def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Builds a program in one kind; what was built before is used again."""
+    folder = tmp_path_factory.mktemp("native")
+    include = ["-I", str(SRC), "-I", str(HERE)]
+    objects: dict[str, list[Path]] = {}
+
+    def sources(kind: str) -> list[Path]:
+        if kind not in objects:
+            if kind == "sanitized":
+                _skip_without_sanitizers(compiler, folder)
+            objects[kind] = [folder / f"{path.stem}-{kind}.o" for path in sorted(SRC.glob("stomp_*.c"))]
+            for target in objects[kind]:
+                path = SRC / f"{target.stem.removesuffix('-' + kind)}.c"
+                _run(*compiler, *WARNINGS, *KINDS[kind], *RENAMED, *include, "-c", path, "-o", target)
+        return objects[kind]
+
+    def build(name: str, kind: str) -> Path:
+        target = folder / f"{name}-{kind}"
+        if not target.exists():
+            parts = [HERE / f"{name}.c", HERE / "memory.c", *sources(kind)]
+            _run(*compiler, *WARNINGS, *KINDS[kind], *include, *parts, "-o", target)
+        return target
+
+    return build
+
+
+def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
+    source = folder / "empty.c"
+    source.write_text("int main(void) { return 0; }\n")
+    try:
+        _run(*compiler, *KINDS["sanitized"], source, "-o", folder / "empty")
+        _run(folder / "empty")
+    except AssertionError:
+        pytest.skip("this compiler has no AddressSanitizer")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns"])
+def test_program(program: Program, name: str, kind: str) -> None:
+    """The tables that stand in the programs."""
+    assert "as wanted" in _run(program(name, kind))
+
+
+def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Every wire of the vectors under its version, strict and lenient, with several limits; as dialects.h reads it."""
+    for path in sorted(VECTORS.glob("*.json")):
+        for vector in json.loads(path.read_text("utf-8"))["vectors"]:
+            octets = wire(vector) if vector["kind"] == "decode" else b""
+            version = None if vector.get("version") == "none" else vector.get("version")
+            if not 0 < len(octets) <= LONGEST:
+                continue
+            for lenient in (False, True):
+                for number, limits in LIMITS.items():
+                    how = VERSIONS.index(version) + 5 * lenient + 10
+                    yield bytes((how, number, 0, 0)) + octets, {"version": version, "lenient": lenient, "limits": limits}
+
+
+def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
+    """What the reference model reads, in the words of checks.h."""
+    words = []
+    for event in Reference(options.pop("version"), **options).read(octets):
+        if event[0] == "heartbeat":
+            words.append(b"~")
+        elif event[0] == "error":
+            words.append(f"!{event[1]}@{event[2]}".encode())
+        else:
+            head = [event[1], *[f"{name}={value}" for name, value in event[2]]]
+            words += ["".join(f"{{{word}}}" for word in head).encode("utf-8", "surrogateescape"), b"[", event[3], b"]"]
+    return b"".join(words)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_at_every_cut(program: Program, kind: str, tmp_path: Path) -> None:
+    """The reference model says what there is to read in the wires of the vectors."""
+    count = 0
+    with tmp_path.joinpath("records").open("wb") as file:
+        for octets, options in _inputs():
+            want = _trace(octets[4:], options)
+            file.write(struct.pack("=II", len(octets), len(want)) + octets + want)
+            count += 1
+    assert _run(program("test_scan", kind), tmp_path / "records").startswith(f"{count} records")
+
+
+def test_dialects_are_those_of_spec(program: Program) -> None:
+    flags = ("crlf", "any_body", "trims_lines", "trims_headers", "any_command", "keeps_bad_escapes", "keeps_bad_utf8")
+    flags += ("skips_bad_lines", "skips_nul")
+    lines = _run(program("test_scan", "plain"), "--dialects").splitlines()
+    assert len(lines) == len(DIALECTS)
+    for line in lines:
+        version, lenient, bits, escapes, *commands = line.split()
+        dialect = DIALECTS[VERSIONS[int(version)], lenient == "1"]
+        assert set(commands) == dialect.commands
+        assert int(escapes) == (0 if not dialect.escapes else 2 if b"r" in dialect.escapes else 1)
+        padding = (b" " in dialect.length_padding, b"\t" in dialect.length_padding)
+        wanted = [bool(getattr(dialect, name)) for name in flags] + list(padding)
+        assert [bool(int(bits) >> bit & 1) for bit in range(len(wanted))] == wanted

@@ -1,0 +1,220 @@
+"""The builds: what sdist and wheels hold, and what happens where the extension cannot be built.
+
+Everything runs on a copy, without the network, with the setuptools and Cython of this environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+IGNORED = shutil.ignore_patterns(
+    ".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "_codec_c.c", "work"
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (TOP / "pyproject.toml").exists(), reason="only tests/ is here, nothing to build"),
+    pytest.mark.skipif(sys.platform == "win32", reason="CC= does not choose the compiler on Windows"),
+]
+
+
+class Build(NamedTuple):
+    status: int
+    output: str
+    file: Path | None
+
+
+def build(what: str, source: Path, out: Path, **environment: str) -> Build:
+    """python -m build --sdist or --wheel; the three variables that matter are only what the caller sets."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("CC", "CFLAGS", "LDFLAGS", "PYTHONPATH") and not name.startswith("STOMPCODEC_")
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check", what, "--outdir", out, source],
+        env={**inherited, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    files = list(out.iterdir()) if out.exists() else []
+    return Build(done.returncode, done.stdout, files[0] if files else None)
+
+
+def build_wheel(source: Path, tmp_path: Path, **environment: str) -> Build:
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy)
+    # What is tested is whether it builds, so it may build fast.
+    return build("--wheel", copy, tmp_path / "out", **{"STOMPCODEC_CFLAGS_EXTRA": "-O0", **environment})
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def backend_of(wheel: Path, folder: Path) -> str:
+    """The backend that an import of the unpacked wheel picks."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
+    code = "import stompcodec; print(stompcodec.__file__); print(stompcodec.BACKEND)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path, backend = done.stdout.split()
+    assert Path(path).is_relative_to(folder)
+    return backend
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of a copy without .git, made with an empty PATH: no git, no compiler."""
+    folder = tmp_path_factory.mktemp("sdist")
+    shutil.copytree(TOP, folder / "source", ignore=IGNORED)
+    shutil.copytree(TOP / ".ci", folder / "source" / ".ci")
+    (folder / "nothing").mkdir()
+    made = build("--sdist", folder / "source", folder / "out", PATH=str(folder / "nothing"))
+    assert made.status == 0, made.output
+    assert made.file is not None
+    return made.file
+
+
+@pytest.fixture(scope="module")
+def source(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, unpacked: what all wheels are built from."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    return folder / sdist.name.removesuffix(".tar.gz")
+
+
+def files_below(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "egg-info" not in str(path)
+    }
+
+
+def test_sdist_holds_all_sources_and_nothing_generated(source: Path) -> None:
+    names = files_below(source)
+    for folder in ("src", "stompcodec", "tests", "benchmarks", "fuzz", "scripts"):
+        wanted = {
+            path.relative_to(TOP).as_posix()
+            for path in (TOP / folder).rglob("*")
+            if path.suffix in (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".json", ".dict", ".sh")
+            and "work" not in path.relative_to(TOP).parts
+            and path.name != "_codec_c.c"
+        }
+        assert wanted, folder
+        assert wanted <= names
+    assert {"LICENSE", "Makefile", "CHANGELOG.md", "setup.py", "src/_codec_c.pyx", ".ci/run"} <= names
+    assert "src/_codec_c.c" not in names
+    assert not [name for name in names if name.endswith((".so", ".pyc", ".o"))]
+
+
+def test_sdist_of_the_sdist_is_the_same(source: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy)
+    made = build("--sdist", copy, tmp_path / "out")
+    assert made.file is not None, made.output
+    with tarfile.open(made.file) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {name for name in names if "egg-info" not in name} == files_below(source)
+
+
+def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
+    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
+    assert made.file is not None, made.output
+    names = names_in(made.file)
+    modules = {path.relative_to(source).as_posix() for path in (source / "stompcodec").rglob("*.py*")}
+    assert modules
+    assert modules | {"stompcodec/py.typed"} <= names
+    assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"stompcodec"}
+    assert not made.file.name.endswith("-any.whl")
+    assert backend_of(made.file, tmp_path / "unpacked") == "c"
+
+
+def test_pure_wheel_when_the_extension_is_off(source: Path, tmp_path: Path) -> None:
+    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="no", CC="false")
+    assert made.file is not None, made.output
+    assert made.file.name.endswith("-py3-none-any.whl")
+    assert "stompcodec/py.typed" in names_in(made.file)
+    assert backend_of(made.file, tmp_path / "unpacked") == "python"
+
+
+@pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"], ids=["broken", "missing"])
+def test_without_a_compiler_a_pure_wheel_and_a_warning(source: Path, tmp_path: Path, compiler: str) -> None:
+    made = build_wheel(source, tmp_path, CC=compiler)
+    assert made.status == 0, made.output
+    assert made.file is not None
+    assert "WARNING: stompcodec is built WITHOUT its C extension" in made.output
+    assert made.file.name.endswith("-py3-none-any.whl")
+    assert backend_of(made.file, tmp_path / "unpacked") == "python"
+
+
+def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "hidden" / "Cython").mkdir(parents=True)
+    (tmp_path / "hidden" / "Cython" / "__init__.py").write_text("raise ImportError('Cython is hidden')\n")
+    return {"PYTHONPATH": str(tmp_path / "hidden")}
+
+
+def break_the_pyx(source: Path, tmp_path: Path) -> dict[str, str]:
+    with (source / "src" / "_codec_c.pyx").open("a") as file:
+        file.write("\ndef (\n")
+    return {}
+
+
+@pytest.mark.parametrize("harm", [hide_cython, break_the_pyx])
+@pytest.mark.parametrize("wanted", ["", "yes"])
+def test_trouble_with_cython(source: Path, tmp_path: Path, harm, wanted: str) -> None:
+    copy = tmp_path / "harmed"
+    shutil.copytree(source, copy)
+    made = build_wheel(copy, tmp_path, STOMPCODEC_BUILD_EXTENSION=wanted, **harm(copy, tmp_path))
+    if wanted == "yes":
+        assert made.status != 0
+        assert made.file is None
+    else:
+        assert made.file is not None, made.output
+        assert "WITHOUT its C extension" in made.output
+        assert made.file.name.endswith("-py3-none-any.whl")
+
+
+def test_yes_fails_without_a_compiler(source: Path, tmp_path: Path) -> None:
+    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes", CC="false")
+    assert made.status != 0
+    assert made.file is None
+
+
+def test_another_value_is_refused(source: Path, tmp_path: Path) -> None:
+    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="maybe")
+    assert made.status != 0
+    assert "STOMPCODEC_BUILD_EXTENSION is 'maybe'" in made.output
+
+
+def test_a_fallback_leaves_no_extension_of_an_earlier_build(source: Path, tmp_path: Path) -> None:
+    built = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
+    assert built.file is not None, built.output
+    copy = tmp_path / "source"
+    (copy / "src" / "stomp_scan.c").touch()
+    made = build("--wheel", copy, tmp_path / "again", CC="false")
+    assert made.file is not None, made.output
+    assert not [name for name in names_in(made.file) if name.endswith(".so")]

@@ -1,0 +1,216 @@
+"""The way the imports run, sizes of files, and what modules export: read off the sources.
+
+A module imports modules of a lower rank only. Rooms (folders) below rank 11 do not import each other. What a function
+imports when it is called may point upward, but only where `LAZY` says so.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompcodec
+
+PACKAGE = Path(stompcodec.__file__).parent
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
+TREE = Path(__file__).parents[1]
+
+#: Module, or the folder it is in, to rank. A module that is not here fails the test: give it a place.
+RANKS = {
+    **dict.fromkeys(["errors", "spec"], 0),
+    "frame": 1,
+    **dict.fromkeys(["_scan_py", "_serialize_py"], 1.5),
+    **dict.fromkeys(["_codec_py", "_codec_c"], 2),
+    "codec": 3,
+    **dict.fromkeys(["content", "states", "heartbeat", "uri", "columns", "capture"], 4),
+    "connection": 5,
+    "": 5.5,  # the door, `stompcodec` itself
+    "transport": 6,
+    **dict.fromkeys(
+        [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
+    ),
+    **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "transaction", "sqlite")], 7),
+    **dict.fromkeys([f"client.{name}" for name in ("core", "backoff", "dialects")], 7),
+    **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management")], 8),
+    **dict.fromkeys([f"broker.{name}" for name in ("core", "config")], 9),
+    **dict.fromkeys(["client.aio", "client.sync", "broker.server", "compat"], 10),
+    **dict.fromkeys(["client", "broker"], 10.5),  # their doors
+    **dict.fromkeys(["client.recorder", "testing", "spark"], 11),
+    "cli": 12,
+}
+
+#: What a function may import from above, when it is called: (module, imported).
+LAZY = {("frame", "content"), ("frame", "codec"), ("_codec_py", "columns")}
+
+#: Only the modules of rank 5 and below: they know octets, frames and their order, and nothing of the world.
+GROUND_FLOOR = 5
+WORLD = {
+    "socket",
+    "ssl",
+    "asyncio",
+    "threading",
+    "sqlite3",
+    "time",
+    "random",
+    "selectors",
+    "subprocess",
+    "datetime",
+    "uuid",
+}
+
+MOST_LINES = 440
+
+
+def name_of(path):
+    """As in RANKS: dots between, without the package."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def rank_of(name):
+    while name and name not in RANKS:
+        name = name.rpartition(".")[0]
+        assert name, "a module without a rank"
+    return RANKS[name]
+
+
+def room_of(name):
+    """The folder a module is in, and nothing for the flat ones."""
+    return name.split(".")[0] if (PACKAGE / name.split(".")[0]).is_dir() and name else ""
+
+
+def imports_of(path):
+    """(imported module, whether a function imports it) for each import statement, TYPE_CHECKING ones left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lazy = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for child in ast.walk(node)
+    }
+    skipped = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and "TYPE_CHECKING" in ast.dump(node.test)
+        and not isinstance(node.test, ast.UnaryOp)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            inner = [name for name in names if _is_module(name)]
+            yield from ((name, id(node) in lazy) for name in inner or [node.module])
+
+
+def _is_module(name):
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return name.startswith("stompcodec.") and (path.with_suffix(".py").is_file() or path.is_dir())
+
+
+def inner_imports(path):
+    for imported, lazy in imports_of(path):
+        if imported == "stompcodec" or imported.startswith("stompcodec."):
+            yield imported.partition(".")[2], lazy
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_imports_point_downward(path):
+    name = name_of(path)
+    for imported, lazy in inner_imports(path):
+        if lazy and (name, imported) in LAZY:
+            continue
+        same_room = room_of(name) and room_of(name) == room_of(imported)
+        assert rank_of(imported) < rank_of(name) or (same_room and rank_of(imported) == rank_of(name)), imported
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_rooms_do_not_import_rooms(path):
+    name = name_of(path)
+    for imported, _ in inner_imports(path):
+        if room_of(name) and room_of(imported) not in ("", room_of(name), "transport"):
+            assert rank_of(name) >= 11, imported
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if rank_of(name_of(path)) <= GROUND_FLOOR], ids=name_of)
+def test_the_ground_floor_knows_nothing_of_the_world(path):
+    for imported, _ in imports_of(path):
+        top = imported.partition(".")[0]
+        assert top not in WORLD, imported
+        assert top in sys.stdlib_module_names or top == "stompcodec", f"{imported} is no part of Python"
+
+
+def test_only_codec_names_both_backends():
+    naming = {name_of(path) for path in SOURCES if re.search(r"_codec_c\b", path.read_text(encoding="utf-8"))}
+    assert naming <= {"codec"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_exports(path):
+    """What is in __all__ exists, once, and in the order of ruff: constants, classes, the rest."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    listed = [ast.literal_eval(node.value) for node in tree.body if _assigns(node, "__all__")]
+    if not listed:
+        assert not any(_defines(node) for node in tree.body) or path.name == "__main__.py", "no __all__"
+        return
+    (names,) = listed
+    assert len(set(names)) == len(names)
+    assert list(names) == sorted(names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name))
+    try:
+        module = importlib.import_module(".".join(filter(None, ["stompcodec", name_of(path)])))
+    except ImportError as error:  # an extra that is not installed
+        pytest.skip(str(error))
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+def _assigns(node, name):
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+def _defines(node):
+    return isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
+
+
+def test_the_door_is_complete():
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    public = {name for name in vars(stompcodec) if not name.startswith("_") and name not in modules | {"annotations"}}
+    assert public | {"__version__"} == set(stompcodec.__all__)
+
+
+def test_backends_have_one_surface(codec):
+    names = {"END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Parser", "parse_columns", "serialize", "serialize_many"}
+    names |= {"serialize_parts"}
+    assert names <= set(codec.__all__)
+    assert set(codec.__all__) - names <= {"Columns"}
+    for name in codec.__all__:
+        assert getattr(codec, name).__doc__, name
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("name", ["Frame", "Headers", "Parser"])
+def test_backends_have_the_same_members(both, name):
+    c, py = ({member for member in dir(getattr(module, name)) if not member.startswith("_")} for module in both)
+    assert c == py
+
+
+def _lengths():
+    folders = [PACKAGE, TREE / "src", TREE / "tests"]
+    suffixes = {".py", ".pyi", ".c", ".h", ".pyx", ".pxi", ".pxd"}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
+                yield path, len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_no_file_is_long():
+    """Near the limit, look for a second concept before splitting."""
+    assert {str(path): lines for path, lines in _lengths() if lines > MOST_LINES} == {}
