@@ -42,7 +42,8 @@ METHOD = """\
   workload, each with a parser that lives on.
 - The garbage collector is on.
 - **A star** marks the time of a library that gets frames of that workload wrong, see
-  [Right and wrong](#right-and-wrong). "fails" means that it raises, or that less than half of the frames come out.
+  [Right and wrong](#right-and-wrong). "fails" means that it raises, or that a quarter of the frames do not
+  come out.
 """
 
 
@@ -102,7 +103,7 @@ def _facts(results: dict) -> str:
     facts = results["facts"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     rows = [
-        ("command", "`make bench-peers`"),
+        ("command", f"`make bench-peers`{'' if facts['full'] else ' (a part of the corpus)'}"),
         ("date", facts["date"]),
         ("processor", f"{facts['cpu']}, {facts['cores']} cores"),
         ("system", facts["system"]),

@@ -73,9 +73,9 @@ def case_of(data: bytes) -> Case:
     return Case(options, plan, stream // 8 % 8 == 1, wire)
 
 
-def data_of(version: str | None, wire: bytes, *, lenient: bool = False, heartbeats: bool = False, plan: int = 0) -> bytes:
-    """The input that reads as this; limits are the default ones."""
-    how = VERSIONS.index(version) + 5 * lenient + 10 * heartbeats
+def data_of(version: str | None, wire: bytes, *, lenient: bool = False, plan: int = 0) -> bytes:
+    """The input that reads as this; with the default limits, and with heart-beats where it is lenient."""
+    how = VERSIONS.index(version) + 5 * lenient + 10 * lenient
     return bytes((how, len(LIMITS) - 1, 0, plan)) + wire
 
 
@@ -109,8 +109,8 @@ def pieces(wire: bytes, plan: int) -> Iterator[bytes]:
 
 
 def feed(parser: Any, piece: bytes, roll: int, between: Callable[[], object] | None = None) -> Any:
-    """Give a piece to a parser in one of the ways there are; the iterator comes back. `between` is called while a buffer
-    is lent."""
+    """Give a piece to a parser in one of the ways there are; the iterator comes back. `between` is called while a
+    buffer is lent."""
     if roll < 96:
         return parser.feed(piece)
     if roll < 128:
@@ -133,7 +133,7 @@ class Outcome(NamedTuple):
     """All that can be seen of one run, in plain values that compare."""
 
     events: list[Any]
-    """("heartbeat",) | ("frame", command, pairs, body) | ("streamed", command, pairs) | ("piece", octets) | ("end",)."""
+    """("heartbeat",), ("frame", command, pairs, body), ("streamed", command, pairs), ("piece", octets) or ("end",)."""
     error: tuple[str, int | None, str | None] | None
     """Kind, offset and limit."""
     buffered: list[int]

@@ -54,8 +54,9 @@ def _plain(check: Check) -> int:
         path = options.findings / f"crash-{hashlib.sha1(bad, usedforsecurity=False).hexdigest()}"
         path.write_bytes(bad)
         print(f"finding written to {path}")
-    print(f"{count} inputs in {seconds:.0f} s, {count / max(seconds, 1e-9):.0f} a second, {int(bad is not None)} findings")
-    return int(bad is not None)
+    findings = int(bad is not None)
+    print(f"{count} inputs in {seconds:.0f} s, {count / max(seconds, 1e-9):.0f} a second, {findings} findings")
+    return findings
 
 
 def _repeat(check: Check, files: Iterable[Path]) -> int:

@@ -24,9 +24,9 @@ def check(data: bytes) -> None:
     batches = [pyarrow.record_batch(each) for each in columns]
     for batch in batches:
         batch.validate(full=True)
-    rows = batches[0].to_pylist()
+    rows, others = (batch.to_pylist() for batch in batches)
     assert batches[0].schema == batches[1].schema
-    assert rows == batches[1].to_pylist(), f"the backends differ on {case}:\n     C: {rows}\nPython: {batches[1].to_pylist()}"
+    assert rows == others, f"the backends differ on {case}:\n     C: {rows}\nPython: {others}"
     check_rows(rows, columns[0], case.wire, options, names)
 
 

@@ -1,5 +1,5 @@
-"""Invariant: both backends hand out the same frames, heart-beats and pieces, then the same error at the same offset, and
-say the same of what is buffered, however they are fed. The octet-at-a-time model agrees with them."""
+"""Invariant: both backends hand out the same frames, heart-beats and pieces, then the same error at the same offset,
+and say the same of what is buffered, however they are fed. The octet-at-a-time model agrees with them."""
 
 from __future__ import annotations
 

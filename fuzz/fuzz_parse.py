@@ -1,11 +1,12 @@
-"""Invariant: whatever comes, a parser hands out frames that can be read in every way, or raises FrameError with a kind of
-the closed list and an offset inside the stream; it is dead then, and says the same again. Nothing else is raised, and no
-secret stands in a message."""
+"""Invariant: whatever comes, a parser hands out frames that can be read in every way, or raises FrameError with a kind
+of the closed list and an offset inside the stream; it is dead then, and says the same again. Nothing else is raised,
+and no secret stands in a message."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import suppress
 from typing import Any
 
 from case import Case, case_of, feed, pieces, rolls
@@ -43,7 +44,7 @@ def check_frame(codec: Any, frame: Any) -> None:
     assert len(frame.headers) == len(first)
     assert all(frame.get(name) == frame.headers[name] == value for name, value in first.items())
     assert all(frame.headers.getall(name)[0] == value for name, value in first.items())
-    assert frame.get("no such name") is None
+    assert frame.get("\0") is None
     assert repr(frame).startswith("<Frame ")
     assert "passcode='x" not in repr(frame)
     if frame.body is None:
@@ -54,10 +55,8 @@ def check_frame(codec: Any, frame: Any) -> None:
     assert copy.copy(frame) is frame
     if len(pairs) == 2:  # not every time: pickling is slow
         assert pickle.loads(pickle.dumps(frame)) == frame
-    try:
+    with suppress(ContentError, FrameError):
         assert type(frame.text()) is str
-    except (ContentError, FrameError):
-        pass
 
 
 def check_error(parser: Any, error: FrameError, case: Case, fed: int) -> None:
@@ -72,12 +71,13 @@ def check_error(parser: Any, error: FrameError, case: Case, fed: int) -> None:
     assert error.offset < fed
     assert parser.buffered == 0
     for again in (lambda: next(parser.feed(b"SEND\n\n\0")), lambda: next(parser), parser.close):
+        same = None
         try:
             again()
-        except FrameError as same:
-            assert (same.kind, same.offset, same.limit) == (error.kind, error.offset, error.limit)
-        else:
-            raise AssertionError("a dead parser came to life")
+        except FrameError as reason:
+            same = reason
+        assert same, "a dead parser came to life"
+        assert (same.kind, same.offset, same.limit) == (error.kind, error.offset, error.limit)
     assert parser.buffered == 0
 
 

@@ -7,27 +7,25 @@ from random import Random
 
 from case import HEAD, LIMITS
 
+#: Tables are written with | between their entries; what comes twice is more likely.
 COMMANDS = (
-    *(b"SEND", b"SEND", b"SEND", b"MESSAGE", b"MESSAGE", b"ERROR", b"ACK", b"NACK", b"RECEIPT", b"SUBSCRIBE"),
-    *(b"UNSUBSCRIBE", b"BEGIN", b"COMMIT", b"ABORT", b"CONNECT", b"CONNECT", b"CONNECTED", b"STOMP", b"DISCONNECT"),
-    *(b"PING", b"caf\xc3\xa9", b"send", b"Message", b"SENDER", b"NOPE", b"", b"SEND ", b"\xff", b"SEND:", b"connected \r"),
-)
-EOLS = (b"\n", b"\n", b"\n", b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b"\r\r\n", b" \n", b"\r", b" \r\n", b"\0", b"\n\r")
+    b"SEND|SEND|SEND|MESSAGE|MESSAGE|ERROR|ACK|NACK|RECEIPT|SUBSCRIBE|UNSUBSCRIBE|BEGIN|COMMIT|ABORT|CONNECT|CONNECT"
+    b"|CONNECTED|STOMP|DISCONNECT|PING|caf\xc3\xa9|send|Message|SENDER|NOPE||SEND |\xff|SEND:|connected \r"
+).split(b"|")
+EOLS = b"\n|\n|\n|\n|\n|\n|\r\n|\r\n|\r\r\n| \n|\r| \r\n|\0|\n\r".split(b"|")
 TEXTS = (
-    *(b"", b"a", b"b", b"x", b"destination", b"/queue/a", b"id", b"0", b"1234567", b"receipt", b"passcode", b"A", b"Ab-C"),
-    *(b"\\n", b"\\r", b"\\c", b"\\\\", b"\\t", b"\\", b":", b"\\:", b" ", b"  ", b"\t", b"\r", b"\x01", b"\x1f", b"\x7f"),
-    *(b"\xc3\xa9", b"\xe2\x82\xac", b"\xf0\x9d\x84\x9e", b"\xed\xa0\x80", b"\xc3", b"\xe2\x82", b"\x80", b"\xff", b"\xc0\x80"),
-    *(b"content-length", b"a" * 15, b"b" * 16, b"c" * 17, b"d" * 40, b"e" * 63, b"f" * 64, b"g" * 65, b"h" * 130, b"\0"),
-)
+    b"|a|b|x|destination|/queue/a|id|0|1234567|receipt|passcode|A|Ab-C|content-length|\\n|\\r|\\c|\\\\|\\t|\\|:|\\:| "
+    b"|  |\t|\r|\x01|\x1f|\x7f|\0|\xc3\xa9|\xe2\x82\xac|\xf0\x9d\x84\x9e|\xed\xa0\x80|\xc3|\xe2\x82|\x80|\xff|\xc0\x80"
+).split(b"|") + [b"y" * size for size in (15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 130)]
 LENGTHS = (
-    *(b"0", b"1", b"2", b"3", b"4", b"5", b"12", b"13", b"00", b"003", b" 2", b"2 ", b" 2 ", b"\t1", b"1\t", b"", b" "),
-    *(b"-1", b"+1", b"1_0", b"0x1", b"1.", b"\xc2\xb2", b"\xd9\xa1", b"\\n", b"4294967296", b"9223372036854775808"),
-    *(b"18446744073709551615", b"18446744073709551616", b"18446744073709551617", b"9" * 30, b"0" * 30, b"1\\n", b"2\r"),
-)
-BODIES = (b"", b"", b"a", b"hi", b"abc", b"hello", b"\n", b"a\nb:c\n\n", b"\r\n", b"SEND\n\n", b"x" * 12, b"y" * 13, b"z" * 101)
-GAPS = (b"", b"", b"", b"", b"\n", b"\n\n", b"\r\n", b"\r", b"\0", b" ", b" \r\n", b"\r\r\n", b"\n\0\n", b"\n" * 70, b" \n", b"\t")
-STRETCHED = (b"\xff\xfe\x10a", b"\xff\xfe\x2db", b"\xff\xfe\x2ec", b"\xff\xfe\x18\n", b"\xff\xfe\x80d", b"\xff\xfe\xb5\xc3")
-WORDS = (*COMMANDS, *EOLS, *TEXTS, *GAPS, b"\n\n", b"\n\n\0", b"\0\n", b"content-length:2\n", b"content-length:0\n", b"a:b\n", b"a:\n" * 16)
+    b"0|1|2|3|4|5|12|13|00|003| 2|2 | 2 |\t1|1\t|| |-1|+1|1_0|0x1|1.|\xc2\xb2|\xd9\xa1|\\n|1\\n|2\r|4294967296"
+    b"|9223372036854775808|18446744073709551615|18446744073709551616|18446744073709551617"
+).split(b"|") + [b"9" * 30, b"0" * 30]
+BODIES = b"||a|hi|abc|hello|\n|a\nb:c\n\n|\r\n|SEND\n\n".split(b"|") + [b"z" * size for size in (12, 13, 101)]
+GAPS = b"||||\n|\n\n|\r\n|\r|\0| | \r\n|\r\r\n|\n\0\n| \n|\t".split(b"|") + [b"\n" * 70]
+STRETCHED = b"\xff\xfe\x10a|\xff\xfe\x2db|\xff\xfe\x2ec|\xff\xfe\x18\n|\xff\xfe\x80d|\xff\xfe\xb5\xc3".split(b"|")
+LINES = [b"\n\n", b"\n\n\0", b"\0\n", b"content-length:2\n", b"content-length:0\n", b"a:b\n", b"a:\n" * 16]
+WORDS = [*COMMANDS, *EOLS, *TEXTS, *GAPS, *LINES]
 
 
 class Source:

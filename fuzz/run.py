@@ -1,5 +1,6 @@
-"""Build the fuzz targets and run each for a while. A finding is written to fuzz/work/findings and makes the exit status 1.
+"""Build the fuzz targets and run each for a while. A finding goes to fuzz/work/findings and makes the exit status 1.
 
+Usage:
     run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
     run.py --fast --runs 10000000 --seconds 7200 differential      many inputs: no coverage, no sanitizers
     run.py --reproduce FILE TARGET                                 one input again
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import seeds
-from build import FUZZ, WORK, Built, build, environment
+from prepare import FUZZ, WORK, Built, build, environment
 
 TARGETS = ("parse", "differential", "chunking", "roundtrip", "columns", "content", "scan")
 LONGEST = 4096  # octets of an input
@@ -122,7 +123,7 @@ def main() -> int:
         done = list(pool.map(lambda target: run(built, target, options), options.targets or TARGETS))
     findings = [f"{figures.target}: {name}" for figures in done for name in figures.findings]
     total = sum(figures.inputs for figures in done)
-    print(f"{len(done)} targets, {total:,} executions, {len(findings)} findings{': ' if findings else ''}{'; '.join(findings)}")
+    print(*findings, f"{len(done)} targets, {total:,} executions, {len(findings)} findings", sep="\n")
     return 1 if findings else 0
 
 

@@ -1,5 +1,6 @@
 """Seeds for the fuzz targets, from the conformance vectors: every wire, under the version and mode it is meant for.
 
+Usage:
     seeds.py FOLDER       writes one file an input
 """
 
@@ -42,7 +43,7 @@ def inputs() -> Iterator[bytes]:
         version = None if vector["version"] == "none" else vector["version"]
         for lenient in (False, True):
             plan = number * 37 % 256 if lenient else 0
-            data = data_of(version, wire, lenient=lenient, heartbeats=lenient, plan=plan)
+            data = data_of(version, wire, lenient=lenient, plan=plan)
             if data not in seen:
                 seen.add(data)
                 yield data
@@ -63,7 +64,8 @@ def write(folder: Path, supply: Iterable[bytes]) -> int:
     """One file an input; returns how many."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
-    for count, data in enumerate(supply, 1):
+    for data in supply:
+        count += 1
         folder.joinpath(hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
     return count
 

@@ -30,6 +30,8 @@ from .spec import checked_names as _checked_names
 from .spec import dialect_of as _dialect_of
 
 cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        PyObject *(*tp_iternext)(PyObject *) except? NULL
     Py_ssize_t Py_REFCNT(void *object)
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
     PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # to give away
@@ -40,7 +42,7 @@ Headers = <object>StompHeaders_Type_ptr
 _abc.Mapping.register(Headers)
 HEARTBEAT = _frame.HEARTBEAT
 END_OF_BODY = _frame.END_OF_BODY
-cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b""
+cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b"", _NOTHING = object()
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "parse_columns", "serialize",
            "serialize_many", "serialize_parts"]
@@ -84,17 +86,24 @@ cdef class _Names:
         PyMem_RawFree(self.names)
 
 
-cdef dict _rules_cache = {}  # (version, lenient) -> the octets of a stomp_rules with its dialect's part filled in
+cdef tuple _VERSIONS = (None, "1.2", "1.1", "1.0", "legacy")
+cdef stomp_rules _RULES[5][2]  # of each version, strict and lenient
 
 
-cdef int _dialect_rules(stomp_rules *rules, version, lenient) except -1:
-    """The part of the rules that the dialect decides."""
-    lenient = bool(lenient)
-    known = _rules_cache.get((version, lenient)) if version is None or type(version) is str else None
-    if known is not None:
-        memcpy(rules, PyBytes_AS_STRING(known), sizeof(stomp_rules))
-        return 0
-    dialect = _dialect_of(version, lenient)
+cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
+    """The rules of a dialect, with the default limits."""
+    cdef int i
+    for i in range(5):
+        if version is _VERSIONS[i]:
+            rules[0] = _RULES[i][lenient]
+            return 0
+    _dialect_of(version, lenient)  # or an error
+    rules[0] = _RULES[_VERSIONS.index(version)][lenient]
+    return 0
+
+
+cdef stomp_rules _read_rules(dialect) except *:
+    cdef stomp_rules rules
     rules.flags = 0
     for name, flag in _FLAGS.items():
         if getattr(dialect, name):
@@ -107,16 +116,20 @@ cdef int _dialect_rules(stomp_rules *rules, version, lenient) except -1:
             rules.commands |= 1u << <uint32_t>i
     rules.escapes = 0 if not dialect.escapes else 2 if b"r" in dialect.escapes else 1
     rules.report_beats = 0
-    _limit_rules(rules, _checked_limits(None))
     rules.extra = NULL
     rules.extra_count = 0
-    _rules_cache[version, lenient] = PyBytes_FromStringAndSize(<char *>rules, sizeof(stomp_rules))
-    return 0
+    _limit_rules(&rules, _checked_limits(None))
+    return rules
 
 
 cdef int _limit_rules(stomp_rules *rules, limits) except -1:
     rules.max_command_line, rules.max_header_line, rules.max_headers, rules.max_body = limits
     return 0
+
+
+for _i in range(5):
+    for _lenient in range(2):
+        _RULES[<int>_i][<int>_lenient] = _read_rules(_dialect_of(_VERSIONS[_i], bool(_lenient)))
 
 
 cdef _raise(int error, offset, near=b"", detail=""):

@@ -13,11 +13,11 @@ cdef class _Bodies(_Input):
     cdef stomp_rules rules
     cdef int state
     cdef object frame
-    cdef PyObject *body  # IN_COUNTED: bytes under construction
-    cdef size_t room  # of body
+    cdef PyObject *body  # IN_COUNTED: bytes under construction, or NULL
     cdef list chunks  # IN_OPEN: bytes objects
     cdef bytes gathered  # where small pieces are put together, PIECE octets
     cdef size_t used  # octets used of it
+    cdef size_t room  # of body
     cdef uint64_t have, need, stream_over
     cdef size_t held  # octets of the head of `frame`
     cdef bint counted
@@ -32,6 +32,7 @@ cdef class _Bodies(_Input):
         cdef PyObject *body = self.body
         self.state = IN_HEAD
         self.frame = self.chunks = self.gathered = None
+        self.used = 0
         self.body = NULL
         self.have = self.held = 0
         Py_XDECREF(body)
@@ -85,22 +86,22 @@ cdef class _Bodies(_Input):
     cdef int _leave_body(self) noexcept:
         self.start += 1
         self.state = IN_HEAD
-        self.frame = None
-        self.chunks = None
+        self.frame = self.chunks = self.gathered = None
         self.have = self.held = 0
         return 0
 
     # ---- bodies of known length: filled in place ----
 
-    cdef int _body_room(self, size_t more) except -1:
-        """Room for `more` octets behind those that are there. It grows by what came, not by what was announced."""
+    cdef int _body_room(self, size_t more, uint64_t came) except -1:
+        """Room for `more` octets behind those that are there, of which `came` have come. It grows by what came, not by what
+        was announced: once there are some KiB by much, so that a body of a MiB is hardly ever moved, later by doubling."""
         cdef size_t room
         cdef PyObject *bigger
         if not self.lent:
             self.lease = None
-        if self.body and Py_REFCNT(self.body) == 1 and self.room - self.have >= more:
+        if self.body and Py_REFCNT(self.body) == 1 and self.room >= self.have + more:
             return 0
-        room = <size_t>min(self.need, max(<uint64_t>PIECE, 4 * (self.have + more)))
+        room = <size_t>min(self.need, max(self.have + more, 2 * came if came < SMALL or came > 4 * PIECE else 17 * PIECE))
         if self.body and Py_REFCNT(self.body) == 1:  # nobody looks at it through a lease
             _PyBytes_Resize(&self.body, <Py_ssize_t>room)
         else:
@@ -115,17 +116,17 @@ cdef class _Bodies(_Input):
         return 0
 
     cdef int _fill(self, const uint8_t *data, size_t len) except -1:
-        self._body_room(len)
+        self._body_room(len, self.have + len)
         memcpy(<uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, data, len)
         self.have += len
         return 0
 
     cdef object _counted_body(self):
-        if not self.body:
-            return b""
-        body = <object>self.body
-        Py_XDECREF(self.body)  # the local name holds it now
-        self.body = NULL
+        body = b""
+        if self.body:
+            body = <object>self.body
+            Py_XDECREF(self.body)  # the local name holds it now
+            self.body = NULL
         return body
 
     # ---- bodies that end at their NUL: gathered, joined once ----
@@ -150,12 +151,12 @@ cdef class _Bodies(_Input):
             return self._finish(body)
         self._keep(data, here)
         self.start += here
-        self.have += here
         return None
 
     cdef int _keep(self, const uint8_t *data, size_t len) except -1:
         """One more piece of the body. Large pieces that are objects already are kept as they are."""
         cdef size_t first
+        self.have += len
         if len >= SMALL:
             self._close_chunk()
             whole = self.pinned is not None and not self.bridge and len == <size_t>PyBytes_GET_SIZE(self.pinned)
@@ -183,14 +184,29 @@ cdef class _Bodies(_Input):
     cdef object _joined(self, const uint8_t *data, size_t len):
         """What was gathered, then [data, data + len)."""
         cdef size_t at = 0, size
-        self._close_chunk()
         body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(self.have + len))
         for chunk in self.chunks:
             size = <size_t>PyBytes_GET_SIZE(chunk)
             memcpy(PyBytes_AS_STRING(body) + at, PyBytes_AS_STRING(chunk), size)
             at += size
+        if self.used:
+            memcpy(PyBytes_AS_STRING(body) + at, PyBytes_AS_STRING(self.gathered), self.used)
+            at += self.used
+            self.used = 0
         memcpy(PyBytes_AS_STRING(body) + at, data, len)
         return body
+
+    cdef size_t _fill_from(self, const uint8_t *data, size_t len) except? 0:
+        """How many octets of [data, data + len), just fed, go straight to the body: it is known that they belong there."""
+        if self.state == IN_COUNTED and self.have < self.need:
+            len = <size_t>min(<uint64_t>len, self.need - self.have)
+            self._fill(data, len)
+            return len
+        if (self.state == IN_OPEN and self.have and self.have + len <= min(self.rules.max_body, self.stream_over)
+                and not memchr(data, 0, len)):
+            self._keep(data, len)
+            return len
+        return 0
 
     # ---- bodies handed out in pieces ----
 
@@ -198,7 +214,7 @@ cdef class _Bodies(_Input):
         cdef const uint8_t *data = self.data + self.start
         cdef const uint8_t *nul = NULL
         cdef size_t most
-        if self.chunks or self.used:
+        if self.chunks or self.used:  # what was kept before it was known that there is too much of it
             self._close_chunk()
             return self.chunks.pop(0)
         if not here:

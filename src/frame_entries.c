@@ -144,22 +144,3 @@ PyObject *stomp_all_entries(StompFrame *frame, int which)
     }
     return list;
 }
-
-PyObject *stomp_as_dict(StompFrame *frame)
-{
-    struct frame_entry e = {0};
-    size_t from = frame->first;
-    PyObject *dict = PyDict_New();
-    for (uint32_t i = 0; dict && i < frame->count; i++) {
-        if (frame->kind != FRAME_TEXT)
-            from = stomp_frame_entry(frame, i, from, &e);
-        PyObject *name = stomp_entry_text(frame, i, &e, 0);
-        PyObject *value = name ? stomp_entry_text(frame, i, &e, 1) : NULL;
-        PyObject *kept = value ? PyDict_SetDefault(dict, name, value) : NULL;
-        Py_XDECREF(name);
-        Py_XDECREF(value);
-        if (!kept)
-            Py_CLEAR(dict);
-    }
-    return dict;
-}

@@ -15,9 +15,6 @@ PyObject *stomp_find(StompFrame *frame, PyObject *name);
 /* A list of every name, every value or every pair (which = 0, 1, 2) in order. */
 PyObject *stomp_all_entries(StompFrame *frame, int which);
 
-/* dict of the first value of every name, in order. */
-PyObject *stomp_as_dict(StompFrame *frame);
-
 /* Fills the table of names that come again and again. 0 or -1. */
 int stomp_known_names(void);
 

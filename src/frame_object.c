@@ -22,8 +22,9 @@ static StompFrame *new_frame(size_t extra)
     StompFrame *frame;
 #ifdef STOMP_SPARE
     frame = spare_frame;
-    if (frame && frame->room >= size && frame->room < size + 8) {
+    if (frame && frame->room >= size && frame->room < size + 16) {
         spare_frame = NULL;
+        frame->headers = NULL;
         Py_SET_REFCNT((PyObject *)frame, 1);
         return frame;
     }
@@ -34,6 +35,7 @@ static StompFrame *new_frame(size_t extra)
         return NULL;
     }
     (void)PyObject_Init((PyObject *)frame, &StompFrame_Type);
+    frame->headers = NULL;
     frame->room = size <= CACHED / 16 ? (uint8_t)size : 0;
     return frame;
 }
@@ -249,10 +251,14 @@ static void frame_dealloc(StompFrame *frame)
             Py_DECREF(stomp_frame_texts(frame)[i]);
     Py_XDECREF(frame->command);
     Py_XDECREF(frame->body);
+    Py_XDECREF(frame->headers);
 #ifdef STOMP_SPARE
-    if (!spare_frame && frame->room) {
-        spare_frame = frame;
-        return;
+    if (!spare_frame || spare_frame->room < frame->room) { /* the larger one fits more often */
+        StompFrame *other = spare_frame;
+        spare_frame = frame->room ? frame : other;
+        frame = frame->room ? other : frame;
+        if (!frame)
+            return;
     }
 #endif
     PyObject_Free(frame);
@@ -275,6 +281,21 @@ PyObject *stomp_frame_get(StompFrame *frame, PyObject *const *args, Py_ssize_t n
 static PyObject *frame_command(StompFrame *frame, void *Py_UNUSED(closure))
 {
     return Py_NewRef(frame->command);
+}
+
+static PyObject *frame_headers(StompFrame *frame, void *Py_UNUSED(closure))
+{
+    PyObject *headers;
+#if PY_VERSION_HEX >= 0x030D0000
+    Py_BEGIN_CRITICAL_SECTION(frame);
+#endif
+    if (!frame->headers)
+        frame->headers = stomp_headers_new(frame);
+    headers = Py_XNewRef(frame->headers);
+#if PY_VERSION_HEX >= 0x030D0000
+    Py_END_CRITICAL_SECTION();
+#endif
+    return headers;
 }
 
 static PyObject *frame_body(StompFrame *frame, void *Py_UNUSED(closure))
@@ -379,7 +400,7 @@ static PyMethodDef frame_methods[] = {
 
 static PyGetSetDef frame_getset[] = {
     {"command", (getter)(void (*)(void))frame_command, NULL, "The command, as str.", NULL},
-    {"headers", (getter)(void (*)(void))stomp_headers_of, NULL, "The headers as a read-only mapping; of a repeated name the first entry counts.", NULL},
+    {"headers", (getter)(void (*)(void))frame_headers, NULL, "The headers as a read-only mapping; of a repeated name the first entry counts.", NULL},
     {"body", (getter)(void (*)(void))frame_body, NULL, "The body, as bytes; None where it is handed out in pieces.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

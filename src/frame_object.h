@@ -17,6 +17,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *command; /* exact str */
     PyObject *body;    /* exact bytes; NULL while a body is awaited, and for ever where it is streamed */
+    PyObject *headers; /* Headers, once they were asked for */
     uint32_t count;    /* headers, repeats included */
     uint32_t head;     /* octets of the head that are kept */
     uint16_t first;     /* where the first header begins in the head: the command line may be there, too */

@@ -2,250 +2,171 @@
 
 #include "frame_entries.h"
 
-static PyObject *headers_repr;
-
 typedef struct {
-    PyObject_HEAD
-    StompFrame *frame;
-    uint32_t next; /* entry that is likely asked for next */
-    size_t from;   /* where it begins */
-    int distinct;  /* no name comes twice, so `next` may be trusted */
+    PyDictObject dict; /* of the first value of every name */
+    PyObject *pairs;   /* list of every entry, or NULL where no name comes twice */
 } Headers;
 
-#ifndef Py_GIL_DISABLED
-static Headers *spare; /* one is made and dropped for each look at frame.headers */
-#endif
+static PyObject *headers_repr, *empty_tuple;
 
-PyObject *stomp_headers_of(StompFrame *frame, void *Py_UNUSED(closure))
+PyObject *stomp_headers_new(StompFrame *frame)
 {
-    Headers *headers;
-#ifndef Py_GIL_DISABLED
-    headers = spare;
-    if (headers) {
-        spare = NULL;
-        (void)PyObject_Init((PyObject *)headers, &StompHeaders_Type);
-    } else
-#endif
-        headers = PyObject_New(Headers, &StompHeaders_Type);
-    if (!headers)
-        return NULL;
-    headers->frame = (StompFrame *)Py_NewRef((PyObject *)frame);
-    headers->next = 0;
-    headers->from = frame->first;
-    headers->distinct = 0;
-    return (PyObject *)headers;
-}
-
-static void headers_dealloc(Headers *headers)
-{
-    Py_DECREF((PyObject *)headers->frame);
-#ifndef Py_GIL_DISABLED
-    if (!spare) {
-        spare = headers;
-        return;
-    }
-#endif
-    PyObject_Free(headers);
-}
-
-/* Does some name come twice? Only for few headers without escapes; else says yes. */
-static int may_repeat(StompFrame *frame)
-{
-    struct frame_entry all[12];
-    size_t from = frame->first;
-    if (frame->count > 12 || frame->level || frame->kind == FRAME_TEXT)
-        return 1;
-    for (uint32_t i = 0; i < frame->count; i++) {
-        from = stomp_frame_entry(frame, i, from, &all[i]);
-        for (uint32_t j = 0; j < i; j++)
-            if (all[i].name_len == all[j].name_len && !memcmp(all[i].name, all[j].name, all[i].name_len))
-                return 1;
-    }
-    return 0;
-}
-
-static PyObject *headers_keys(Headers *headers, PyObject *Py_UNUSED(ignored))
-{
-    headers->next = 0;
-    headers->from = headers->frame->first;
-    headers->distinct = !may_repeat(headers->frame);
-    if (headers->distinct)
-        return stomp_all_entries(headers->frame, 0);
-    PyObject *dict = stomp_as_dict(headers->frame);
-    PyObject *keys = dict ? PyDict_Keys(dict) : NULL;
-    if (dict)
-        headers->distinct = PyDict_GET_SIZE(dict) == headers->frame->count;
-    Py_XDECREF(dict);
-    return keys;
-}
-
-static PyObject *headers_subscript(Headers *headers, PyObject *name)
-{
-    StompFrame *frame = headers->frame;
-    struct wanted w;
     struct frame_entry e = {0};
-    if (headers->distinct && headers->next < frame->count && want(&w, name) == 0) {
-        uint32_t i = headers->next;
-        size_t from = frame->kind == FRAME_TEXT ? 0 : stomp_frame_entry(frame, i, headers->from, &e);
-        if (is_called(frame, i, &e, &w) == 1) {
-            headers->next = i + 1;
-            headers->from = from;
-            return stomp_entry_text(frame, i, &e, 1);
-        }
-        PyErr_Clear();
+    size_t from = frame->first;
+    PyObject *headers = PyDict_Type.tp_new(&StompHeaders_Type, empty_tuple, NULL);
+    for (uint32_t i = 0; headers && i < frame->count; i++) {
+        if (frame->kind != FRAME_TEXT)
+            from = stomp_frame_entry(frame, i, from, &e);
+        PyObject *name = stomp_entry_text(frame, i, &e, 0);
+        PyObject *value = name ? stomp_entry_text(frame, i, &e, 1) : NULL;
+        if (!value || !PyDict_SetDefault(headers, name, value))
+            Py_CLEAR(headers);
+        Py_XDECREF(name);
+        Py_XDECREF(value);
     }
-    PyObject *value = stomp_find(frame, name);
-    if (!value && !PyErr_Occurred())
-        PyErr_SetObject(PyExc_KeyError, name);
-    return value;
+    if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
+        Py_CLEAR(headers);
+    if (headers)
+        PyObject_GC_UnTrack(headers);
+    return headers;
 }
 
-static Py_ssize_t headers_length(Headers *headers)
+static void headers_dealloc(PyObject *headers)
 {
-    if (headers->distinct || !may_repeat(headers->frame))
-        return headers->frame->count;
-    PyObject *dict = stomp_as_dict(headers->frame);
-    Py_ssize_t size = dict ? PyDict_GET_SIZE(dict) : -1;
-    Py_XDECREF(dict);
-    return size;
-}
-
-static int headers_contains(Headers *headers, PyObject *name)
-{
-    PyObject *value = stomp_find(headers->frame, name);
-    if (!value)
-        return PyErr_Occurred() ? -1 : 0;
-    Py_DECREF(value);
-    return 1;
-}
-
-static PyObject *headers_iter(Headers *headers)
-{
-    PyObject *keys = headers_keys(headers, NULL);
-    PyObject *iter = keys ? PyObject_GetIter(keys) : NULL;
-    Py_XDECREF(keys);
-    return iter;
-}
-
-static PyObject *headers_get(Headers *headers, PyObject *const *args, Py_ssize_t nargs)
-{
-    return stomp_frame_get(headers->frame, args, nargs);
-}
-
-static PyObject *headers_pairs(Headers *headers, PyObject *Py_UNUSED(ignored))
-{
-    return stomp_all_entries(headers->frame, 2);
+    Py_CLEAR(((Headers *)headers)->pairs);
+    PyDict_Type.tp_dealloc(headers);
 }
 
 PyObject *stomp_headers_pairs(PyObject *headers)
 {
-    return stomp_all_entries(((Headers *)headers)->frame, 2);
+    PyObject *pairs = ((Headers *)headers)->pairs;
+    return pairs ? PySequence_List(pairs) : PyDict_Items(headers);
 }
 
-static PyObject *headers_values(Headers *headers, PyObject *Py_UNUSED(ignored))
+static PyObject *headers_pairs(PyObject *headers, PyObject *Py_UNUSED(ignored))
 {
-    if (headers->distinct || !may_repeat(headers->frame))
-        return stomp_all_entries(headers->frame, 1);
-    PyObject *dict = stomp_as_dict(headers->frame);
-    PyObject *values = dict ? PyDict_Values(dict) : NULL;
-    Py_XDECREF(dict);
-    return values;
+    return stomp_headers_pairs(headers);
 }
 
-static PyObject *headers_items(Headers *headers, PyObject *Py_UNUSED(ignored))
+static PyObject *headers_keys(PyObject *headers, PyObject *Py_UNUSED(ignored))
 {
-    if (headers->distinct || !may_repeat(headers->frame))
-        return stomp_all_entries(headers->frame, 2);
-    PyObject *dict = stomp_as_dict(headers->frame);
-    PyObject *items = dict ? PyDict_Items(dict) : NULL;
-    Py_XDECREF(dict);
-    return items;
+    return PyDict_Keys(headers);
 }
 
-static PyObject *headers_getall(Headers *headers, PyObject *name)
+static PyObject *headers_values(PyObject *headers, PyObject *Py_UNUSED(ignored))
 {
-    StompFrame *frame = headers->frame;
-    struct wanted w;
-    struct frame_entry e = {0};
-    size_t from = frame->first;
-    PyObject *list = PyList_New(0);
-    if (want(&w, name) < 0)
-        return list;
-    for (uint32_t i = 0; list && i < frame->count; i++) {
-        if (frame->kind != FRAME_TEXT)
-            from = stomp_frame_entry(frame, i, from, &e);
-        int hit = is_called(frame, i, &e, &w);
-        PyObject *value = hit > 0 ? stomp_entry_text(frame, i, &e, 1) : NULL;
-        if (hit < 0 || (hit && (!value || PyList_Append(list, value) < 0)))
+    return PyDict_Values(headers);
+}
+
+static PyObject *headers_items(PyObject *headers, PyObject *Py_UNUSED(ignored))
+{
+    return PyDict_Items(headers);
+}
+
+static PyObject *headers_getall(PyObject *headers, PyObject *name)
+{
+    PyObject *pairs = stomp_headers_pairs(headers), *list = pairs ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(pairs); i++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, i);
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), name, Py_EQ);
+        if (same < 0 || (same && PyList_Append(list, PyTuple_GET_ITEM(pair, 1)) < 0))
             Py_CLEAR(list);
-        Py_XDECREF(value);
     }
+    Py_XDECREF(pairs);
     return list;
 }
 
 static PyObject *headers_richcompare(PyObject *a, PyObject *b, int op)
 {
-    if (op != Py_EQ && op != Py_NE)
+    PyObject *other, *answer = NULL;
+    if (PyDict_Check(b))
+        return PyDict_Type.tp_richcompare(a, b, op);
+    if ((op != Py_EQ && op != Py_NE) || !PyMapping_Check(b) || !PyObject_HasAttrString(b, "keys"))
         Py_RETURN_NOTIMPLEMENTED;
-    if (!PyMapping_Check(b) || !(PyDict_Check(b) || PyObject_HasAttrString(b, "keys")))
-        Py_RETURN_NOTIMPLEMENTED;
-    PyObject *mine = stomp_as_dict(((Headers *)a)->frame), *other = mine ? PyDict_New() : NULL, *answer = NULL;
+    other = PyDict_New();
     if (other && PyDict_Update(other, b) == 0)
-        answer = PyObject_RichCompare(mine, other, op);
-    Py_XDECREF(mine);
+        answer = PyDict_Type.tp_richcompare(a, other, op);
     Py_XDECREF(other);
     return answer;
 }
 
-static PyObject *headers_repr_(Headers *headers)
+static PyObject *headers_repr_(PyObject *headers)
 {
-    PyObject *pairs = stomp_all_entries(headers->frame, 2);
+    PyObject *pairs = stomp_headers_pairs(headers);
     PyObject *text = pairs ? PyObject_CallOneArg(headers_repr, pairs) : NULL;
     Py_XDECREF(pairs);
     return text;
 }
 
-#define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))(function), flags, doc}
+static PyObject *headers_reduce(PyObject *headers, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *plain = PyDict_Copy(headers);
+    return plain ? Py_BuildValue("O(N)", &PyDict_Type, plain) : NULL;
+}
+
+/* ---- what a dict has and headers have not ---- */
+
+static PyObject *read_only(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    PyErr_SetString(PyExc_TypeError, "headers are read-only: make a new Frame");
+    return NULL;
+}
+
+static int refuse_item(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(name), PyObject *Py_UNUSED(value))
+{
+    (void)read_only(NULL, NULL, NULL);
+    return -1;
+}
+
+static PyObject *refuse_update(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(other))
+{
+    return read_only(NULL, NULL, NULL);
+}
+
+#define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))function, flags, doc}
+#define REFUSED(name) METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS, name "($self, /, *args, **kwargs)\n--\n\nRefused: headers are read-only.")
 
 static PyMethodDef headers_methods[] = {
-    METHOD("get", headers_get, METH_FASTCALL, "get($self, name, default=None, /)\n--\n\nThe first value of that name, or the default."),
     METHOD("keys", headers_keys, METH_NOARGS, "keys($self, /)\n--\n\nEvery name once, in order, as a list."),
     METHOD("values", headers_values, METH_NOARGS, "values($self, /)\n--\n\nThe first value of every name, as a list."),
     METHOD("items", headers_items, METH_NOARGS, "items($self, /)\n--\n\nEvery name with its first value, as a list."),
     METHOD("pairs", headers_pairs, METH_NOARGS, "pairs($self, /)\n--\n\nEvery entry in order, repeats kept, as a list."),
     METHOD("getall", headers_getall, METH_O, "getall($self, name, /)\n--\n\nEvery value of that name in order, as a list."),
+    METHOD("__reduce__", headers_reduce, METH_NOARGS, NULL),
+    REFUSED("clear"),
+    REFUSED("pop"),
+    REFUSED("popitem"),
+    REFUSED("setdefault"),
+    REFUSED("update"),
     {NULL, NULL, 0, NULL},
 };
 
-static PyMappingMethods headers_mapping = {
-    .mp_length = (lenfunc)(void (*)(void))headers_length,
-    .mp_subscript = (binaryfunc)(void (*)(void))headers_subscript,
-};
-
-static PySequenceMethods headers_sequence = {
-    .sq_contains = (objobjproc)(void (*)(void))headers_contains,
-};
+static PyMappingMethods headers_mapping = {.mp_ass_subscript = refuse_item};
+static PyNumberMethods headers_number = {.nb_inplace_or = refuse_update};
 
 PyTypeObject StompHeaders_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "stompcodec.Headers",
     .tp_basicsize = sizeof(Headers),
-#if PY_VERSION_HEX >= 0x030A0000
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_MAPPING,
-#endif
-    .tp_doc = "The headers of a frame, read-only and in order.",
-    .tp_dealloc = (destructor)(void (*)(void))headers_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_doc = "The headers of a frame, read-only and in order; of a repeated name the first entry counts.",
+    .tp_dealloc = headers_dealloc,
     .tp_methods = headers_methods,
     .tp_as_mapping = &headers_mapping,
-    .tp_as_sequence = &headers_sequence,
-    .tp_iter = (getiterfunc)(void (*)(void))headers_iter,
+    .tp_as_number = &headers_number,
+    .tp_init = refuse_item,
     .tp_richcompare = headers_richcompare,
     .tp_hash = PyObject_HashNotImplemented,
-    .tp_repr = (reprfunc)(void (*)(void))headers_repr_,
+    .tp_repr = headers_repr_,
 };
 
 int stomp_headers_init(PyObject *helpers)
 {
     headers_repr = PyObject_GetAttrString(helpers, "headers_repr");
-    return headers_repr ? PyType_Ready(&StompHeaders_Type) : -1;
+    empty_tuple = PyTuple_New(0);
+    StompHeaders_Type.tp_base = &PyDict_Type;
+    /* what is not said here is inherited; filled in by hand where the two sets of slots are ours */
+    headers_mapping.mp_length = PyDict_Type.tp_as_mapping->mp_length;
+    headers_mapping.mp_subscript = PyDict_Type.tp_as_mapping->mp_subscript;
+    return headers_repr && empty_tuple ? PyType_Ready(&StompHeaders_Type) : -1;
 }

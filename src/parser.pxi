@@ -97,15 +97,13 @@ cdef class Parser(_Bodies):
         return self
 
     cdef int _feed(self, const uint8_t *data, size_t len, bytes whole) except -1:
-        cdef size_t first
-        if self.state == IN_COUNTED and self.have < self.need and not self._unread() and (whole is None or len < SMALL):
-            first = <size_t>min(<uint64_t>len, self.need - self.have)
-            self._fill(data, first)  # straight into the body
+        cdef size_t first = 0
+        if self.state != IN_HEAD and len and (whole is None or len < SMALL) and self.start == self.end and self.pinned is None:
+            first = self._fill_from(data, len)
             self.total += first
-            data += first
-            len -= first
-            whole = None
-        return self._take(data, len, whole)
+            if first == len:
+                return 0
+        return self._take(data + first, len - first, None if first else whole)
 
     @cython.critical_section
     def get_buffer(self, hint=-1):
@@ -117,7 +115,7 @@ cdef class Parser(_Bodies):
         self._settle()
         self.lent_body = self.state == IN_COUNTED and self.failure is None and self.start == self.end and self.have < self.need
         if self.lent_body:
-            self._body_room(min(size, <size_t>(self.need - self.have)))
+            self._body_room(min(size, <size_t>(self.need - self.have)), self.have)
             size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
             self.lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
         else:
@@ -150,8 +148,15 @@ cdef class Parser(_Bodies):
 
     # ---- frames ----
 
-    @cython.critical_section
     def __next__(self):
+        item = self._next()
+        if item is _NOTHING:
+            raise StopIteration
+        return item
+
+    @cython.critical_section
+    cdef object _next(self):
+        """The next thing to hand out, or _NOTHING."""
         cdef int outcome
         cdef size_t head, here, most
         cdef const uint8_t *frame
@@ -204,7 +209,7 @@ cdef class Parser(_Bodies):
                 if outcome == STOMP_BAD:
                     self._fail(self.scan.error, self.scan.at)
             if not self._rest():
-                raise StopIteration
+                return _NOTHING
 
     @cython.critical_section
     def close(self):
@@ -214,3 +219,15 @@ cdef class Parser(_Bodies):
         if self.state != IN_HEAD or self._unread():
             self._die((STOMP_TRUNCATED, self.total, b""))
             self._fail_again()
+
+
+cdef PyObject *_iternext(PyObject *parser) except? NULL:
+    """What a for loop calls: the end is told by NULL alone, for making an exception costs more than reading ten frames."""
+    item = (<Parser>parser)._next()
+    if item is _NOTHING:
+        return NULL
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+(<PyTypeObject *>Parser).tp_iternext = _iternext

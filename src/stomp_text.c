@@ -35,19 +35,20 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
 
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
-    size_t i = 0, n = 0;
-    while (i < len) {
-        uint8_t c = text[i++];
-        if (c == '\\' && i < len) {
-            int meant = stomp_escape_of(text[i], level);
+    const uint8_t *end = text + len;
+    uint8_t *to = out;
+    while (text < end) {
+        uint8_t c = *text++;
+        if (c == '\\' && text < end) {
+            int meant = stomp_escape_of(*text, level);
             if (meant >= 0) {
                 c = (uint8_t)meant;
-                i++;
+                text++;
             }
         }
-        out[n++] = c;
+        *to++ = c;
     }
-    return n;
+    return (size_t)(to - out);
 }
 
 /* Is some octet of the word one that a writer must look at: below 32, ':', '\'? Octets above 127 may make it say yes

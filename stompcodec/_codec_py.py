@@ -352,8 +352,8 @@ class Parser:
                 raise Violation("unexpected-nul", at)
             elif dialect.trims_lines and octet in b" \r":
                 end = line_end(buf, at, at, dialect, self._limits.max_command_line, "max_command_line")
-                if end < 0:
-                    return False
+                if end < 0:  # more than spaces and CRs is no EOL, whatever follows
+                    return bool(buf[at:].strip(b" \r"))
                 if buf[at:end].strip(b" \r"):
                     return True
                 self._pos = end + 1

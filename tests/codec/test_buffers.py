@@ -1,9 +1,10 @@
 """get_buffer and buffer_updated: right use as asyncio does it, and wrong use, which must not crash."""
 
 import gc
+from contextlib import suppress
 
 import pytest
-from codec.lockstep import answer_of, answers_of
+from codec.lockstep import answer_of, answers_of, run
 
 from stompcodec.errors import FrameError
 
@@ -109,19 +110,28 @@ def test_feed_makes_the_buffer_void(codec, data):
     assert parser.buffered == len(data)
 
 
+@pytest.mark.parametrize("hint", [1, 3, 5000])
 @pytest.mark.parametrize(
-    "before", [b"\n", b"SEND\n\na\0", b"SEND\n\na\0SEND\n", b"SEND\n\na", b"SEND\ncontent-length:9\n\n"]
+    "before",
+    [b"\n", b"SEND\n\na\0", b"SEND\n\na\0SEND\n", b"SEND\n\na"]
+    + [b"SEND\ncontent-length:9\n\n" + b"x" * count for count in (0, 1, 8)],
 )
-def test_iterating_while_a_buffer_is_lent(codec, before):
-    """A reader may take long; what was fed before can be taken meanwhile."""
+def test_iterating_while_a_buffer_is_lent(codec, before, hint):
+    """A reader may take long; what was fed before can be taken meanwhile, and nothing is lost or read twice."""
     parser = codec.Parser("1.2")
     parser.feed(before)
-    view = parser.get_buffer(3)
-    list(parser)
+    view = parser.get_buffer(hint)
+    answers = list(parser)
     left = parser.buffered
-    view[:1] = b"\n"
-    parser.buffer_updated(1)
-    assert parser.buffered == left + 1
+    data = (b"\n" * 9 + b"\0" + b"\n" * hint)[: min(hint, len(view))]
+    view[: len(data)] = data
+    parser.buffer_updated(len(data))
+    assert parser.buffered == left + len(data)
+    with suppress(FrameError):
+        answers.extend(parser)
+    wanted, buffered = run(codec, [before + data], close=False)
+    assert [answer_of(frame) for frame in answers] == [answer for answer in wanted if answer[0] == "frame"]
+    assert parser.buffered == buffered[-1]
 
 
 def test_an_error_while_a_buffer_is_lent(codec):

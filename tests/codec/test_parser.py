@@ -296,6 +296,18 @@ def test_a_frame_keeps_the_version_it_began_with(codec):
         assert [frame.headers["a"] for frame in frames] == ["\\c", ":"]
 
 
+@pytest.mark.parametrize("begun", [b" a", b"\ra", b"  a", b" \ra"])
+def test_a_legacy_frame_begins_with_its_first_octet(codec, begun):
+    """A line that is more than spaces and CRs is no EOL, wherever it is cut: it belongs to a frame, and so do they."""
+    for at in range(len(begun) + 1, len(begun) + 4):
+        stream = begun + b"ck \n\n\0"
+        parser = codec.Parser("legacy", lenient=True)
+        list(parser.feed(stream[:at]))
+        parser.version = "1.2"
+        (frame,) = parser.feed(stream[at:])
+        assert frame.command == begun.decode().upper() + "CK"
+
+
 def test_a_version_set_in_a_gap_holds_at_once(codec):
     parser = codec.Parser("1.0")
     list(parser.feed(b"\n\n\n"))

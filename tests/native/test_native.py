@@ -1,5 +1,5 @@
-"""The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking for
-line ends, and with the sanitizers. Each puts its input right before and right behind a page that must not be touched."""
+"""The C code alone, without Python: programs that are built and run here, with every way the scanner has of looking
+for line ends, and with the sanitizers. Each puts its input before and behind a page that must not be touched."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
                 continue
             for lenient in (False, True):
                 for number, limits in LIMITS.items():
-                    how = VERSIONS.index(version) + 5 * lenient + 10
-                    yield bytes((how, number, 0, 0)) + octets, {"version": version, "lenient": lenient, "limits": limits}
+                    options = {"version": version, "lenient": lenient, "limits": limits}
+                    yield bytes((VERSIONS.index(version) + 5 * lenient + 10, number, 0, 0)) + octets, options
 
 
 def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
