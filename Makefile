@@ -51,7 +51,7 @@ vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both ba
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
 
 corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
-	STOMPCODEC_CORPUS=full $(PYTEST) tests/codec/test_corpus.py
+	STOMPCODEC_CORPUS_SCALE=1.0 $(PYTEST) tests/codec/test_corpus.py
 
 bench: $(VENV)/package.stamp ## time the codec on the corpus
 	$(PYTEST) benchmarks --override-ini='python_files=bench_*.py' --benchmark-only

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import covered  # noqa: F401
@@ -122,6 +123,10 @@ def feed(parser: Any, piece: bytes, roll: int, between: Callable[[], object] | N
         size = min(len(room), len(piece))
         if between and roll > 210:
             between()
+        if roll % 4 == 0:
+            with suppress(ValueError):
+                parser.buffer_updated(len(room) + 1)
+                raise AssertionError("more than the room was taken")
         room[:size] = piece[:size]
         piece = piece[size:]
         parser.buffer_updated(size)

@@ -25,6 +25,8 @@ TARGETS = ("parse", "differential", "chunking", "roundtrip", "columns", "content
 LONGEST = 4096  # octets of an input
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
+#: How the reason of a finding begins in what a target says.
+REASON = re.compile(r"^.*(Uncaught Python|Traceback|ERROR: (Address|Leak)Sanitizer|runtime error:|does not hold)", re.M)
 
 
 class Figures(NamedTuple):
@@ -85,7 +87,9 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
     figures = Figures(target, inputs, seconds, "".join(covered[-1]) if covered else "-", found)
     print(figures, flush=True)
     if found:
-        print(f"--- {target}: {', '.join(found)}; the end of {log}:", text[-3000:], sep="\n", flush=True)
+        first = REASON.search(text)
+        shown = text[first.start() :][:3000] if first else text[-3000:]
+        print(f"--- {target}: {', '.join(found)}; from {log}:", shown, "---", sep="\n", flush=True)
     return figures
 
 

@@ -16,7 +16,6 @@ from libc.string cimport memchr, memcpy, memmove
 
 from stomp cimport *
 
-import collections.abc as _abc
 from operator import index as _index
 
 from . import frame as _frame
@@ -39,7 +38,6 @@ cdef extern from "Python.h":
 stomp_frame_init(_frame)
 Frame = <object>StompFrame_Type_ptr
 Headers = <object>StompHeaders_Type_ptr
-_abc.Mapping.register(Headers)
 HEARTBEAT = _frame.HEARTBEAT
 END_OF_BODY = _frame.END_OF_BODY
 cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b"", _NOTHING = object()

@@ -6,7 +6,7 @@
 #include "headers_object.h"
 
 static PyObject *commands[STOMP_COMMANDS]; /* interned */
-static PyObject *frame_repr, *empty_bytes, *empty_tuple;
+static PyObject *frame_repr;
 
 /* ---- making frames ---- */
 
@@ -38,6 +38,11 @@ static StompFrame *new_frame(size_t extra)
     frame->headers = NULL;
     frame->room = size <= CACHED / 16 ? (uint8_t)size : 0;
     return frame;
+}
+
+StompFrame *stomp_frame_alloc(size_t extra)
+{
+    return new_frame(extra);
 }
 
 static PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data)
@@ -86,162 +91,73 @@ static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
 #endif
 }
 
-PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body)
+static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct stomp_rules *rules, PyObject *body, int kind, size_t head)
 {
-    uint32_t count = scan->count;
-    size_t head = count ? scan->lines[count - 1].end + (size_t)1 : 0;
-    int kind = head <= UINT16_MAX ? FRAME_WIDE16 : FRAME_WIDE32;
-    StompFrame *frame = new_frame((kind == FRAME_WIDE16 ? 4 : 8) * (size_t)count + head);
+    StompFrame *frame = new_frame((kind == FRAME_WIDE16 ? 4 : 8) * (size_t)scan->count + head);
     if (!frame) {
         Py_XDECREF(body);
         return NULL;
     }
     frame->body = body;
-    frame->count = count;
+    frame->count = scan->count;
     frame->kind = (uint8_t)kind;
     frame->level = (uint8_t)(scan->marks & STOMP_ESCAPED ? rules->escapes : 0);
     frame->marks = (uint8_t)scan->marks;
     frame->command_id = (uint8_t)scan->command;
     frame->first = 0;
-    uint8_t *lines = (uint8_t *)(uintptr_t)stomp_frame_lines(frame);
-    if (!(scan->marks & STOMP_CHANGED) && kind == FRAME_WIDE16) {
+    frame->head = (uint32_t)head;
+    frame->command = NULL;
+    return frame;
+}
+
+/* A frame whose lines have to be put together anew: something was trimmed, skipped or folded, or the head is large. */
+static StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body, size_t head)
+{
+    size_t from = 0, end = 0;
+    struct stomp_header at;
+    int kind = head <= UINT16_MAX ? FRAME_WIDE16 : FRAME_WIDE32;
+    StompFrame *frame = frame_of(scan, rules, body, kind, head);
+    if (!frame)
+        return NULL;
+    frame->head = (uint32_t)copy_lines((uint8_t *)(uintptr_t)stomp_frame_lines(frame), scan, data, rules->flags & STOMP_LEGACY);
+    for (uint32_t i = 0; i < scan->count; i++) {
+        from = stomp_header_of(scan, data, i, from, &at);
+        size_t colon = end + at.colon - at.name;
+        end = colon + 1 + at.end - at.value;
+        if (kind == FRAME_WIDE16) {
+            ((uint32_t *)(void *)(frame + 1))[i] = offsets_16((uint32_t)colon, (uint32_t)end);
+        } else {
+            ((uint32_t *)(void *)(frame + 1))[2 * i] = (uint32_t)colon;
+            ((uint32_t *)(void *)(frame + 1))[2 * i + 1] = (uint32_t)end;
+        }
+        end++;
+    }
+    return frame;
+}
+
+PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body)
+{
+    uint32_t count = scan->count;
+    size_t head = count ? scan->lines[count - 1].end + (size_t)1 : 0;
+    StompFrame *frame;
+    if (!(scan->marks & STOMP_CHANGED) && head <= UINT16_MAX) {
+        frame = frame_of(scan, rules, body, FRAME_WIDE16, head);
+        if (!frame)
+            return NULL;
         uint32_t *at = (uint32_t *)(void *)(frame + 1);
         for (uint32_t i = 0; i < count; i++)
             at[i] = offsets_16(scan->lines[i].colon, scan->lines[i].end);
+        memcpy(at + count, data, head);
         frame->first = (uint16_t)(count ? scan->first : 0);
-        memcpy(lines, data, head);
     } else {
-        size_t from = 0, end = 0;
-        struct stomp_header at;
-        head = copy_lines(lines, scan, data, rules->flags & STOMP_LEGACY);
-        for (uint32_t i = 0; i < count; i++) {
-            from = stomp_header_of(scan, data, i, from, &at);
-            size_t colon = end + at.colon - at.name;
-            end = colon + 1 + at.end - at.value;
-            if (kind == FRAME_WIDE16) {
-                ((uint32_t *)(void *)(frame + 1))[i] = offsets_16((uint32_t)colon, (uint32_t)end);
-            } else {
-                ((uint32_t *)(void *)(frame + 1))[2 * i] = (uint32_t)colon;
-                ((uint32_t *)(void *)(frame + 1))[2 * i + 1] = (uint32_t)end;
-            }
-            end++;
-        }
+        frame = frame_of_lines(scan, rules, data, body, head);
+        if (!frame)
+            return NULL;
     }
-    frame->head = (uint32_t)head;
     frame->command = scan->command < STOMP_COMMANDS ? Py_NewRef(commands[scan->command]) : command_text(scan, rules, data);
     if (!frame->command)
         Py_CLEAR(frame);
     return (PyObject *)frame;
-}
-
-/* An exact str of `text`, or NULL with a TypeError that names `what`. */
-static PyObject *exact_text(PyObject *text, const char *what, PyObject *name)
-{
-    if (PyUnicode_CheckExact(text))
-        return Py_NewRef(text);
-    if (PyUnicode_Check(text))
-        return PyUnicode_FromObject(text);
-    if (name)
-        PyErr_Format(PyExc_TypeError, "%s of header %R must be str, not %.100s", what, name, Py_TYPE(text)->tp_name);
-    else
-        PyErr_Format(PyExc_TypeError, "%s must be str, not %.100s", what, Py_TYPE(text)->tp_name);
-    return NULL;
-}
-
-static PyObject *exact_body(PyObject *body)
-{
-    if (PyBytes_CheckExact(body))
-        return Py_NewRef(body);
-    if (PyUnicode_Check(body)) {
-        PyErr_SetString(PyExc_TypeError, "body must be bytes-like, not str: encode it, as in text.encode()");
-        return NULL;
-    }
-    if (!PyObject_CheckBuffer(body)) {
-        PyErr_Format(PyExc_TypeError, "body must be bytes-like, not %.100s", Py_TYPE(body)->tp_name);
-        return NULL;
-    }
-    return PyBytes_FromObject(body);
-}
-
-/* The headers given to Frame() as a fast sequence of pairs. */
-static PyObject *sequence_of_pairs(PyObject *headers)
-{
-    static const char wrong[] = "headers must be a mapping or pairs of name and value";
-    PyObject *items = NULL, *pairs;
-    if (Py_IS_TYPE(headers, &StompHeaders_Type))
-        return stomp_headers_pairs(headers);
-    if (PyDict_CheckExact(headers)) {
-        items = PyDict_Items(headers);
-    } else if (PyObject_HasAttrString(headers, "keys")) {
-        PyObject *dict = PyDict_New();
-        if (dict && PyDict_Update(dict, headers) == 0)
-            items = PyDict_Items(dict);
-        Py_XDECREF(dict);
-    } else {
-        items = Py_NewRef(headers);
-    }
-    pairs = items ? PySequence_Fast(items, wrong) : NULL;
-    Py_XDECREF(items);
-    return pairs;
-}
-
-static PyObject *frame_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"command", "headers", "body", NULL};
-    PyObject *command, *headers = empty_tuple, *body = empty_bytes, *pairs = NULL;
-    StompFrame *frame = NULL;
-    (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Frame", keywords, &command, &headers, &body))
-        return NULL;
-    command = exact_text(command, "command", NULL);
-    body = command ? exact_body(body) : NULL;
-    pairs = body ? sequence_of_pairs(headers) : NULL;
-    if (!pairs)
-        goto fail;
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(pairs);
-    if (count > UINT32_MAX / 2) {
-        PyErr_SetString(PyExc_OverflowError, "too many headers");
-        goto fail;
-    }
-    frame = new_frame(2 * (size_t)count * sizeof(PyObject *));
-    if (!frame)
-        goto fail;
-    frame->count = frame->head = frame->first = 0;
-    frame->level = frame->marks = 0;
-    frame->kind = FRAME_TEXT;
-    frame->command_id = STOMP_COMMANDS;
-    if (PyUnicode_IS_COMPACT_ASCII(command))
-        frame->command_id = (uint8_t)stomp_command_of(PyUnicode_1BYTE_DATA(command), (size_t)PyUnicode_GET_LENGTH(command));
-    frame->command = command;
-    frame->body = body;
-    command = body = NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *pair = PySequence_Fast(PySequence_Fast_GET_ITEM(pairs, i), "headers must be a mapping or pairs of name and value");
-        if (!pair || PySequence_Fast_GET_SIZE(pair) != 2 || PyUnicode_Check(PySequence_Fast_GET_ITEM(pairs, i))) {
-            if (pair)
-                PyErr_SetString(PyExc_TypeError, "headers must be a mapping or pairs of name and value");
-            Py_XDECREF(pair);
-            goto fail;
-        }
-        PyObject *name = exact_text(PySequence_Fast_GET_ITEM(pair, 0), "header name", NULL);
-        PyObject *value = name ? exact_text(PySequence_Fast_GET_ITEM(pair, 1), "value", name) : NULL;
-        Py_DECREF(pair);
-        if (!value) {
-            Py_XDECREF(name);
-            goto fail;
-        }
-        stomp_frame_texts(frame)[2 * i] = name;
-        stomp_frame_texts(frame)[2 * i + 1] = value;
-        frame->count++;
-    }
-    Py_DECREF(pairs);
-    return (PyObject *)frame;
-fail:
-    Py_XDECREF(command);
-    Py_XDECREF(body);
-    Py_XDECREF(pairs);
-    Py_XDECREF(frame);
-    return NULL;
 }
 
 static void frame_dealloc(StompFrame *frame)
@@ -412,7 +328,7 @@ PyTypeObject StompFrame_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Frame(command, headers=(), body=b'')\n--\n\nA command, headers and a body. Immutable.\n\n"
               "headers is a mapping, or pairs of name and value to repeat a name; body is bytes-like.",
-    .tp_new = frame_new,
+    .tp_new = stomp_frame_new,
     .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
     .tp_methods = frame_methods,
     .tp_getset = frame_getset,
@@ -427,7 +343,7 @@ int stomp_frame_init(PyObject *helpers)
         if (!(commands[i] = PyUnicode_InternFromString(stomp_command_names[i])))
             return -1;
     if (!(frame_repr = PyObject_GetAttrString(helpers, "frame_repr"))
-        || !(empty_bytes = PyBytes_FromStringAndSize(NULL, 0)) || !(empty_tuple = PyTuple_New(0)) || stomp_known_names() < 0
+        || stomp_known_names() < 0
         || stomp_headers_init(helpers) < 0)
         return -1;
     return PyType_Ready(&StompFrame_Type);

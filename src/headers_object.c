@@ -48,21 +48,6 @@ static PyObject *headers_pairs(PyObject *headers, PyObject *Py_UNUSED(ignored))
     return stomp_headers_pairs(headers);
 }
 
-static PyObject *headers_keys(PyObject *headers, PyObject *Py_UNUSED(ignored))
-{
-    return PyDict_Keys(headers);
-}
-
-static PyObject *headers_values(PyObject *headers, PyObject *Py_UNUSED(ignored))
-{
-    return PyDict_Values(headers);
-}
-
-static PyObject *headers_items(PyObject *headers, PyObject *Py_UNUSED(ignored))
-{
-    return PyDict_Items(headers);
-}
-
 static PyObject *headers_getall(PyObject *headers, PyObject *name)
 {
     PyObject *pairs = stomp_headers_pairs(headers), *list = pairs ? PyList_New(0) : NULL;
@@ -127,9 +112,6 @@ static PyObject *refuse_update(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED
 #define REFUSED(name) METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS, name "($self, /, *args, **kwargs)\n--\n\nRefused: headers are read-only.")
 
 static PyMethodDef headers_methods[] = {
-    METHOD("keys", headers_keys, METH_NOARGS, "keys($self, /)\n--\n\nEvery name once, in order, as a list."),
-    METHOD("values", headers_values, METH_NOARGS, "values($self, /)\n--\n\nThe first value of every name, as a list."),
-    METHOD("items", headers_items, METH_NOARGS, "items($self, /)\n--\n\nEvery name with its first value, as a list."),
     METHOD("pairs", headers_pairs, METH_NOARGS, "pairs($self, /)\n--\n\nEvery entry in order, repeats kept, as a list."),
     METHOD("getall", headers_getall, METH_O, "getall($self, name, /)\n--\n\nEvery value of that name in order, as a list."),
     METHOD("__reduce__", headers_reduce, METH_NOARGS, NULL),

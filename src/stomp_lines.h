@@ -72,21 +72,23 @@ header_line:
         STOMP_MASKS(&m, data + line);
         upto = m.lf ^ (m.lf - 1); /* the bits up to the first line end; all where there is none */
         colons = m.colon & upto;
-        if (m.rare & upto || !m.lf)
+        if (STOMP_UNLIKELY(m.rare & upto))
+            goto fresh_line_seen;
+        if (STOMP_UNLIKELY(!m.lf))
             goto fresh_line_seen;
         end = line + stomp_low_bit(m.lf);
-        if (!colons || colons & 1) {
+        if (STOMP_UNLIKELY(!colons || colons & 1)) {
             verdict = LINE_BLANK;
             pos = end;
             if (end == line)
                 goto done;
             goto fresh_line_seen;
         }
-        if (to == room)
+        if (STOMP_UNLIKELY(to == room))
             goto fresh_line_seen;
         colon = line + stomp_low_bit(colons);
         more_colons |= colons & (colons - 1);
-        if (colon - line == 14 && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + line, 0)
+        if (STOMP_UNLIKELY(colon - line == 14) && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + line, 0)
             && (verdict = take_length(s, rules, data, colon + 1, end)))
             goto done;
         to->colon = (uint32_t)colon;

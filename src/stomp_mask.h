@@ -24,8 +24,10 @@
 
 #if defined(__GNUC__)
 #define STOMP_NOINLINE __attribute__((noinline))
+#define STOMP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #else
 #define STOMP_NOINLINE
+#define STOMP_UNLIKELY(x) (x)
 #endif
 
 /* Bit i is octet i. rare: NUL, CR, backslash, above 127. */

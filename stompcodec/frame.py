@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
@@ -136,8 +136,8 @@ def _parsed_headers(text: str, escapes: Escapes | None) -> Headers:
     return _make_headers(dict(pairs), pairs)
 
 
-class Headers:
-    """The headers of a frame: a read-only mapping in which the first entry of a repeated name counts (S12-HDR-02).
+class Headers(dict[str, str]):
+    """The headers of a frame: a read-only dict in which the first entry of a repeated name counts (S12-HDR-02).
 
     All entries, in order and with repeats, are in `pairs()` and `getall()`.
 
@@ -146,9 +146,8 @@ class Headers:
     ('1', 2, ['1', '3'], {'a': '1', 'b': '2'})
     """
 
-    __slots__ = ("_first", "_repeats")
-    _first: dict[str, str]
-    _repeats: list[tuple[str, str]] | None  # every entry, where a name is repeated
+    __slots__ = ("_repeats",)
+    _repeats: list[tuple[str, str]] | None  # every entry, where a name comes twice
 
     def __init__(self) -> None:
         raise TypeError("Headers are made by Frame")
@@ -156,71 +155,47 @@ class Headers:
     def __init_subclass__(cls) -> None:
         raise TypeError("Headers cannot be subclassed")
 
-    def __getitem__(self, name: str) -> str:
-        return self._first[name]
-
-    @overload
-    def get(self, name: str, /) -> str | None: ...
-    @overload
-    def get(self, name: str, default: str, /) -> str: ...
-    @overload
-    def get(self, name: str, default: None, /) -> str | None: ...
-    def get(self, name: str, default: str | None = None, /) -> str | None:
-        """The first entry of `name`, or `default`."""
-        return self._first.get(name, default)
-
     def getall(self, name: str, /) -> list[str]:
         """The values of every entry of `name`, in order."""
         return [value for key, value in self.pairs() if key == name]
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every entry as (name, value), in order, repeats kept."""
-        return list(self._first.items() if self._repeats is None else self._repeats)
-
-    def keys(self) -> list[str]:
-        """The distinct names, in order of first appearance."""
-        return list(self._first)
-
-    def values(self) -> list[str]:
-        """The value that counts for each name."""
-        return list(self._first.values())
-
-    def items(self) -> list[tuple[str, str]]:
-        """Each distinct name with the value that counts."""
-        return list(self._first.items())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._first
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._first)
-
-    def __len__(self) -> int:
-        return len(self._first)
+        return list(self.items() if self._repeats is None else self._repeats)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Headers):
-            return self._first == other._first
-        return self._first == dict(other) if isinstance(other, Mapping) else NotImplemented
+        if isinstance(other, dict):
+            return dict.__eq__(self, other)
+        return dict.__eq__(self, dict(other)) if isinstance(other, Mapping) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    def __ne__(self, other: object) -> bool:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else not same
+
+    __hash__ = None
 
     def __repr__(self) -> str:
         return headers_repr(self.pairs())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
 
-Mapping.register(Headers)
-_new_headers = Headers.__new__
+    def _refuse(self, *args: object, **kwargs: object) -> Any:
+        """Refused: headers are read-only."""
+        raise TypeError("headers are read-only: make a new Frame")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
 
 def _make_headers(entries: dict[str, str], pairs: Sequence[Sequence[str]]) -> Headers:
-    """`entries` is a dict of `pairs`, which it shall keep."""
-    headers = _new_headers(Headers)
-    headers._first = entries
+    """The headers of `pairs`; `entries` is a dict of them."""
+    headers = Headers.__new__(Headers)
+    dict.update(headers, entries)
     headers._repeats = None
     if len(entries) != len(pairs):
         headers._repeats = [(name, value) for name, value in pairs]
-        entries.update(reversed(headers._repeats))  # the order stays
+        dict.update(headers, reversed(headers._repeats))  # the order stays
     return headers
 
 
@@ -292,7 +267,7 @@ class Frame:
     def get(self, name: str, default: None, /) -> str | None: ...
     def get(self, name: str, default: str | None = None, /) -> str | None:
         """The first entry of a header, or `default`."""
-        return self.headers._first.get(name, default)
+        return self.headers.get(name, default)
 
     def text(self) -> str:
         """The body as text, by content-type and charset.

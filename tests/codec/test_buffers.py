@@ -113,15 +113,24 @@ def test_feed_makes_the_buffer_void(codec, data):
 @pytest.mark.parametrize("hint", [1, 3, 5000])
 @pytest.mark.parametrize(
     "before",
-    [b"\n", b"SEND\n\na\0", b"SEND\n\na\0SEND\n", b"SEND\n\na"]
+    [
+        b"\n",
+        b"SEND\n\na\0",
+        b"SEND\n\na\0SEND\n",
+        b"SEND\n\na",
+        b"SEND\n\n" + b"x" * 5000 + b"\0",
+        b"SEND\n\n" + b"x" * 5000,
+    ]
     + [b"SEND\ncontent-length:9\n\n" + b"x" * count for count in (0, 1, 8)],
 )
-def test_iterating_while_a_buffer_is_lent(codec, before, hint):
+@pytest.mark.parametrize("begun", [0, 7])
+def test_iterating_while_a_buffer_is_lent(codec, before, hint, begun):
     """A reader may take long; what was fed before can be taken meanwhile, and nothing is lost or read twice."""
     parser = codec.Parser("1.2")
-    parser.feed(before)
+    answers = list(parser.feed(before[:begun]))
+    parser.feed(before[begun:])
     view = parser.get_buffer(hint)
-    answers = list(parser)
+    answers += parser
     left = parser.buffered
     data = (b"\n" * 9 + b"\0" + b"\n" * hint)[: min(hint, len(view))]
     view[: len(data)] = data
@@ -132,6 +141,17 @@ def test_iterating_while_a_buffer_is_lent(codec, before, hint):
     wanted, buffered = run(codec, [before + data], close=False)
     assert [answer_of(frame) for frame in answers] == [answer for answer in wanted if answer[0] == "frame"]
     assert parser.buffered == buffered[-1]
+
+
+def test_a_body_that_begins_to_stream_while_a_buffer_is_lent(codec):
+    parser = codec.Parser("1.2", stream_over=3)
+    list(parser.feed(b"SEND\n\nabc"))
+    assert write(parser, b"d") == 1
+    view = parser.get_buffer(20)
+    _, *pieces = parser
+    view[:20] = b"e" * 20
+    parser.buffer_updated(20)
+    assert b"".join([*pieces, *parser]) == b"abcd" + b"e" * 20
 
 
 def test_an_error_while_a_buffer_is_lent(codec):

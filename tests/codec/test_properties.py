@@ -109,7 +109,7 @@ def test_every_frame_can_be_looked_at(codec, wire, options):
         pairs = frame.headers.pairs()
         first = dict(reversed(pairs))
         assert dict(frame.headers) == first == dict(frame.headers.items())
-        assert frame.headers.keys() == list(frame.headers) == list(dict(pairs))
+        assert list(frame.headers.keys()) == list(frame.headers) == list(dict(pairs))
         assert len(frame.headers) == len(first)
         for name, value in first.items():
             assert frame.get(name) == frame.headers[name] == frame.headers.get(name) == value

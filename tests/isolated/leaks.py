@@ -216,12 +216,15 @@ def main():
         rounds = max(ROUNDS // weight, 20)
         for _ in range(max(rounds // 5, 20)):  # fills caches, settles the allocators
             operation()
-        before = counts()
-        for _ in range(rounds):
-            operation()
-        after = counts()
-        grown = {name: after[name] - before[name] for name in before if after[name] - before[name] > ALLOWED[name]}
-        if grown:
+        for _ in range(3):  # a leak goes on; a table of the interpreter that grows once does not
+            before = counts()
+            for _ in range(rounds):
+                operation()
+            after = counts()
+            grown = {name: after[name] - before[name] for name in before if after[name] - before[name] > ALLOWED[name]}
+            if not grown:
+                break
+        else:
             leaks.append(f"{operation.__name__}: {grown} in {rounds} rounds")
     print("\n".join(leaks) or "nothing leaks")
     return 1 if leaks else 0
