@@ -40,8 +40,8 @@ class Built(NamedTuple):
 
 def build(fast: bool) -> Built:
     """Build everything; raises CalledProcessError with the output shown when something that is there does not build."""
-    if not shutil.which("gcc"):
-        sys.exit("gcc is needed: the targets compare the C backend with the Python one")
+    if sys.platform != "linux" or not shutil.which("gcc"):
+        sys.exit("the fuzz targets need Linux and gcc, for the C backend and its sanitizers")
     WORK.mkdir(exist_ok=True)
     atheris = None if fast else _atheris()
     site = _site(fast, covered=atheris is not None)

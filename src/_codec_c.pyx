@@ -31,6 +31,7 @@ from .spec import dialect_of as _dialect_of
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         PyObject *(*tp_iternext)(PyObject *) except? NULL
+    int PyUnicode_Compare(object left, object right) except? -1
     Py_ssize_t Py_REFCNT(void *object)
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
     PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # to give away
@@ -95,6 +96,11 @@ cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
         if version is _VERSIONS[i]:
             rules[0] = _RULES[i][lenient]
             return 0
+    if type(version) is str:
+        for i in range(1, 5):
+            if PyUnicode_Compare(version, _VERSIONS[i]) == 0:
+                rules[0] = _RULES[i][lenient]
+                return 0
     _dialect_of(version, lenient)  # or an error
     rules[0] = _RULES[_VERSIONS.index(version)][lenient]
     return 0
