@@ -128,9 +128,9 @@ cdef class Parser(_Bodies):
     def buffer_updated(self, n):
         """The reader wrote n octets; returns the iterator over the whole frames. Leave the buffer alone from now on."""
         cdef size_t count
+        n = _index(n)  # first, for it may run anything
         if not self.lent:
             raise RuntimeError("no buffer is lent: call get_buffer first")
-        n = _index(n)
         if n < 0 or n > self.lease.room:
             raise ValueError(f"n is {n}: the buffer has room for {self.lease.room}")
         count = <size_t>n

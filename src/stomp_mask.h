@@ -7,9 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(STOMP_NO_SIMD) /* to test the plain way */
+#elif defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define STOMP_AVX2 1 /* chosen at run time */
+#ifndef STOMP_NO_AVX2 /* to test SSE2 alone */
+#define STOMP_AVX2 1  /* chosen at run time */
+#endif
 #define STOMP_SSE2 1
 #elif defined(_M_X64)
 #include <emmintrin.h>
