@@ -18,7 +18,7 @@ IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
-settings.register_profile("deep", max_examples=5000, stateful_step_count=80, **_COMMON)
+settings.register_profile("deep", max_examples=1000, stateful_step_count=80, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
 
 

@@ -90,6 +90,21 @@ def test_counts_that_are_no_numbers(codec, count):
         parser.buffer_updated(count)
 
 
+def test_a_count_that_feeds(codec):
+    """The buffer is void by the time that the count is known: no octet of it may be taken in."""
+
+    class Count:
+        def __index__(self):
+            parser.feed(b"x")
+            return 5
+
+    parser = codec.Parser("1.2")
+    parser.get_buffer()
+    with pytest.raises((RuntimeError, TypeError)):
+        parser.buffer_updated(Count())
+    assert parser.buffered <= 1
+
+
 def test_without_a_buffer(codec):
     parser = codec.Parser("1.2")
     with pytest.raises(RuntimeError):
