@@ -82,6 +82,8 @@ def _loop(
                 data = next(supply)
                 check(data)
                 count += 1
+            if count // BATCH % 100 == 0:
+                print(f"#{count} a second: {count / (time.perf_counter() - start):.0f}", flush=True)
     except Exception:
         import traceback
 
