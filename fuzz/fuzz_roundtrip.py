@@ -28,6 +28,7 @@ def check(data: bytes) -> None:
         wire = written(_codec_c, c, version, options)
         same = written(_codec_c, rebuilt, version, options), written(_codec_py, python, version, options)
         assert same == (wire, wire), f"{python!r} in {version} with {options}\n       C: {wire!r}\n   other: {same!r}"
+        check_tail(c, rebuilt, python, version)
         if type(wire) is bytes:
             check_parts(c, version, options, wire)
             if not options["lenient"]:
@@ -76,6 +77,20 @@ def written(codec: Any, frame: Any, version: str | None, options: dict[str, Any]
     except FrameError as error:
         return error.kind if error.offset is None else f"{error.kind} at an offset"
     return data
+
+
+def check_tail(c: Any, rebuilt: Any, python: Any, version: str | None) -> None:
+    """A tail is alike from all, and makes one frame behind any command."""
+    if version not in ("1.0", "1.1", "1.2"):
+        return
+    without = ("receipt", "destination")
+    tails = [_codec_c.serialize_tail(frame, version, without=without) for frame in (c, rebuilt)]
+    assert tails == [_codec_py.serialize_tail(python, version, without=without)] * 2, (
+        f"{python!r} in {version}: {tails}"
+    )
+    frames = list(_codec_py.Parser(version, limits=WIDE).feed(b"MESSAGE\n" + tails[0]))
+    assert len(frames) == 1, f"{python!r} in {version}: {tails[0]!r}"
+    assert frames[0].body == python.body
 
 
 def check_parts(frame: Any, version: str | None, options: dict[str, Any], wire: bytes) -> None:

@@ -44,7 +44,7 @@ END_OF_BODY = _frame.END_OF_BODY
 cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b"", _NOTHING = object()
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "parse_columns", "serialize",
-           "serialize_many", "serialize_parts"]
+           "serialize_many", "serialize_parts", "serialize_tail"]
 
 #: Field of Limits that each limit error of stomp_scan.h is about.
 cdef dict _LIMITS = {10: "max_command_line", 11: "max_header_line", 12: "max_headers", 13: "max_body"}

@@ -330,3 +330,100 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
     out->data[out->len++] = '\n';
     return 0;
 }
+
+static int is_named(const struct stomp_name *names, size_t count, const uint8_t *at, size_t len)
+{
+    for (size_t i = 0; i < count; i++)
+        if (names[i].len == len && !memcmp(names[i].octets, at, len))
+            return 1;
+    return 0;
+}
+
+static int is_length(const uint8_t *name, size_t len)
+{
+    return len == 14 && !memcmp(name, "content-length", 14);
+}
+
+/* Line i of a frame whose lines may not go out as they came in. 0 or -1. */
+static int write_tail_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
+                           const struct octets *name, const struct octets *value)
+{
+    size_t before = out->len;
+    int had_length = lines->has_length;
+    lines->has_length = 0;
+    int error = write_line(out, frame, w, lines, name, value);
+    if (error || lines->has_length)
+        out->len = before;
+    lines->has_length |= had_length;
+    return error < 0 ? -1 : 0;
+}
+
+static int write_tail_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
+                            const struct stomp_name *without, size_t without_count)
+{
+    size_t from = frame->first;
+    for (uint32_t i = 0; i < frame->count; i++) {
+        struct octets name = {0}, value = {0};
+        struct frame_entry e;
+        int error;
+        if (frame->kind == FRAME_TEXT) {
+            error = octets_of_text(&name, stomp_frame_texts(frame)[2 * i], w->lenient);
+            if (!error)
+                error = octets_of_text(&value, stomp_frame_texts(frame)[2 * i + 1], w->lenient);
+        } else {
+            from = stomp_frame_entry(frame, i, from, &e);
+            error = octets_of_wire(&name, frame, e.name, e.name_len, w->lenient);
+            if (!error)
+                error = octets_of_wire(&value, frame, e.value, e.value_len, w->lenient);
+        }
+        if (!error && (is_length(name.at, name.len) || !is_named(without, without_count, name.at, name.len)))
+            error = write_tail_line(out, frame, w, lines, &name, &value);
+        if (name.owner || name.copy)
+            release(&name);
+        if (value.owner || value.copy)
+            release(&value);
+        if (error < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The lines of a frame from the wire as they came in. The caller has reserved frame->head octets and more. */
+static void copy_tail_lines(struct stomp_out *out, const StompFrame *frame, struct lines *lines,
+                            const struct stomp_name *without, size_t without_count)
+{
+    size_t from = frame->first;
+    for (uint32_t i = 0; i < frame->count; i++) {
+        struct frame_entry e;
+        from = stomp_frame_entry(frame, i, from, &e);
+        if (is_length(e.name, e.name_len))
+            lines->has_length = 1;
+        else if (!is_named(without, without_count, e.name, e.name_len)) {
+            size_t len = e.name_len + e.value_len + 2; /* the colon, and the LF that ends the line */
+            memcpy(out->data + out->len, e.name, len);
+            out->len += len;
+        }
+    }
+}
+
+int stomp_write_tail(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w,
+                     const struct stomp_name *without, size_t without_count)
+{
+    int mode = w->rules.escapes == 2 ? STOMP_WRITE_1_2 : w->rules.escapes ? STOMP_WRITE_1_1 : STOMP_WRITE_1_0;
+    struct lines lines = {mode, 0, 0};
+    size_t size = (size_t)PyBytes_GET_SIZE(frame->body);
+    if (copies(frame, &lines, w)) {
+        if (stomp_out_reserve(out, frame->head + 40) < 0)
+            return -1;
+        copy_tail_lines(out, frame, &lines, without, without_count);
+    } else if (write_tail_lines(out, frame, w, &lines, without, without_count) < 0 || stomp_out_reserve(out, 40) < 0)
+        return -1;
+    if (size || lines.has_length) {
+        memcpy(out->data + out->len, "content-length:", 15);
+        out->len += 15;
+        write_number(out, size);
+        out->data[out->len++] = '\n';
+    }
+    out->data[out->len++] = '\n';
+    return 0;
+}

@@ -36,4 +36,9 @@ int stomp_out_body(struct stomp_out *out, PyObject *body);
    header at fault in *culprit or UINT32_MAX; or -1 with a Python error set. Nothing written is taken back on errors. */
 int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *writer, uint32_t *culprit);
 
+/* The same without the command line, for a frame that takes a body. Headers that are named in `without`, and those
+   that the version cannot carry, are left out; content-length is written last, anew. 0, or -1 with a Python error set. */
+int stomp_write_tail(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *writer,
+                     const struct stomp_name *without, size_t without_count);
+
 #endif

@@ -59,6 +59,8 @@ cdef extern from "frame_write.h":
     int stomp_out_body(stomp_out *out, void *body) except -1
     object stomp_out_take(stomp_out *out, void *tail)
     int stomp_write_head(stomp_out *out, StompFrame *frame, const stomp_writer *writer, uint32_t *culprit) except? -1
+    int stomp_write_tail(stomp_out *out, StompFrame *frame, const stomp_writer *writer, const stomp_name *without,
+                         size_t without_count) except -1
 
 cdef extern from "stomp_columns.h" nogil:
     struct ArrowSchema:

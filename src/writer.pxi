@@ -113,6 +113,44 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
         stomp_out_free(&out)
 
 
+cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker gives one tuple each time
+
+
+cdef _Names _left_out(without):
+    cdef _Names names
+    if type(without) is not tuple:
+        return _Names([name.encode() for name in _checked_names(without)])
+    names = _LEFT_OUT.get(without)
+    if names is None:
+        names = _Names([name.encode() for name in _checked_names(without)])
+        if len(_LEFT_OUT) >= 100:
+            _LEFT_OUT.clear()
+        _LEFT_OUT[without] = names
+    return names
+
+
+def serialize_tail(frame, version="1.2", *, without=()):
+    """What follows the command line of a SEND, MESSAGE or ERROR frame: header lines, empty line, body, NUL."""
+    cdef stomp_writer writer
+    cdef stomp_out out
+    cdef _Names names = _left_out(without)
+    _dialect_rules(&writer.rules, version, False)
+    if writer.rules.flags & STOMP_LEGACY or version is None:
+        raise ValueError(f"version is {version!r}: use '1.0', '1.1' or '1.2'")
+    writer.length_mode = LENGTH_AUTO
+    writer.lenient = 0
+    if type(frame) is not Frame:
+        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
+    if not (<StompFrame *>(<PyObject *>frame)).body:
+        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    stomp_out_init(&out)
+    try:
+        stomp_write_tail(&out, <StompFrame *>(<PyObject *>frame), &writer, names.names, names.count)
+        return stomp_out_take(&out, (<StompFrame *>(<PyObject *>frame)).body)
+    finally:
+        stomp_out_free(&out)
+
+
 # ---- columns ----
 
 cdef void _free_schema(object capsule) noexcept:

@@ -17,6 +17,7 @@ __all__ = [
     "serialize",
     "serialize_many",
     "serialize_parts",
+    "serialize_tail",
 ]
 
 _T = TypeVar("_T")
@@ -115,6 +116,7 @@ def serialize_many(
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> bytes: ...
+def serialize_tail(frame: Frame, version: str | None = "1.2", *, without: Iterable[str] = ()) -> bytes: ...
 def parse_columns(
     data: Any,
     version: str | None = "1.2",

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from stompcodec._scan_py import SMALL, Body, Head, Known, Violation, line_end, rules_of
-from stompcodec._serialize_py import serialize, serialize_many, serialize_parts
+from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
 from stompcodec.errors import FrameError, excerpt
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, Frame, Headers, Mark, octets, parsed_frame
 from stompcodec.spec import Limits, checked_commands, checked_limits, dialect_of
@@ -49,6 +49,7 @@ __all__ = [
     "serialize",
     "serialize_many",
     "serialize_parts",
+    "serialize_tail",
 ]
 
 _LF, _CR = 10, 13

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from stompcodec.errors import FrameError, refusal
 from stompcodec.frame import Frame
-from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, dialect_of
+from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, checked_names, dialect_of
 
-__all__ = ["serialize", "serialize_many", "serialize_parts"]
+__all__ = ["serialize", "serialize_many", "serialize_parts", "serialize_tail"]
 
 #: Bodies of so many octets and more are a part of their own, never copied.
 _OWN_PART = 8192
@@ -94,6 +94,52 @@ def serialize_many(
     for frame in frames:
         parts += [_head(frame, dialect, content_length, extra, errors), frame.body, b"\0"]
     return b"".join(parts)
+
+
+def serialize_tail(frame: Frame, version: str | None = "1.2", *, without: Iterable[str] = ()) -> bytes:
+    """What follows the command line of a SEND, MESSAGE or ERROR frame: header lines, empty line, body, NUL.
+
+    For brokers, which put a command and headers of their own before it. A header that the version cannot carry is left
+    out, never written raw; content-length is written anew, last, where there is a body or where it was given.
+
+    Args:
+        frame: what to write; its command is not looked at.
+        version: "1.0", "1.1" or "1.2".
+        without: names of headers to leave out; content-length stays. The same tuple in each call is fast.
+
+    Raises:
+        TypeError: `frame` is no Frame, or its body was streamed.
+        ValueError: there is no such version, or a name in `without` is no UTF-8.
+
+    >>> frame = Frame("SEND", {"destination": "/queue/a", "receipt": "7"}, b"hi")
+    >>> b"MESSAGE\\nsubscription:0\\n" + serialize_tail(frame, without=("receipt",))
+    b'MESSAGE\\nsubscription:0\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
+    """
+    left_out = (*checked_names(without), "content-length")
+    "".join(left_out).encode()  # as in C, a name that is no UTF-8 is an error
+    dialect = dialect_of(version)
+    if version is None or version == "legacy":
+        raise ValueError(f"version is {version!r}: use '1.0', '1.1' or '1.2'")
+    if type(frame) is not Frame:
+        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
+    if frame._body is None:
+        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    pairs = [(name, value) for name, value in frame.headers.pairs() if name not in left_out]
+    try:
+        lines = _lines("MESSAGE", pairs, dialect, "strict", leaves_out=False)
+    except FrameError:
+        lines = b"".join(_line_or_nothing(pair, dialect) for pair in pairs)
+    body = frame._body
+    if body or frame.get("content-length") is not None:
+        lines += b"content-length:%d\n" % len(body)
+    return b"%b\n%b\0" % (lines, body)
+
+
+def _line_or_nothing(pair: tuple[str, str], dialect: Dialect) -> bytes:
+    try:
+        return _lines("MESSAGE", [pair], dialect, "strict", leaves_out=False)
+    except FrameError:
+        return b""
 
 
 def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], errors: str) -> bytes:

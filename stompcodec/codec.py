@@ -14,7 +14,16 @@ from stompcodec.frame import END_OF_BODY, HEARTBEAT
 from stompcodec.spec import Limits
 
 if TYPE_CHECKING:
-    from stompcodec._codec_py import Frame, Headers, Parser, parse_columns, serialize, serialize_many, serialize_parts
+    from stompcodec._codec_py import (
+        Frame,
+        Headers,
+        Parser,
+        parse_columns,
+        serialize,
+        serialize_many,
+        serialize_parts,
+        serialize_tail,
+    )
 
 __all__ = [
     "BACKEND",
@@ -29,6 +38,7 @@ __all__ = [
     "serialize",
     "serialize_many",
     "serialize_parts",
+    "serialize_tail",
 ]
 
 _MODULES = {"c": "stompcodec._codec_c", "python": "stompcodec._codec_py"}
@@ -73,6 +83,7 @@ if not TYPE_CHECKING:
     serialize = _backend.serialize
     serialize_many = _backend.serialize_many
     serialize_parts = _backend.serialize_parts
+    serialize_tail = _backend.serialize_tail
 
 
 def parse(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec.errors import FrameError
+from stompcodec.spec import Limits
 
 c_only = pytest.mark.c_only
 #: For the tests that find most.
@@ -163,6 +164,31 @@ def test_writers_agree(codec, args, options):
         assert one == parts == many
 
 
+@given(args=some.any_frames(), version=st.sampled_from(["1.0", "1.1", "1.2"]), data=st.data())
+def test_a_tail_makes_a_whole_frame(codec, args, version, data):
+    """Behind any command and headers; what the version cannot carry, and what was named, is not there."""
+    command, pairs, body = args
+    names = [name for name, _ in pairs if name.isprintable()] or ["x"]
+    without = data.draw(st.lists(st.sampled_from(names), max_size=3).map(tuple))
+    tail = codec.serialize_tail(codec.Frame(command, pairs, body), version, without=without)
+    (frame,) = codec.Parser(version, limits=Limits(max_headers=10**5, max_header_line=10**4)).feed(
+        b"MESSAGE\nours:1\n" + tail
+    )
+    kept = [
+        pair
+        for pair in pairs
+        if pair[0] not in (*without, "content-length") and can_carry(codec, codec.Frame("SEND", [pair]), version)
+    ]
+    if body or any(name == "content-length" for name, _ in pairs):
+        kept.append(("content-length", str(len(body))))
+    assert frame.headers.pairs() == [("ours", "1"), *kept]
+    assert frame.body == body
+
+
+def can_carry(codec, frame, version):
+    return isinstance(written(codec, frame, {"version": version}), bytes)
+
+
 # ---- both backends ----
 
 
@@ -183,6 +209,21 @@ def test_backends_write_alike(both, args, options, writer):
     """Octets and errors with their words, for frames that were made."""
     c, py = both
     assert written(c, c.Frame(*args), options, writer) == written(py, py.Frame(*args), options, writer)
+
+
+@c_only
+@thorough
+@given(wire=some.wires, options=some.parser_options(), version=st.sampled_from(["1.0", "1.1", "1.2"]), data=st.data())
+def test_backends_write_tails_alike(both, wire, options, version, data):
+    """For frames that were read, in any version into any other, and for copies of them that were made."""
+    c, py = both
+    for from_c, from_py in zip(parsed(c, wire, **options), parsed(py, wire, **options), strict=True):
+        names = [name for name, _ in from_py.headers.pairs() if name.isprintable()] or ["receipt"]
+        without = data.draw(st.lists(st.sampled_from(names), max_size=2).map(tuple))
+        tail = py.serialize_tail(from_py, version, without=without)
+        assert c.serialize_tail(from_c, version, without=without) == tail
+        made = c.Frame(from_c.command, from_c.headers.pairs(), from_c.body)
+        assert c.serialize_tail(made, version, without=without) == tail
 
 
 @c_only

@@ -266,6 +266,39 @@ def test_parts(codec, size):
             assert parts[2] == b"\0"
 
 
+def test_tail(codec):
+    """Headers that are named are left out, however the frame came to be; content-length is written last, and right."""
+    pairs = [("content-length", "2"), ("receipt", "7"), ("a", "b"), ("content-length", "9"), ("receipt", "8")]
+    (read,) = codec.Parser("1.2").feed(b"SEND\ncontent-length:2\nreceipt:7\na:b\ncontent-length:9\nreceipt:8\n\nhi\0")
+    for frame in (read, codec.Frame("SEND", pairs, b"hi")):
+        assert codec.serialize_tail(frame, without=("receipt",)) == b"a:b\ncontent-length:2\n\nhi\0"
+        assert codec.serialize_tail(frame, without=["a"]) == b"receipt:7\nreceipt:8\ncontent-length:2\n\nhi\0"
+    assert codec.serialize_tail(codec.Frame("SEND")) == b"\n\0"
+    wrong = codec.Frame("SEND", {"content-length": "5"}, b"hi")
+    assert codec.serialize_tail(wrong) == b"content-length:2\n\nhi\0"
+
+
+@pytest.mark.req("S12-ESC-07")
+def test_tail_never_writes_what_the_version_cannot_carry(codec):
+    frame = codec.Frame("SEND", [("a", "x\nforged:1"), ("b:c", "d"), ("e", "f"), ("nul", "\0"), ("s", "\ud800")], b"")
+    assert codec.serialize_tail(frame, "1.0") == b"e:f\n\n\0"
+    assert codec.serialize_tail(frame, "1.2") == b"a:x\\nforged\\c1\nb\\cc:d\ne:f\n\n\0"
+
+
+def test_tail_refuses_what_is_no_frame(codec):
+    for frame in ("SEND", None, codec.HEARTBEAT):
+        with pytest.raises(TypeError):
+            codec.serialize_tail(frame)
+    streamed = next(iter(codec.Parser("1.2", stream_over=0).feed(b"SEND\n\nx")))
+    with pytest.raises(TypeError, match="streamed"):
+        codec.serialize_tail(streamed)
+    for version in ("1.3", "legacy", None):
+        with pytest.raises(ValueError, match="version"):
+            codec.serialize_tail(codec.Frame("SEND"), version)
+    with pytest.raises(TypeError):
+        codec.serialize_tail(codec.Frame("SEND"), without="receipt")
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 100])
 def test_many(codec, count):
     frames = [codec.Frame("SEND", {"n": str(i)}, b"x" * (i * 997)) for i in range(count)]

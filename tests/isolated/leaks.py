@@ -147,6 +147,7 @@ def write_frames():
         for frame in frames:
             attempt(codec.serialize, frame, version, content_length="always")
             attempt(codec.serialize_parts, frame, version)
+            attempt(codec.serialize_tail, frame, version, without=("a", "receipt"))
         attempt(codec.serialize_many, frames, version, commands=["PING"])
 
 
@@ -168,6 +169,7 @@ def write_errors():
         for lenient in (False, True):
             attempt(codec.serialize, frame, lenient=lenient)
             attempt(codec.serialize_parts, frame, lenient=lenient)
+            attempt(codec.serialize_tail, frame, without=["x"])
             attempt(codec.serialize_many, [codec.Frame("ACK"), frame], lenient=lenient)
     attempt(codec.serialize, codec.Frame("ACK"), "1.3")
     attempt(codec.serialize, codec.Frame("ACK"), content_length="x")
