@@ -273,7 +273,7 @@ class Frame:
         """The body as text, by content-type and charset.
 
         Raises:
-            UnicodeDecodeError, ValueError: as `stompcodec.content.text_of`.
+            ContentError: a ValueError; as `stompcodec.content.text_of` says.
         """
         from stompcodec.content import text_of
 

@@ -21,6 +21,8 @@ def run(*args, pure=None, status=0, **named):
     environment["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [environment.get("PYTHONPATH")])])
     if pure is not None:
         environment["STOMPCODEC_PURE"] = pure
+    # -c puts the folder it runs in before PYTHONPATH: one without a stompcodec that was built for another interpreter.
+    named = {"cwd": SCRIPTS, **named}
     done = subprocess.run(
         [sys.executable, *map(str, args)], env=environment, capture_output=True, timeout=300, check=False, **named
     )
