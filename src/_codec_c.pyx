@@ -59,7 +59,7 @@ cdef dict _FLAGS = {
 
 cdef enum:
     PIECE = 65536  # octets: the least room a buffer has, and the most that is offered to a reader
-    IDLE_ROOM = 262144  # octets: an empty buffer larger than this is given back
+    IDLE_ROOM = 262144  # octets: an empty buffer larger than this is freed
     SMALL = 4096  # octets: smaller chunks are gathered, larger ones kept as they are
 
 
@@ -158,6 +158,35 @@ cdef class _Block:
 
     def __dealloc__(self):
         PyMem_RawFree(self.data)
+
+
+cdef _Block _small_spare = None, _large_spare = None  # of parsers that need none now: idle ones own no buffer
+
+
+cdef _Block _block_for(size_t room):
+    """A block of so many octets at least; a spare one where there is one."""
+    global _small_spare, _large_spare
+    cdef _Block spare
+    if STOMP_SPARES:
+        spare = _small_spare if room <= SMALL else _large_spare
+        if spare is not None and spare.room >= room:
+            if room <= SMALL:
+                _small_spare = None
+            else:
+                _large_spare = None
+            return spare
+    return _Block(room if room > SMALL else <size_t>SMALL)
+
+
+cdef int _give_back(_Block block) except -1:
+    """A block that nobody else looks at."""
+    global _small_spare, _large_spare
+    if STOMP_SPARES:
+        if block.room <= SMALL:
+            _small_spare = block
+        elif block.room <= IDLE_ROOM and (_large_spare is None or _large_spare.room < block.room):
+            _large_spare = block
+    return 0
 
 
 @cython.final

@@ -11,6 +11,13 @@
 #include <Python.h>
 #include "stomp_scan.h"
 
+/* Is memory kept for the next one who needs some? Without the GIL two threads would take the same. */
+#if defined(Py_GIL_DISABLED)
+enum { STOMP_SPARES = 0 };
+#else
+enum { STOMP_SPARES = 1 };
+#endif
+
 enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };
 
 typedef struct {

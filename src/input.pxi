@@ -57,7 +57,7 @@ cdef class _Input:
         cdef size_t unread = self.end - self.start
         cdef _Block block = self.block
         if block is None or (block.room - self.end < more and (block.room - unread < more or unread > block.room // 2)):
-            block = _Block(max(2 * unread + more, <size_t>SMALL))
+            block = _block_for(2 * unread + more)
             if unread:
                 memcpy(block.data, self.data + self.start, unread)
             self.block = block
@@ -111,8 +111,24 @@ cdef class _Input:
             self._settle()
         if self.start == self.end:
             self.start = self.end = 0
-            if self.block is not None and self.block.room > IDLE_ROOM:
-                self.block = None
+        if self.block is not None:
+            self._shrink()
+        return 0
+
+    cdef int _shrink(self) except -1:
+        """Idle parsers own no block, and those that wait for the rest of a frame none that is much too large."""
+        cdef _Block block = self.block
+        cdef size_t unread = self.end - self.start
+        if (unread and (block.room <= PIECE or unread > block.room // 8)) or (self.lease is not None and self.lease.owner is block):
+            return 0
+        self.block = None
+        if unread:
+            self.block = _block_for(2 * unread)
+            memcpy(self.block.data, block.data + self.start, unread)
+            self.data = self.block.data
+            self.start = 0
+            self.end = unread
+        _give_back(block)
         return 0
 
     cdef int _end_lease(self) except -1:

@@ -35,6 +35,7 @@ cdef extern from "stomp_scan.h" nogil:
     int stomp_takes_body(const stomp_rules *rules, int command)
 
 cdef extern from "frame_object.h":
+    enum: STOMP_SPARES
     ctypedef struct StompFrame:
         void *body
     int stomp_frame_init(object helpers) except -1

@@ -198,3 +198,22 @@ def test_columns_take_what_came(codec, traced):
     for _ in range(100):
         assert codec.parse_columns(data).rows == 0
     assert held(start) < 65_536
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize(("rest", "most"), [(b"", 1000), (b"SEND\nname:", 7000)])
+def test_idle_parsers_hold_next_to_nothing(both, traced, rest, most):
+    """However much went through them: a broker has thousands that wait."""
+    codec, _ = both
+    data = b"SEND\n\nhello\0" * 10_000 + rest
+    parsers = [codec.Parser("1.2") for _ in range(100)]
+    start = held()
+    for parser in parsers:
+        assert sum(1 for _ in parser.feed(memoryview(bytearray(data)))) == 10_000
+    if rest == b"":  # what one gave back is for all
+        assert held(start) < 2 * len(data) + 100 * most
+    else:
+        assert held(start) < 4 * len(data) + 100 * most
+    for parser in parsers:
+        frames = list(parser.feed(b"\n\n\0" if rest else b"SEND\n\n\0"))
+        assert len(frames) == 1
