@@ -344,17 +344,18 @@ static int is_length(const uint8_t *name, size_t len)
     return len == 14 && !memcmp(name, "content-length", 14);
 }
 
-/* Line i of a frame whose lines may not go out as they came in. 0 or -1. */
+/* A line of a frame whose lines may not go out as they came in; nothing if the version cannot carry it. 0 or -1. */
 static int write_tail_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
                            const struct octets *name, const struct octets *value)
 {
     size_t before = out->len;
-    int had_length = lines->has_length;
-    lines->has_length = 0;
+    if (is_length(name->at, name->len)) {
+        lines->has_length = 1;
+        return 0;
+    }
     int error = write_line(out, frame, w, lines, name, value);
-    if (error || lines->has_length)
+    if (error)
         out->len = before;
-    lines->has_length |= had_length;
     return error < 0 ? -1 : 0;
 }
 

@@ -281,6 +281,8 @@ def test_tail(codec):
 @pytest.mark.req("S12-ESC-07")
 def test_tail_never_writes_what_the_version_cannot_carry(codec):
     frame = codec.Frame("SEND", [("a", "x\nforged:1"), ("b:c", "d"), ("e", "f"), ("nul", "\0"), ("s", "\ud800")], b"")
+    odd = codec.Frame("SEND", {"content-length": "\0 2"})
+    assert codec.serialize_tail(odd) == b"content-length:0\n\n\0"
     assert codec.serialize_tail(frame, "1.0") == b"e:f\n\n\0"
     assert codec.serialize_tail(frame, "1.2") == b"a:x\\nforged\\c1\nb\\cc:d\ne:f\n\n\0"
 
