@@ -12,5 +12,6 @@ if COVERED:
     with atheris.instrument_imports(include=["stompcodec"]):
         import stompcodec._codec_py
         import stompcodec.columns
+        import stompcodec.connection
         import stompcodec.content
         import stompcodec.heartbeat  # noqa: F401

@@ -21,7 +21,8 @@ from stompcodec.codec import (
     serialize_many,
     serialize_parts,
 )
-from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.connection import Connection, Role
+from stompcodec.errors import FrameError, LocalProtocolError, MissingExtraError, RemoteProtocolError, StompError
 from stompcodec.spec import Limits
 
 __version__ = "0.1.0"
@@ -30,12 +31,16 @@ __all__ = [
     "BACKEND",
     "END_OF_BODY",
     "HEARTBEAT",
+    "Connection",
     "Frame",
     "FrameError",
     "Headers",
     "Limits",
+    "LocalProtocolError",
     "MissingExtraError",
     "Parser",
+    "RemoteProtocolError",
+    "Role",
     "StompError",
     "__version__",
     "parse",

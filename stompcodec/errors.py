@@ -6,9 +6,26 @@ Every error of the package derives from `StompError`. The texts live here, once:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["ERROR_KINDS", "FrameError", "MissingExtraError", "StompError"]
+if TYPE_CHECKING:
+    from stompcodec.frame import Frame
+
+__all__ = [
+    "ERROR_KINDS",
+    "ConfigError",
+    "ConnectionLostError",
+    "FrameError",
+    "LocalProtocolError",
+    "MissingExtraError",
+    "ProtocolError",
+    "ReceiptTimeoutError",
+    "RejectedError",
+    "RemoteProtocolError",
+    "StaleAckError",
+    "StompError",
+    "StoreError",
+]
 
 
 class ErrorText(NamedTuple):
@@ -136,6 +153,28 @@ def _frame_error(kind: str, offset: int | None, limit: str | None, detail: str, 
     return FrameError(kind, offset, limit=limit, detail=detail, near=near)
 
 
+def moved(error: FrameError, by: int) -> FrameError:
+    """The same error, its offset counted from an earlier octet.
+
+    >>> moved(FrameError("unexpected-nul", 3), 10).offset
+    13
+    """
+    if not by or error.offset is None:
+        return error
+    return FrameError(error.kind, error.offset + by, limit=error.limit, detail=error.detail, near=error.near)
+
+
+def in_short(error: FrameError) -> str:
+    """What a peer is told about its stream: without our own remedies.
+
+    >>> in_short(FrameError("limit-exceeded", 9, limit="max_body"))
+    'At octet 9 of the stream: the frame is larger than the limits allow: max_body is passed'
+    """
+    limit = f": {error.limit} is passed" if error.limit else ""
+    near = f"; near {error.near!r}" if error.near else ""
+    return f"At octet {error.offset} of the stream: {ERROR_KINDS[error.kind].what}{limit}{near}"
+
+
 def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
     """Octets of `head` (a frame from its first octet on) around index `at`, or nothing if it may hold a secret.
 
@@ -196,3 +235,127 @@ class MissingExtraError(StompError, ImportError):
         self.extra = extra
         self.package = package
         super().__init__(f"this needs the package {package}: pip install 'stompcodec[{extra}]'")
+
+
+class ProtocolError(StompError):
+    """Frames that are fine by themselves, in a place or a form the protocol does not allow."""
+
+
+class LocalProtocolError(ProtocolError):
+    """Our own program broke the rules: nothing was sent.
+
+    >>> issubclass(LocalProtocolError, StompError)
+    True
+    """
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the rules: send `reply`, if there is one, then close.
+
+    Args:
+        message: what was wrong. It never shows the value of a header.
+        reply: the ERROR frame to answer with; None where no answer is possible, as from a client.
+        cause: the error of the codec behind it, if there is one; also in `__cause__`.
+
+    >>> error = RemoteProtocolError("SEND came before CONNECT")
+    >>> error.reply is None, error.cause is None
+    (True, True)
+    """
+
+    def __init__(self, message: str, *, reply: Frame | None = None, cause: FrameError | None = None) -> None:
+        self.reply = reply
+        self.cause = cause
+        self.__cause__ = cause
+        super().__init__(message)
+
+
+class ConnectionLostError(StompError, ConnectionError):
+    """The transport is gone, or the peer has been silent for too long.
+
+    Args:
+        message: what happened.
+        sent: of a call that waited: its frame may have reached the peer, so its outcome is unknown. False: the frame
+            never left, and can be sent again without a duplicate.
+
+    >>> error = ConnectionLostError("the peer is silent", sent=False)
+    >>> isinstance(error, OSError), error.sent
+    (True, False)
+    """
+
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class ReceiptTimeoutError(StompError, TimeoutError):
+    """No RECEIPT came in time. The outcome is unknown: the peer may or may not have the frame.
+
+    Args:
+        message: what was waited for, and how long.
+        sent: as in `ConnectionLostError`.
+
+    >>> error = ReceiptTimeoutError("no RECEIPT within 30 s")
+    >>> isinstance(error, TimeoutError), error.sent
+    (True, True)
+    """
+
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class RejectedError(StompError):
+    """The server answered a call with ERROR.
+
+    Args:
+        message: what was asked, and the server's words.
+        frame: the ERROR frame.
+
+    >>> from stompcodec import Frame
+    >>> RejectedError("SEND was rejected: no such queue", Frame("ERROR", {"message": "no such queue"})).frame.command
+    'ERROR'
+    """
+
+    def __init__(self, message: str, frame: Frame) -> None:
+        self.frame = frame
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.frame)
+
+
+class StaleAckError(StompError):
+    """A message of an older connection was to be acknowledged. Nothing was sent: the server delivers it again.
+
+    >>> issubclass(StaleAckError, StompError)
+    True
+    """
+
+
+class StoreError(StompError):
+    """The broker's store cannot read or write. The message says what to do.
+
+    >>> issubclass(StoreError, StompError)
+    True
+    """
+
+
+class ConfigError(StompError, ValueError):
+    """A configuration that cannot be used.
+
+    Args:
+        message: what is wrong, and what is allowed.
+        file: its name; "" where it came from elsewhere.
+        line: counted from 1; None where it is not known.
+        key: with dots between, as in "limits.max_body"; "" where it is about the whole file.
+
+    >>> print(ConfigError("it must be 0 to 65535", file="broker.toml", line=3, key="port"))
+    broker.toml, line 3: port: it must be 0 to 65535
+    """
+
+    def __init__(self, message: str, *, file: str = "", line: int | None = None, key: str = "") -> None:
+        self.file = file
+        self.line = line
+        self.key = key
+        where = ", ".join([*([file] if file else []), *([f"line {line}"] if line is not None else [])])
+        super().__init__(": ".join(part for part in (where, key, message) if part))

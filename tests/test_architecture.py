@@ -26,16 +26,30 @@ RANKS = {
     **dict.fromkeys(["_codec_py", "_codec_c"], 2),
     "codec": 3,
     **dict.fromkeys(["content", "states", "heartbeat", "uri", "columns", "capture"], 4),
+    **dict.fromkeys(["order", "handshake"], 4.5),  # parts of connection
     "connection": 5,
     "": 5.5,  # the door, `stompcodec` itself
     "transport": 6,
     **dict.fromkeys(
         [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
     ),
+    **dict.fromkeys(["broker.bodies", "broker.folder", "broker.schema"], 6),
+    **dict.fromkeys(["broker.consumer", "broker.journal", "broker.writer"], 6.5),
     **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "transaction", "sqlite")], 7),
-    **dict.fromkeys([f"client.{name}" for name in ("core", "backoff", "dialects")], 7),
-    **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management")], 8),
+    **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "receipts", "message")], 6),
+    **dict.fromkeys([f"client.{name}" for name in ("options", "outbox", "subscription", "handlers")], 6.2),
+    **dict.fromkeys(["client.transaction", "client.hooks"], 6.4),
+    "client.link": 6.6,
+    "client.intake": 6.8,
+    "client.core": 7,
+    "client.engine": 8,
+    "client.shell": 9,
+    **dict.fromkeys(["client.aio_messages", "client.sync_messages"], 9),
+    **dict.fromkeys(["client.aio_calls", "client.sync_calls"], 9.5),
+    **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management", "commands")], 8),
     **dict.fromkeys([f"broker.{name}" for name in ("core", "config")], 9),
+    "broker.values": 8,
+    "broker.keys": 9.5,
     **dict.fromkeys(["client.aio", "client.sync", "broker.server", "compat"], 10),
     **dict.fromkeys(["client", "broker"], 10.5),  # their doors
     **dict.fromkeys(["client.recorder", "testing", "spark"], 11),

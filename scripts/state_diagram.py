@@ -1,0 +1,160 @@
+"""Writes docs/states.md, the picture of a conversation, from the tables in stompcodec/states.py.
+
+Usage:
+    state_diagram.py            writes the page
+    state_diagram.py --check    exit status 1 if the page is not what the tables say
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import wrap
+
+from stompcodec.spec import CLIENT_1_0, CLIENT_1_1, SERVER
+from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "states.md"
+COMMANDS: dict[Sender, tuple[str, ...]] = {"client": CLIENT_1_1, "server": SERVER}
+SENDERS: tuple[Sender, ...] = ("client", "server")
+VERSIONS = ("1.2", "1.1", "1.0")
+
+HEAD = """\
+# The states of a conversation
+
+<!-- Written by scripts/state_diagram.py from stompcodec/states.py. Do not edit: run the script again. -->
+
+A conversation has one state, and both ends see the same one, but for frames that cross on the way. A
+`stompcodec.connection.Connection` checks every frame, sent or received, against these tables: what they forbid is a
+`LocalProtocolError` where we were about to send it, and a `RemoteProtocolError`, with the ERROR frame ready, where it
+came from the peer.
+
+"""
+
+BETWEEN = """
+An arrow names who sends the frame. In every state the stream may end, which leads to CLOSED; where it should, it is
+drawn.
+
+"""
+
+OLDER = """\
+## STOMP 1.0 and 1.1
+
+The same, but ERROR does not end a session: a server may go on after it, and older ones do. (Ours sends nothing more and
+closes, in every version.)
+
+"""
+
+TAIL = """\
+What is sent must have all of them. Of what comes, CONNECT may lack host, which then means the server's default one, and
+CONNECTED may lack session.
+
+## What a connection does beside
+
+- A server's end that has sent ERROR reads no further: what the client had already sent is dropped, it is no violation.
+  The same holds behind DISCONNECT.
+- A server has to answer CONNECT before it takes the next frame. Frames that a client sends right behind CONNECT wait.
+- EOLs between frames are heart-beats, and legal in every state.
+- Commands given in `Connection(commands=...)` are legal for both sides in CONNECTED, and need no header.
+"""
+
+
+def meanings() -> dict[str, str]:
+    """The docstrings of the states: the strings behind them in the source."""
+    (tree,) = ast.parse(inspect.getsource(State)).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for node, behind in zip(tree.body, tree.body[1:]):
+        if isinstance(node, ast.Assign) and isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+            assert isinstance(node.targets[0], ast.Name)
+            found[node.targets[0].id] = str(behind.value.value)
+    return found
+
+
+def arrows(version: str) -> dict[tuple[State, State], dict[Sender, list[str]]]:
+    """(from, to) -> sender -> commands."""
+    found: dict[tuple[State, State], dict[Sender, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for state in State:
+        for sender in SENDERS:
+            for command in COMMANDS[sender]:
+                after = next_state(sender, state, command, version)
+                if after is not None:
+                    found[state, after][sender].append(command)
+    return found
+
+
+def diagram(version: str) -> Iterator[str]:
+    """The arrows as a Mermaid state diagram."""
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {State.NEW.name}"
+    for (state, after), by in arrows(version).items():
+        label = "<br/>".join(
+            line for sender, commands in by.items() for line in wrap(f"{sender} {', '.join(commands)}", 32)
+        )
+        yield f"    {state.name} --> {after.name} : {label}"
+    for state in (State.DISCONNECTING, State.FAILED):
+        yield f"    {state.name} --> {State.CLOSED.name} : the stream ends"
+    yield f"    {State.CLOSED.name} --> [*]"
+    yield "```"
+
+
+def state_table(version: str) -> Iterator[str]:
+    """What each side may send in each state."""
+    meaning = meanings()
+    yield "| state | meaning | the client may send | the server may send |"
+    yield "| --- | --- | --- | --- |"
+    for state in State:
+        cells = []
+        for sender in SENDERS:
+            parts = []
+            for (start, after), by in arrows(version).items():
+                if start is state and sender in by:
+                    goes = "" if after is state else f" → {after.name}"
+                    parts.append(f"{', '.join(by[sender])}{goes}")
+            cells.append("; ".join(parts) or "nothing")
+        yield f"| {state.name} | {meaning[state.name]} | {cells[0]} | {cells[1]} |"
+
+
+def header_table() -> Iterator[str]:
+    """Which headers a frame needs, by version."""
+    yield f"| frame | {' | '.join(VERSIONS)} |"
+    yield f"| --- |{' --- |' * len(VERSIONS)}"
+    for sender in SENDERS:
+        for command in COMMANDS[sender]:
+            cells = []
+            for version in VERSIONS:
+                names = REQUIRED_HEADERS[version, sender].get(command, ())
+                text = ", ".join(" or ".join(name.split("|")) for name in names)
+                there = sender == "server" or version != "1.0" or command in CLIENT_1_0
+                cells.append((text or "–") if there else "no such frame")
+            yield f"| {command} | {' | '.join(cells)} |"
+
+
+def page() -> str:
+    """The whole page."""
+    differing = [version for version in VERSIONS[1:] if arrows(version) != arrows("1.1")]
+    assert not differing, "one more section is needed"
+    parts = [HEAD, "## STOMP 1.2\n\n", "\n".join(diagram("1.2")), "\n", BETWEEN, "\n".join(state_table("1.2")), "\n\n"]
+    parts += [OLDER, "\n".join(diagram("1.1")), "\n\n", "\n".join(state_table("1.1")), "\n\n"]
+    parts += ["## Required headers\n\n", "\n".join(header_table()), "\n\n"]
+    return "".join([*parts, TAIL])
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        stale = not PAGE.is_file() or PAGE.read_text("utf-8") != text
+        print(f"{PAGE.name} is {'stale: run scripts/state_diagram.py' if stale else 'up to date'}")
+        return int(stale)
+    PAGE.write_text(text, "utf-8")
+    print(f"{PAGE.name}: {len(State)} states, {len(arrows('1.2'))} arrows in 1.2, {len(arrows('1.1'))} in 1.1 and 1.0")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""The tables of `states.py` made ready for a connection: quick look-ups for frames that may come, words for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from stompcodec.codec import Frame
+from stompcodec.errors import FrameError, RemoteProtocolError
+from stompcodec.spec import CLIENT_1_1, SERVER
+from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
+
+__all__ = ["CONNECTS", "IN_SESSION", "NOTHING_STEADY", "Steady", "named", "refusal", "steady", "why_not"]
+
+#: The two spellings of the first frame.
+CONNECTS = ("CONNECT", "STOMP")
+IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
+_KNOWN = frozenset((*CLIENT_1_1, *SERVER))
+
+
+class Steady(NamedTuple):
+    """The frames that may come in a state and leave it as it is: nearly all frames of a session.
+
+    What stands in neither table has to be looked at more closely.
+    """
+
+    one: dict[str, str]
+    """Command -> the one header it needs."""
+    some: dict[str, tuple[str, ...]]
+    """Command -> the headers it needs, where they are none or several."""
+
+
+NOTHING_STEADY = Steady({}, {})
+
+
+@lru_cache(64)
+def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> Steady:
+    """What `sender` may send in a state.
+
+    Args:
+        version: what was negotiated.
+        commands: further commands of a session, which need no header.
+
+    >>> steady("client", State.CONNECTED, "1.2").one["SEND"]
+    'destination'
+    >>> steady("client", State.CONNECTED, "1.2").some
+    {'SUBSCRIBE': ('destination', 'id')}
+    """
+    if state not in IN_SESSION:
+        return NOTHING_STEADY
+    one: dict[str, str] = {}
+    some: dict[str, tuple[str, ...]] = {}
+    required = REQUIRED_HEADERS[version or "1.2", sender]
+    for command in (*required, "ERROR"):
+        if next_state(sender, state, command, version) is not state:
+            continue
+        names = required.get(command, ())
+        if any("|" in name for name in names):  # one of two: `missing_headers` knows how
+            continue
+        if len(names) == 1:
+            one[command] = names[0]
+        else:
+            some[command] = names
+    if state is State.CONNECTED:
+        some.update(dict.fromkeys(commands - _KNOWN, ()))
+    return Steady(one, some)
+
+
+def why_not(sender: Sender, state: State, command: str) -> str:
+    """Why a frame is illegal, in words that are safe to show.
+
+    >>> why_not("client", State.NEW, "SEND"), why_not("client", State.CONNECTED, "MESSAGE")
+    ('SEND cannot come before CONNECT', 'MESSAGE is no frame of a client')
+    """
+    command = ascii(command[:40])[1:-1]
+    if command not in _KNOWN:
+        return f"{command} is no command here"
+    if (command in SERVER) is (sender == "client"):
+        return f"{command} is no frame of a {sender}"
+    if state in (State.NEW, State.CONNECTING) and command not in CONNECTS:
+        return f"{command} cannot come before {'CONNECT' if state is State.NEW else 'CONNECTED'}"
+    if state in (State.CONNECTING, State.CONNECTED):
+        return f"{command} cannot come twice"
+    ends = {State.DISCONNECTING: "DISCONNECT", State.FAILED: "ERROR"}
+    return f"{command} cannot come after {ends.get(state, 'the end of the stream')}"
+
+
+def named(missing: Iterable[str]) -> str:
+    """Headers as `missing_headers` gives them, in words.
+
+    >>> named(["destination|id", "x"])
+    'destination or id, and x'
+    """
+    return ", and ".join(name.replace("|", " or ") for name in missing)
+
+
+def refusal(
+    ours: Sender,
+    message: str,
+    remedy: str,
+    frame: Frame | None,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+    cause: FrameError | None = None,
+) -> RemoteProtocolError:
+    """The error to raise when the peer broke a rule; a server's has the ERROR frame ready (S12-ERR-03, S12-ERR-04).
+
+    Args:
+        ours: which side we are.
+        message: what was wrong, in short.
+        remedy: what the peer can do; the body of ERROR.
+        frame: the frame at fault, if it is one.
+        headers: what ERROR carries before the usual ones.
+        cause: the error of the codec behind it.
+
+    >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
+    <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 octets b'Add it.\\n'>
+    """
+    if ours == "client":
+        return RemoteProtocolError(message, cause=cause)
+    entries = [*headers, ("message", message), ("content-type", "text/plain")]
+    receipt = None if frame is None or frame.command in CONNECTS else frame.get("receipt")
+    if receipt is not None:
+        entries.append(("receipt-id", receipt))
+    return RemoteProtocolError(message, reply=Frame("ERROR", entries, f"{remedy}\n".encode()), cause=cause)

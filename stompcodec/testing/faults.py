@@ -1,0 +1,277 @@
+"""A TCP proxy that does to connections what networks do: cut, delay, split, swallow, hold up, refuse.
+
+What it does is in `FaultProxy.rules`, which may be changed at any time and holds at once, for open connections too.
+What it rolls depends on the seed, the number of the connection and the direction alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["FaultProxy", "Rules", "Way"]
+
+_MOST = 65536  # octets that are read at once
+_NAP = 0.005  # seconds between two looks at a rule
+
+
+@dataclass
+class Way:
+    """What happens to the octets of one direction."""
+
+    cut_after: int | tuple[int, int] | None = None
+    """Forward so many octets, counted from when this is set, then cut the connection. A pair: roll a number between."""
+    delay: float = 0.0
+    """Seconds that each piece waits; the next one is not read before."""
+    piece: int | None = None
+    """Forward pieces of a rolled size, of so many octets at most."""
+    swallow: bool = False
+    """Read, but forward nothing: silence, as from a peer behind a broken network."""
+    hold: bool = False
+    """Do not read: the sender's buffers fill up."""
+
+
+@dataclass
+class Rules:
+    """What a proxy does."""
+
+    up: Way = field(default_factory=Way)
+    """From those who connect to the proxy, to the server."""
+    down: Way = field(default_factory=Way)
+    """From the server."""
+    refuse: bool = False
+    """Reset new connections."""
+    reset: bool = True
+    """Cut by a reset (RST); False: by an orderly end (FIN)."""
+
+
+class _Link:
+    """A connection through the proxy: both of its ends."""
+
+    def __init__(self, number: int, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.ends = (near, far)
+        self.is_cut = False
+
+    def cut(self, reset: bool) -> None:
+        self.is_cut = True
+        for writer in self.ends:
+            _hang_up(writer, reset)
+
+
+class _Flow:
+    """One direction of a connection: what was rolled for it."""
+
+    def __init__(self, link: _Link, name: str, seed: int) -> None:
+        self.link = link
+        self.name = name
+        self.left: int | None = None
+        """Octets until the cut."""
+        self._roll = random.Random(f"{seed}/{link.number}/{name}")
+        self._told: int | tuple[int, int] | None = None
+
+    def size(self, way: Way, waiting: int) -> int:
+        """How many of the octets that wait are forwarded next."""
+        if way.cut_after != self._told:
+            self._told = way.cut_after
+            self.left = self._roll.randint(*self._told) if isinstance(self._told, tuple) else self._told
+        if way.piece is not None:
+            waiting = min(waiting, self._roll.randint(1, max(1, way.piece)))
+        if self.left is not None:
+            waiting = min(waiting, max(0, self.left))
+            self.left -= waiting
+        return waiting
+
+
+def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
+    sock = writer.get_extra_info("socket")
+    if reset and sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+class FaultProxy:
+    """Stands between clients and a server. `with` runs it in a thread of its own, `async with` in the loop.
+
+    Args:
+        upstream: host and port of the server. It may be set anew; that holds for connections to come.
+        seed: what is rolled depends on it.
+        port: where to listen; 0: any that is free.
+
+    >>> with FaultProxy(("127.0.0.1", 61613)) as proxy:
+    ...     proxy.rules.down.cut_after = (0, 20_000)
+    ...     proxy.rules.up = Way(piece=3, delay=0.001)
+    ...     proxy.cut()
+    0
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, upstream: tuple[str, int], *, seed: int = 0, port: int = 0) -> None:
+        self.upstream = upstream
+        self.seed = seed
+        self.port = port
+        self.rules = Rules()
+        self.accepted = 0
+        """Connections so far."""
+        self.cuts = 0
+        """Connections that were cut so far."""
+        self._links: set[_Link] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._server: asyncio.AbstractServer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def open(self) -> int:
+        """Connections that are open now."""
+        return len(self._links)
+
+    def cut(self) -> int:
+        """Cut all connections at once, from any thread. How many there were."""
+        if self._thread is None or threading.current_thread() is self._thread:
+            return self._cut_all()
+        return int(self._run(self._cut_in_loop()))
+
+    async def _cut_in_loop(self) -> int:
+        return self._cut_all()
+
+    def _cut_all(self) -> int:
+        links = list(self._links)
+        for link in links:
+            self._cut(link)
+        return len(links)
+
+    def _cut(self, link: _Link) -> None:
+        if not link.is_cut:
+            self.cuts += 1
+            self._links.discard(link)
+            link.cut(self.rules.reset)
+
+    # ---- start and stop ----
+
+    async def start(self) -> None:
+        """Listen, in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._server = await asyncio.start_server(self._accept, self.host, self.port, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Cut what is open, and listen no more."""
+        assert self._server is not None
+        self._server.close()
+        self._cut_all()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(2):  # the loop closes aborted sockets in its next turns
+            await asyncio.sleep(0)
+
+    async def __aenter__(self) -> FaultProxy:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def __enter__(self) -> FaultProxy:
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+        self._thread = threading.Thread(target=loop.run_forever, name="fault-proxy", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self.start())
+        except BaseException:
+            self._end_thread(loop)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._loop is not None
+        try:
+            self._run(self.stop())
+        finally:
+            self._end_thread(self._loop)
+
+    def _end_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        self._thread = None
+        loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    # ---- one connection ----
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            self.accepted += 1
+            if self.rules.refuse:
+                _hang_up(writer, True)
+                return
+            await self._carry(self.accepted, reader, writer)
+        except OSError:
+            _hang_up(writer, True)
+        except asyncio.CancelledError:
+            _hang_up(writer, False)  # stop() waits for us; a cancelled handler would be logged by some versions
+        finally:
+            self._tasks.discard(task)
+
+    async def _carry(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self.upstream)
+        link = _Link(number, writer, far_writer)
+        self._links.add(link)
+        try:
+            await asyncio.gather(
+                self._pump(_Flow(link, "up", self.seed), reader, far_writer),
+                self._pump(_Flow(link, "down", self.seed), far_reader, writer),
+            )
+        finally:
+            self._links.discard(link)
+            for end in link.ends:
+                end.close()
+            for end in link.ends:
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
+
+    async def _pump(self, flow: _Flow, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(0)  # so that drain waits until the kernel has it all
+        try:
+            while data := await reader.read(_MOST):
+                await self._forward(flow, data, writer)
+            if not flow.link.is_cut and writer.can_write_eof():
+                writer.write_eof()
+        except OSError:
+            if not flow.link.is_cut:  # one end was reset: so is the other
+                flow.link.cut(True)
+
+    async def _forward(self, flow: _Flow, data: bytes, writer: asyncio.StreamWriter) -> None:
+        while data and not flow.link.is_cut:
+            way: Way = getattr(self.rules, flow.name)
+            if way.hold:
+                await asyncio.sleep(_NAP)
+                continue
+            size = flow.size(way, len(data))
+            if size and way.delay:
+                await asyncio.sleep(way.delay)
+            if size and not way.swallow:
+                writer.write(data[:size])
+                await writer.drain()
+            data = data[size:]
+            if flow.left is not None and flow.left <= 0:
+                self._cut(flow.link)

@@ -1,0 +1,404 @@
+"""Octets over asyncio: `connect` and `listen`. It works on asyncio's own loops and on uvloop.
+
+All connections of a thread read into one buffer, so that an idle one owns none. TLS and WebSocket are layers above the
+socket (`stompcodec.transport.seams`), so that closing, lingering and back-pressure are the same for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from stompcodec.transport.seams import (
+    HIGH,
+    LINGER,
+    LINGER_ROUNDS,
+    MOST_REPLIES,
+    TIMEOUT,
+    Layer,
+    Owner,
+    Place,
+    client_layer,
+    gather,
+    name_of,
+    read_buffer,
+    server_layer,
+)
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
+
+log = logging.getLogger("stompcodec.transport")
+
+
+class _Plan:
+    """What the wires of one listener, or of one call of connect, have in common."""
+
+    def __init__(
+        self,
+        make_owner: Callable[[], Owner],
+        make_layer: Callable[[], Layer] | None,
+        *,
+        secure: bool,
+        whole_frames: bool,
+        high: int,
+        timeout: float,
+    ) -> None:
+        self.make_owner = make_owner
+        self.make_layer = make_layer
+        self.secure = secure
+        self.whole_frames = whole_frames
+        self.high = high
+        self.timeout = timeout
+        self.opening: set[Wire] = set()
+        self.waiter: asyncio.Future[None] | None = None
+
+    def __call__(self) -> Wire:
+        return Wire(self)
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One connection. `connect` and `listen` make it; its owner gets it by `opened`.
+
+    After `close` or `abort` nothing is received any more, and what is written is dropped; `lost` still comes.
+    """
+
+    __slots__ = ("_closing", "_error", "_layer", "_owner", "_plan", "_replies", "_timer", "_transport", "_view", "peer")
+
+    peer: str
+    """Address of the peer, as in "127.0.0.1:4711"."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        self._view = read_buffer()
+        self._layer: Layer | None = None
+        self._owner: Owner | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: BaseException | None = None
+        self._closing = False
+        self._replies = -1  # octets of replies since the peer stopped reading; -1: it reads
+        self._transport: asyncio.Transport
+        self.peer = "?"
+
+    def __repr__(self) -> str:
+        return f"<Wire to {self.peer}{' closing' if self._closing else ''}>"
+
+    @property
+    def secure(self) -> bool:
+        """Nobody between can read it: TLS."""
+        return self._plan.secure
+
+    @property
+    def whole_frames(self) -> bool:
+        """Each chunk that is written must be a whole frame, since it becomes a message: WebSocket."""
+        return self._plan.whole_frames
+
+    @property
+    def buffered(self) -> int:
+        """Octets that the kernel has not yet taken."""
+        return self._transport.get_write_buffer_size()
+
+    def write(self, chunks: list[bytes]) -> None:
+        """Send chunks, in one call of the transport unless they are big. Over WebSocket each one is a message."""
+        if self._closing or self._transport.is_closing():
+            return
+        if self._layer is None:
+            self._put(chunks)
+        else:
+            self._layer.send(chunks)
+            self._put(self._layer.take_output())
+
+    def pause_reading(self) -> None:
+        """Leave octets in the kernel. What was read already may still be received."""
+        if not self._closing:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._closing:
+            self._transport.resume_reading()
+
+    def bound(self, octets: int) -> None:
+        """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
+        if self._layer is not None:
+            self._layer.bound(octets)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Send what waits, say that we are done, and wait until the peer is.
+
+        Args:
+            linger: seconds after which a peer that took nothing in the meantime is cut off.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        transport = self._transport
+        if self._layer is not None:
+            self._layer.close()
+            self._put(self._layer.take_output())
+        if not transport.is_closing():
+            transport.resume_reading()  # unread octets would turn our close into a reset
+            with contextlib.suppress(OSError):  # the peer may be gone already: connection_lost comes
+                transport.write_eof()
+        self._set_timer(linger, self._linger, linger, LINGER_ROUNDS, self.buffered)
+
+    def abort(self) -> None:
+        """Close at once; what waits is dropped."""
+        self._closing = True
+        self._transport.abort()
+
+    # ---- called by the loop ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = name_of(transport.get_extra_info("peername"))
+        plan = self._plan
+        self._transport.set_write_buffer_limits(plan.high)
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # a peer that vanished without a word is noticed at last
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if plan.make_layer is None:
+            self._open()
+            return
+        plan.opening.add(self)
+        self._set_timer(plan.timeout, self._too_slow)
+        self._layer = plan.make_layer()
+        self._layer.start()
+        self._put(self._layer.take_output())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        with self._view[:nbytes] as data:  # whoever keeps it gets an error, not someone else's octets
+            if self._layer is None:
+                self._owner.received(data)  # type: ignore[union-attr]
+            else:
+                self._receive(self._layer, data)
+
+    def eof_received(self) -> bool:
+        if self._closing:
+            return False  # the transport closes once all is written; _linger watches over that
+        asyncio.get_running_loop().call_soon(self._end)  # what the last octets caused is still written in this turn
+        return True
+
+    def pause_writing(self) -> None:
+        self._replies = 0
+        if self._owner is not None and not self._closing:
+            self._owner.writable(False)
+
+    def resume_writing(self) -> None:
+        self._replies = -1
+        if self._owner is not None and not self._closing:
+            self._owner.writable(True)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._layer = None
+        error = self._error or exc
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.lost(error)
+        else:
+            self._not_opened(error)
+
+    # ---- inner ----
+
+    def _open(self) -> None:
+        plan = self._plan
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        plan.opening.discard(self)
+        self._owner = plan.make_owner()
+        self._owner.opened(self)
+        if plan.waiter is not None and not plan.waiter.done():
+            plan.waiter.set_result(None)
+
+    def _not_opened(self, error: BaseException | None) -> None:
+        plan = self._plan
+        if self in plan.opening:
+            plan.opening.discard(self)
+            error = error or ConnectionResetError("closed during the handshake")
+            log.info("%s: no connection: %s", self.peer, error)
+            if plan.waiter is not None and not plan.waiter.done():
+                plan.waiter.set_exception(error)
+
+    def _end(self) -> None:
+        self.close()
+        self._transport.close()
+
+    def _receive(self, layer: Layer, data: memoryview) -> None:
+        pieces = layer.receive(data)
+        self._reply(layer)
+        if layer.opened and self._owner is None:
+            self._open()
+        for piece in pieces:
+            if self._closing:
+                break
+            if piece and self._owner is not None:
+                self._owner.received(piece)
+        if layer.error is not None or layer.ended:
+            self._error = self._error or layer.error
+            if self._owner is None:
+                self._not_opened(self._error)
+            self.close()
+
+    def _reply(self, layer: Layer) -> None:
+        """Send what the layer says by itself; a peer that makes it talk without listening is cut off."""
+        output = layer.take_output()
+        if not output:
+            return
+        self._put(output)
+        if self._replies >= 0:
+            self._replies += sum(map(len, output))
+            if self._replies > MOST_REPLIES:
+                self._error = ConnectionAbortedError("the peer asks for replies that it does not read")
+                self.abort()
+
+    def _put(self, chunks: list[bytes]) -> None:
+        for chunk in gather(chunks):
+            self._transport.write(chunk)
+
+    def _set_timer(self, delay: float, then: Callable[..., None], *arguments: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay, then, *arguments)
+
+    def _too_slow(self) -> None:
+        self._error = TimeoutError(f"the handshake took longer than {self._plan.timeout} s")
+        self.abort()
+
+    def _linger(self, linger: float, rounds: int, waiting: int) -> None:
+        """The peer has not closed. As long as it takes what we wrote, it may go on."""
+        left = self.buffered
+        if left and left < waiting and rounds > 1:
+            self._set_timer(linger, self._linger, linger, rounds - 1, left)
+            return
+        if left and self._error is None:
+            self._error = ConnectionAbortedError("the peer did not read what was sent")
+        self._transport.abort()
+
+
+class Listener:
+    """A place where connections are accepted. `listen` makes it."""
+
+    def __init__(self, server: asyncio.AbstractServer, plan: _Plan, port: int) -> None:
+        self._server = server
+        self._plan = plan
+        self.port = port
+        """The port; the real one where 0 was asked for."""
+
+    def close(self) -> None:
+        """Accept no more, and drop those whose handshakes are not done. Open wires stay: they are their owners'."""
+        self._server.close()
+        for wire in list(self._plan.opening):
+            wire.abort()
+
+    async def wait_closed(self) -> None:
+        """Until the port is free."""
+        # The server's own wait_closed waits for open wires in some versions of Python, in others for nothing.
+        for _ in range(2):
+            await asyncio.sleep(0)
+
+
+async def connect(
+    address: Place,
+    owner: Owner,
+    *,
+    ssl: SSLContext | None = None,
+    timeout: float = TIMEOUT,
+    high: int = HIGH,
+) -> Wire:
+    """Connect, with all the handshakes there are. `owner.opened` is called before this returns.
+
+    Args:
+        address: where to; `stompcodec.uri.Address` fits.
+        owner: what gets the octets.
+        ssl: for addresses with TLS; by default one that trusts what the system trusts.
+        timeout: seconds for everything.
+        high: octets that wait to be written when the owner is told.
+
+    Raises:
+        OSError: nobody is there, TLS or WebSocket failed, or TimeoutError.
+        MissingExtraError: WebSocket without the package it needs.
+    """
+    loop = asyncio.get_running_loop()
+    make_layer = client_layer(address, ssl)
+    plan = _Plan(
+        lambda: owner, make_layer, secure=address.tls, whole_frames=address.websocket, high=high, timeout=timeout
+    )
+    plan.waiter = loop.create_future()
+    wire: Wire | None = None
+
+    async def reach() -> Wire:
+        nonlocal wire
+        _, wire = await loop.create_connection(plan, address.host, address.port)
+        assert plan.waiter is not None
+        await plan.waiter
+        return wire
+
+    try:
+        return await asyncio.wait_for(reach(), timeout)
+    except asyncio.TimeoutError:
+        raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
+    finally:
+        plan.waiter.cancel()
+        if not plan.waiter.cancelled():
+            plan.waiter.exception()  # seen
+        if wire is not None and wire._owner is None:
+            wire.abort()
+
+
+async def listen(
+    host: str | None,
+    port: int,
+    make_owner: Callable[[], Owner],
+    *,
+    ssl: SSLContext | None = None,
+    websocket: bool = False,
+    path: str | None = None,
+    max_message: int = 128 * 2**20,
+    backlog: int = 1024,
+    high: int = HIGH,
+    timeout: float = TIMEOUT,
+) -> Listener:
+    """Accept connections.
+
+    Args:
+        host: address to listen on; None: all there are.
+        port: 0 for any that is free.
+        make_owner: called for each connection once its handshakes are done.
+        ssl: speak TLS.
+        websocket: speak WebSocket.
+        path: over WebSocket, the only path that is served; None: any.
+        max_message: over WebSocket, octets of a message at most.
+        backlog: connections that the kernel keeps until they are accepted.
+        high: octets that wait to be written when an owner is told.
+        timeout: seconds for the handshakes of TLS and WebSocket.
+
+    Raises:
+        OSError: the port cannot be had.
+        MissingExtraError: WebSocket without the package it needs.
+    """
+    make_layer = server_layer(ssl, websocket, max_message, path)
+    plan = _Plan(make_owner, make_layer, secure=ssl is not None, whole_frames=websocket, high=high, timeout=timeout)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(plan, host, port, backlog=backlog)
+    ports = [sock.getsockname()[1] for sock in server.sockets]
+    if len(set(ports)) > 1:  # port 0 and several addresses: they shall share one port
+        server.close()
+        await asyncio.sleep(0)
+        server = await loop.create_server(plan, host, ports[0], backlog=backlog)
+    return Listener(server, plan, ports[0])

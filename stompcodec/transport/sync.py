@@ -1,0 +1,420 @@
+"""Octets over a blocking socket, moved by one thread: the owner's.
+
+The thread calls `SyncWire.poll` over and over: it waits, reads, writes and calls the owner. Other threads may only
+call `Waker.wake`, which makes a waiting `poll` come back, so that the owner looks for what it was asked to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from stompcodec.transport.seams import (
+    HIGH,
+    LINGER,
+    LINGER_ROUNDS,
+    MOST_REPLIES,
+    TIMEOUT,
+    Layer,
+    Owner,
+    Place,
+    client_layer,
+    gather,
+    name_of,
+    read_buffer,
+)
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["SyncWire", "Waker", "connect"]
+
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Waker:
+    """Ends the wait of one thread from any other. It outlives wires: one serves a client for life.
+
+    >>> with Waker() as waker:
+    ...     waker.wake()
+    ...     waker.wait(10.0)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._here, self._there = socket.socketpair()
+        self._here.setblocking(False)
+        self._there.setblocking(False)
+        self._woken = False
+
+    def __enter__(self) -> Waker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._here.fileno()
+
+    def wake(self) -> None:
+        """Make the wait that is on, or the next one, come back. What it is to find must be there before this call."""
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(OSError):  # closed, or full, which wakes as well
+                self._there.send(b"\0")
+
+    def clear(self) -> None:
+        """Forget that it was woken. Whoever calls this looks for work afterwards."""
+        with contextlib.suppress(BlockingIOError):
+            while self._here.recv(4096):
+                pass
+        self._woken = False
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait where there is no wire; whether it was woken. `timeout` in seconds, None: for ever."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._here, _READ)
+            woken = bool(selector.select(timeout))
+        if woken:
+            self.clear()
+        return woken
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+
+class SyncWire:
+    """One connection; `connect` makes it. All its methods belong to one thread.
+
+    After `close` or `abort` nothing is received any more, and what is written is dropped. Then `poll` has to be called
+    until it says False: that is when `lost` was called.
+    """
+
+    def __init__(self, sock: socket.socket, owner: Owner, layer: Layer | None, place: Place, high: int, waker: Waker):
+        self.peer = name_of(sock.getpeername())
+        """Address of the peer, as in "127.0.0.1:4711"."""
+        self.secure = place.tls
+        """Nobody between can read it: TLS."""
+        self.whole_frames = place.websocket
+        """Each chunk that is written must be a whole frame, since it becomes a message: WebSocket."""
+        self.buffered = 0
+        """Octets that the kernel has not yet taken."""
+        self._socket = sock
+        self._owner: Owner | None = owner
+        self._layer = layer
+        self._high = high
+        self._waker = waker
+        self._output: deque[memoryview] = deque()
+        self._full = False  # the owner was told to stop writing
+        self._replies = 0  # octets of replies since then
+        self._paused = False
+        self._opened = False
+        self._closing = False
+        self._peer_done = False
+        self._dead = False  # the socket is closed; `lost` comes with the next poll
+        self._error: BaseException | None = None
+        self._linger = LINGER
+        self._rounds = 0
+        self._waiting = 0
+        self._deadline: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._watched = _READ
+        self._selector.register(sock, _READ)
+        self._selector.register(waker, _READ)
+
+    def __repr__(self) -> str:
+        return f"<SyncWire to {self.peer}{' closing' if self._closing else ''}>"
+
+    def poll(self, timeout: float | None = None) -> bool:
+        """Wait for octets, for room to write or for the waker, and handle that. False: the wire is lost.
+
+        Args:
+            timeout: seconds to wait at most; None: until something happens.
+        """
+        if not self._dead:
+            for key, what in self._selector.select(self._patience(timeout)):
+                if key.fileobj is self._waker:
+                    self._waker.clear()
+                    continue
+                if what & _WRITE:
+                    self._flush()
+                if what & _READ and not self._dead:
+                    self._read()
+            self._check_deadline()
+        if not self._dead:
+            return True
+        owner, self._owner = self._owner, None
+        if owner is not None and self._opened:
+            owner.lost(self._error)
+        return False
+
+    def write(self, chunks: list[bytes]) -> None:
+        """Send chunks as far as the kernel takes them now; `poll` sends the rest. Over WebSocket each is a message."""
+        if self._closing:
+            return
+        if self._layer is None:
+            self._put(chunks)
+        else:
+            self._layer.send(chunks)
+            self._put(self._layer.take_output())
+
+    def pause_reading(self) -> None:
+        """Leave octets in the kernel. What was read already may still be received."""
+        self._paused = True
+        self._watch()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._paused = False
+        self._watch()
+
+    def bound(self, octets: int) -> None:
+        """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
+        if self._layer is not None:
+            self._layer.bound(octets)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Send what waits, say that we are done, and wait (in `poll`) until the peer is.
+
+        Args:
+            linger: seconds after which a peer that took nothing in the meantime is cut off.
+        """
+        if self._closing:
+            return
+        if self._layer is not None:
+            self._layer.close()
+            self._put(self._layer.take_output())
+        self._closing = True
+        self._paused = False
+        self._linger, self._rounds, self._waiting = linger, LINGER_ROUNDS, self.buffered
+        self._deadline = time.monotonic() + linger
+        self._half_close()
+        self._watch()
+
+    def abort(self) -> None:
+        """Close at once; what waits is dropped. The next `poll` calls `lost`."""
+        self._closing = True
+        if not self._dead:
+            self._dead = True
+            self._output.clear()
+            self.buffered = 0
+            self._selector.close()
+            self._socket.close()
+
+    # ---- inner ----
+
+    def _patience(self, timeout: float | None) -> float | None:
+        if self._deadline is None:
+            return timeout
+        left = max(0.0, self._deadline - time.monotonic())
+        return left if timeout is None else min(timeout, left)
+
+    def _check_deadline(self) -> None:
+        """The peer has not closed. As long as it takes what we wrote, it may go on."""
+        if self._dead or self._deadline is None or time.monotonic() < self._deadline:
+            return
+        if self.buffered and self.buffered < self._waiting and self._rounds > 1:
+            self._rounds -= 1
+            self._waiting = self.buffered
+            self._deadline = time.monotonic() + self._linger
+            return
+        if self.buffered:
+            self._fail(ConnectionAbortedError("the peer did not read what was sent"))
+        self.abort()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self.abort()
+
+    def _read(self) -> None:
+        view = read_buffer()
+        try:
+            size = self._socket.recv_into(view)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(error)
+            return
+        if not size:
+            self._end()
+        elif not self._closing:
+            with view[:size] as data:  # whoever keeps it gets an error, not someone else's octets
+                if self._layer is None:
+                    self._owner.received(data)  # type: ignore[union-attr]
+                else:
+                    self._receive(self._layer, data)
+
+    def _receive(self, layer: Layer, data: memoryview) -> None:
+        pieces = layer.receive(data)
+        output = layer.take_output()
+        self._put(output)
+        if self._full:
+            self._replies += sum(map(len, output))
+            if self._replies > MOST_REPLIES:
+                self._fail(ConnectionAbortedError("the peer asks for replies that it does not read"))
+        if layer.opened and not self._opened:
+            self._open()
+        for piece in pieces:
+            if self._closing:
+                break
+            if piece and self._owner is not None:
+                self._owner.received(piece)
+        if layer.error is not None or layer.ended:
+            self._error = self._error or layer.error
+            self.close()
+
+    def _open(self) -> None:
+        self._opened = True
+        if self._owner is not None:
+            self._owner.opened(self)
+
+    def _end(self) -> None:
+        """The peer is done. What waits is still sent to it."""
+        self._peer_done = True
+        self.close()
+        self._half_close()
+        self._watch()
+
+    def _put(self, chunks: list[bytes]) -> None:
+        if self._dead or not chunks:
+            return
+        pieces = gather(chunks)
+        self._output.extend(map(memoryview, pieces))
+        idle = not self.buffered
+        self.buffered += sum(map(len, pieces))
+        if idle:
+            self._flush()
+        if self.buffered > self._high and not self._full:
+            self._full, self._replies = True, 0
+            self._tell_writable(False)
+
+    def _flush(self) -> None:
+        output = self._output
+        try:
+            while output:
+                sent = self._socket.send(output[0])
+                self.buffered -= sent
+                if sent == len(output[0]):
+                    output.popleft()
+                else:
+                    output[0] = output[0][sent:]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._fail(error)
+            return
+        self._half_close()
+        self._watch()
+        if self._full and self.buffered <= self._high // 4:
+            self._full = False
+            self._tell_writable(True)
+
+    def _tell_writable(self, yes: bool) -> None:
+        if self._owner is not None and self._opened and not self._closing:
+            self._owner.writable(yes)
+
+    def _half_close(self) -> None:
+        """Say that we are done, once all is sent."""
+        if not self._closing or self.buffered or self._dead:
+            return
+        if self._peer_done:
+            self.abort()
+            return
+        with contextlib.suppress(OSError):  # the peer may be gone already
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _watch(self) -> None:
+        """Have the selector look for what matters now."""
+        if self._dead:
+            return
+        wanted = (0 if self._paused or self._peer_done else _READ) | (_WRITE if self.buffered else 0)
+        if wanted == self._watched:
+            return
+        if not self._watched:
+            self._selector.register(self._socket, wanted)
+        elif not wanted:
+            self._selector.unregister(self._socket)
+        else:
+            self._selector.modify(self._socket, wanted)
+        self._watched = wanted
+
+
+def connect(
+    address: Place,
+    owner: Owner,
+    *,
+    ssl: SSLContext | None = None,
+    timeout: float = TIMEOUT,
+    high: int = HIGH,
+    waker: Waker,
+) -> SyncWire:
+    """Connect, with all the handshakes there are. `owner.opened` is called before this returns.
+
+    Args:
+        address: where to; `stompcodec.uri.Address` fits.
+        owner: what gets the octets, in this thread.
+        ssl: for addresses with TLS; by default one that trusts what the system trusts.
+        timeout: seconds for everything but looking up the name.
+        high: octets that wait to be written when the owner is told.
+        waker: what ends a `poll` from another thread. It stays open when the wire is lost.
+
+    Raises:
+        OSError: nobody is there, TLS or WebSocket failed, or TimeoutError.
+        MissingExtraError: WebSocket without the package it needs.
+    """
+    make_layer = client_layer(address, ssl)
+    deadline = time.monotonic() + timeout
+    try:
+        sock = _reach(address.host, address.port, deadline)
+    except TimeoutError:
+        raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
+    layer = None if make_layer is None else make_layer()
+    wire = SyncWire(sock, owner, layer, address, high, waker)
+    try:
+        _shake_hands(wire, layer, deadline)
+    except BaseException:
+        wire.abort()
+        raise
+    return wire
+
+
+def _reach(host: str, port: int, deadline: float) -> socket.socket:
+    """A connected socket: the first address of the host that answers."""
+    failure: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setblocking(False)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+    raise failure
+
+
+def _shake_hands(wire: SyncWire, layer: Layer | None, deadline: float) -> None:
+    if layer is None:
+        wire._open()
+        return
+    layer.start()
+    wire._put(layer.take_output())
+    while not wire._opened:
+        if wire._error is not None:
+            raise wire._error
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"the handshake with {wire.peer} took too long")
+        if not wire.poll(left):
+            raise wire._error or ConnectionResetError("the peer closed during the handshake")

@@ -1,0 +1,156 @@
+"""TLS: the contexts of both sides, and the layer that uses them. Nothing older than TLS 1.2.
+
+The layer runs over memory, not over asyncio's own TLS: so both shells use the same one, a connection can be
+half-closed, and an idle one owns no buffer of 256 KiB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+
+from stompcodec.transport.seams import gather
+
+__all__ = ["TlsLayer", "client_context", "server_context"]
+
+_Path = str | os.PathLike[str]
+#: Octets that a record holds at most: more are never read at once.
+_RECORD = 16384
+
+
+def client_context(
+    cafile: _Path | None = None, certfile: _Path | None = None, keyfile: _Path | None = None, verify: bool = True
+) -> ssl.SSLContext:
+    """How a client speaks TLS.
+
+    Args:
+        cafile: certificates (PEM) to trust instead of those that the system trusts.
+        certfile, keyfile: the client's own certificate and its key (PEM), if the server wants one. The key may stand in
+            the certificate's file.
+        verify: False: talk to anybody. For tests only.
+
+    Raises:
+        OSError: a file cannot be read, or is not what it should be.
+
+    >>> client_context().check_hostname
+    True
+    """
+    with _told(cafile):
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=cafile)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certfile is not None:
+        with _told(certfile, keyfile):
+            context.load_cert_chain(certfile, keyfile)
+    return context
+
+
+def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path | None = None) -> ssl.SSLContext:
+    """How a server speaks TLS.
+
+    Args:
+        certfile, keyfile: the server's certificate, with those between it and the root, and its key (PEM). The key may
+            stand in the certificate's file.
+        cafile: clients must show a certificate that these (PEM) vouch for. None: clients need none.
+
+    Raises:
+        OSError: a file cannot be read, or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | getattr(ssl, "OP_NO_RENEGOTIATION", 0)
+    with _told(certfile, keyfile):
+        context.load_cert_chain(certfile, keyfile)
+    if cafile is not None:
+        with _told(cafile):
+            context.load_verify_locations(cafile)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+@contextlib.contextmanager
+def _told(*files: _Path | None) -> Iterator[None]:
+    """Errors of the ssl module do not name the file."""
+    try:
+        yield
+    except OSError as error:
+        names = " and ".join(os.fspath(file) for file in files if file is not None)
+        raise OSError(
+            error.errno, f"cannot be used for TLS ({error.strerror or error}); PEM is wanted", names
+        ) from error
+
+
+class TlsLayer:
+    """One connection's TLS, without I/O (a `stompcodec.transport.Layer`).
+
+    Args:
+        context: how to speak.
+        server_hostname: whom the peer must prove to be; None on the server's side.
+    """
+
+    def __init__(self, context: ssl.SSLContext, *, server_hostname: str | None = None) -> None:
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=server_hostname is None, server_hostname=server_hostname
+        )
+        self.opened = False
+        self.ended = False
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        try:
+            self._tls.do_handshake()
+            self.opened = True
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLError, ValueError) as error:
+            self.error = error
+
+    def receive(self, data: bytes | memoryview) -> list[bytes]:
+        if self.ended or self.error is not None:
+            return []
+        self._in.write(data)
+        if not self.opened:
+            self.start()
+        return self._read() if self.opened else []
+
+    def _read(self) -> list[bytes]:
+        pieces: list[bytes] = []
+        try:
+            while piece := self._tls.read(_RECORD):
+                pieces.append(piece)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        except ssl.SSLError as error:
+            self.error = error
+        return pieces
+
+    def send(self, chunks: list[bytes]) -> None:
+        if self.error is not None or not self.opened:
+            return
+        try:
+            for chunk in gather(chunks):
+                view = memoryview(chunk)
+                while view:  # one record at a time
+                    view = view[self._tls.write(view) :]
+        except ssl.SSLError as error:
+            self.error = error
+
+    def take_output(self) -> list[bytes]:
+        return [self._out.read()] if self._out.pending else []
+
+    def close(self) -> None:
+        if self.opened and self.error is None:
+            with contextlib.suppress(ssl.SSLError):  # it wants to read the peer's answer: we do not wait for that
+                self._tls.unwrap()
+
+    def bound(self, octets: int) -> None:
+        """TLS holds one record at most."""

@@ -1,0 +1,174 @@
+"""Where a broker is, as one line of text: stomp://user:pass@host:61613/vhost, and lists of them.
+
+    stomp:  tcp:                             plain TCP, port 61613
+    stomp+ssl:  stomp+tls:  stomps:  ssl:    TLS, port 61614
+    ws:  wss:                                WebSocket, ports 80 and 443
+    failover:(uri,uri,...)?options           several, in the order in which they are tried
+
+Everything but the scheme's own signs may be percent-encoded, and has to be where it would be taken for them: the
+virtual host / of RabbitMQ is stomp://host/%2F. Without one, or with a bare /, the broker takes its default.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from stompcodec.errors import ConfigError
+
+__all__ = ["Address", "parse_uri"]
+
+
+class _Scheme(NamedTuple):
+    name: str
+    tls: bool
+    websocket: bool
+    port: int
+
+
+_SCHEMES = {
+    "stomp": _Scheme("stomp", False, False, 61613),
+    "stomp+ssl": _Scheme("stomp+ssl", True, False, 61614),
+    "ws": _Scheme("ws", False, True, 80),
+    "wss": _Scheme("wss", True, True, 443),
+}
+_ALIASES = {"tcp": "stomp", "stomp+tls": "stomp+ssl", "stomps": "stomp+ssl", "ssl": "stomp+ssl"}
+
+#: The last @ ends the login and passcode: a login may be a mail address.
+_URI = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://"
+    r"(?:(?P<user>[^/?#]*)@)?"
+    r"(?P<host>\[[0-9a-f:.]+(?:%25[\w.~-]+)?\]|[^\[\]:/?#@,()]+)(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?",
+    re.IGNORECASE,
+)
+_FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]*))?|(?P<bare>[^()]*))", re.IGNORECASE)
+#: A comma between addresses; those in options, as in heart-beat=0,0, have no scheme behind them.
+_BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
+_ODD = re.compile(r"[\0-\x20\x7f]")
+_SECRETS = ("passcode", "password", "token", "authorization", "secret")
+
+
+class Address(NamedTuple):
+    """One place where a broker may be.
+
+    >>> parse_uri("stomp://ann:x@localhost/orders?heart-beat=0,0")[0]
+    <Address stomp://ann:***@localhost:61613/orders?heart-beat=0,0>
+    """
+
+    scheme: str
+    """"stomp", "stomp+ssl", "ws" or "wss"."""
+    host: str
+    """A name or an IP address, without brackets."""
+    port: int
+    tls: bool
+    websocket: bool
+    path: str
+    """What WebSocket asks for, with its query; "" for the other schemes."""
+    login: str | None
+    passcode: str | None
+    vhost: str | None
+    """The virtual host, from the path, or for WebSocket from the option `vhost`; None for the broker's default."""
+    options: dict[str, str]
+    """What stands behind the question mark."""
+
+    def __str__(self) -> str:
+        """The address as text, with secrets masked: for people and logs."""
+        user = "" if self.login is None else f"{_quoted(self.login)}{'' if self.passcode is None else ':***'}@"
+        host = f"[{self.host.replace('%', '%25')}]" if ":" in self.host else _quoted(self.host)
+        path = "" if self.vhost is None else f"/{_quoted(self.vhost)}"
+        shown = [
+            f"{_quoted(name)}={'***' if _is_secret(name) else _quoted(self.options[name])}" for name in self.options
+        ]
+        text = f"{self.scheme}://{user}{host}:{self.port}{self.path.partition('?')[0] if self.websocket else path}"
+        return f"{text}?{'&'.join(shown)}" if shown else text
+
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
+
+
+def parse_uri(uri: str) -> list[Address]:
+    """The addresses that a URI names; several for failover.
+
+    Options of a failover list hold for each of its addresses that does not say otherwise.
+
+    Raises:
+        ConfigError: it is no such URI. The message shows no passcode.
+
+    >>> [(address.host, address.port) for address in parse_uri("failover:(stomp://a,stomp+ssl://b)?timeout=3")]
+    [('a', 61613), ('b', 61614)]
+    >>> parse_uri("ws://h:15674/ws")[0].path
+    '/ws'
+    """
+    if _ODD.search(uri):
+        raise _error("a space or control character stands in it: write it as %20 and the like")
+    if not uri[:9].lower().startswith("failover:"):
+        return [_address(uri, {})]
+    match = _FAILOVER.fullmatch(uri)
+    if match is None:
+        raise _error("write failover:(stomp://a:61613,stomp://b:61613)")
+    inner = match["bare"] if match["inner"] is None else match["inner"]
+    options = _options(match["query"])
+    return [_address(part, options) for part in _BETWEEN.split(inner)]
+
+
+def _address(uri: str, common: dict[str, str]) -> Address:
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise _error(
+            "write stomp://host:61613, or stomp://login:passcode@host:61613/vhost,"
+            " with / ? # in a login or passcode as %2F %3F %23"
+        )
+    name = match["scheme"].lower()
+    scheme = _SCHEMES.get(_ALIASES.get(name, name))
+    if scheme is None:
+        raise _error(f"there is no scheme {name[:20]}: use one of {', '.join((*_SCHEMES, *_ALIASES))}, failover")
+    port = scheme.port if match["port"] is None else int(match["port"])
+    if not 0 < port < 65536:
+        raise _error(f"the port is {port}: it must be 1 to 65535")
+    login, colon, passcode = (match["user"] or "").partition(":")
+    options = {**common, **_options(match["query"])}
+    path = match["path"] or "/"
+    vhost = options.get("vhost") if scheme.websocket else _text(path[1:])
+    return Address(
+        scheme.name,
+        _text(match["host"].strip("[]")),
+        port,
+        scheme.tls,
+        scheme.websocket,
+        path + (f"?{match['query']}" if match["query"] else "") if scheme.websocket else "",
+        None if match["user"] is None else _text(login),
+        _text(passcode) if colon else None,
+        vhost or None,
+        options,
+    )
+
+
+def _options(query: str | None) -> dict[str, str]:
+    """The options of a query; of a repeated one the first."""
+    options: dict[str, str] = {}
+    for part in (query or "").split("&"):
+        name, _, value = part.partition("=")
+        if part:
+            options.setdefault(_text(name), _text(value))
+    return options
+
+
+def _text(quoted: str) -> str:
+    try:
+        return unquote(quoted, errors="strict")
+    except UnicodeDecodeError:
+        raise _error("what is percent-encoded is not UTF-8") from None
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe=",")
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRETS)
+
+
+def _error(message: str) -> ConfigError:
+    return ConfigError(message, key="uri")

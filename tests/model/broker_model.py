@@ -1,0 +1,230 @@
+"""What a broker has to do, without how: lists of messages, and who may have which of them next.
+
+The model does not choose: whom a message goes to is the broker's choice. It says which choices are right, and follows
+the one that was made (`delivered`), then says whether anything was left undone (`rest`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Entry:
+    """A message in one queue."""
+
+    order: int
+    body: str
+    persistent: bool
+    attempts: int = 0
+    #: Of its latest delivery.
+    tag: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Consumer:
+    """A subscription."""
+
+    peer: Any
+    key: str
+    queue: Queue
+    mode: str
+    window: int
+    #: By ack id (or message-id), in the order of delivery.
+    unacked: dict[str, Entry] = field(default_factory=dict)
+    closed: bool = False
+
+    @property
+    def has_credit(self) -> bool:
+        return self.peer.flowing and (self.mode == "auto" or len(self.unacked) < self.window)
+
+
+@dataclass
+class Queue:
+    """READY messages in order, and who wants them."""
+
+    name: str
+    ready: list[Entry] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+
+    def put(self, entry: Entry) -> None:
+        self.ready.append(entry)
+
+    def back(self, entries: list[Entry]) -> None:
+        """Delivered in vain: back in their places."""
+        for entry in entries:
+            entry.attempts += 1
+        self.ready = sorted(self.ready + entries, key=lambda entry: entry.order)
+
+
+@dataclass
+class Held:
+    """An ACK or NACK in a transaction."""
+
+    consumer: Consumer
+    taken: dict[str, Entry]
+    accepted: bool
+
+
+@dataclass
+class Peer:
+    """A session: its subscriptions and transactions by name."""
+
+    flowing: bool = True
+    consumers: dict[str, Consumer] = field(default_factory=dict)
+    transactions: dict[str, list[Held | tuple[str, str, bool]]] = field(default_factory=dict)
+
+
+class Broker:
+    """Queues by name; topics as lists of consumers, each with a queue of its own."""
+
+    def __init__(self, max_attempts: int) -> None:
+        self.max_attempts = max_attempts
+        self.queues: dict[str, Queue] = {}
+        self.topics: dict[str, list[Consumer]] = {}
+        self.peers: list[Peer] = []
+        self.orders = 0
+
+    def queue(self, name: str) -> Queue:
+        return self.queues.setdefault(name, Queue(name))
+
+    def entry(self, body: str, persistent: bool) -> Entry:
+        self.orders += 1
+        return Entry(self.orders, body, persistent)
+
+    # ---- what peers do ----
+
+    def put(self, name: str, body: str, persistent: bool) -> None:
+        if name.startswith("/topic/"):
+            entry = self.entry(body, persistent)
+            for consumer in self.topics.get(name, []):
+                consumer.queue.put(Entry(entry.order, body, False))
+        else:
+            self.queue(name).put(self.entry(body, persistent))
+
+    def send(self, peer: Peer, name: str, body: str, persistent: bool, transaction: str | None) -> None:
+        if transaction is None:
+            self.put(name, body, persistent)
+        else:
+            peer.transactions[transaction].append((name, body, persistent))
+
+    def subscribe(self, peer: Peer, key: str, name: str, mode: str, window: int) -> Consumer:
+        if name.startswith("/topic/"):
+            consumer = Consumer(peer, key, Queue(name), mode, window)
+            self.topics.setdefault(name, []).append(consumer)
+        else:
+            consumer = Consumer(peer, key, self.queue(name), mode, window)
+        consumer.queue.consumers.append(consumer)
+        peer.consumers[key] = consumer
+        return consumer
+
+    def unsubscribe(self, peer: Peer, key: str) -> None:
+        self._stop([peer.consumers.pop(key)])
+
+    def settle(self, consumer: Consumer, ack_id: str, accepted: bool, transaction: str | None) -> None:
+        ids = list(consumer.unacked)
+        covered = ids[: ids.index(ack_id) + 1] if consumer.mode == "client" else [ack_id]
+        taken = {name: consumer.unacked.pop(name) for name in covered}
+        held = Held(consumer, taken, accepted)
+        if transaction is None:
+            self._apply([held])
+        else:
+            consumer.peer.transactions[transaction].append(held)
+
+    def commit(self, peer: Peer, transaction: str) -> None:
+        operations = peer.transactions.pop(transaction)
+        for operation in operations:
+            if isinstance(operation, tuple):
+                self.put(*operation)
+        self._apply([operation for operation in operations if isinstance(operation, Held)])
+
+    def abort(self, peer: Peer, transaction: str) -> None:
+        self._give_back(peer.transactions.pop(transaction))
+
+    def end(self, peer: Peer) -> None:
+        """DISCONNECT, a lost connection, an error: all the same."""
+        for operations in list(peer.transactions.values()):
+            self._give_back(operations)
+        peer.transactions.clear()
+        self._stop(list(peer.consumers.values()))
+        peer.consumers.clear()
+        self.peers.remove(peer)
+
+    def restart(self) -> None:
+        """A tidy end, and a new start from the store."""
+        for peer in list(self.peers):
+            self.end(peer)
+        for queue in self.queues.values():
+            queue.ready = [entry for entry in queue.ready if entry.persistent]
+
+    # ---- what becomes of messages ----
+
+    def _apply(self, held: list[Held]) -> None:
+        for operation in held:
+            if operation.accepted:
+                continue
+            queue, back = operation.consumer.queue, []
+            for entry in operation.taken.values():
+                if entry.attempts + 1 >= self.max_attempts and not queue.name.startswith("/queue/DLQ."):
+                    dead = self.queue("/queue/DLQ." + queue.name.rpartition("/")[2])
+                    dead.put(self.entry(entry.body, entry.persistent))
+                else:
+                    back.append(entry)
+            queue.back(back)
+
+    def _give_back(self, operations: list[Held | tuple[str, str, bool]]) -> None:
+        for operation in operations:
+            if isinstance(operation, Held):
+                consumer = operation.consumer
+                if consumer.closed:
+                    consumer.queue.back(list(operation.taken.values()))
+                else:
+                    consumer.unacked = dict(
+                        sorted((consumer.unacked | operation.taken).items(), key=lambda item: item[1].tag)
+                    )
+
+    def _stop(self, consumers: list[Consumer]) -> None:
+        for consumer in consumers:
+            consumer.closed = True
+            consumer.queue.consumers.remove(consumer)
+            if consumer in self.topics.get(consumer.queue.name, []):
+                self.topics[consumer.queue.name].remove(consumer)
+            else:
+                consumer.queue.back(list(consumer.unacked.values()))
+            consumer.unacked = {}
+
+    # ---- what the broker chose ----
+
+    def delivered(self, deliveries: list[tuple[Consumer, str, str, int]]) -> None:
+        """Follow what was delivered since the last look: (consumer, ack id or message-id, body, redelivery-count).
+
+        Those of one consumer are in the order in which they came.
+        """
+        chosen: dict[int, tuple[Queue, list[Entry]]] = {}
+        for number, (consumer, ack_id, body, attempts) in enumerate(deliveries):
+            queue = consumer.queue
+            found = [entry for entry in queue.ready if entry.body == body]
+            assert found, f"{body} is not in {queue.name}"
+            entry = found[0]
+            assert entry.attempts == attempts, f"{body} was delivered {entry.attempts} times, and is said to {attempts}"
+            queue.ready.remove(entry)
+            entries = chosen.setdefault(id(queue), (queue, []))[1]
+            mine = [other for other, its in entries if its is consumer]
+            assert not mine or mine[-1].order < entry.order, f"{body} came too late to {consumer.key}"
+            entries.append((entry, consumer))
+            if consumer.mode != "auto":
+                assert len(consumer.unacked) < consumer.window, "the window was passed"
+                entry.tag = self.orders, number
+                consumer.unacked[ack_id] = entry
+        for queue, entries in chosen.values():
+            latest = max(entry.order for entry, _ in entries)
+            assert not queue.ready or queue.ready[0].order > latest, f"{queue.ready[0].body} was passed over"
+
+    def rest(self) -> None:
+        """Nothing may be READY while somebody could have it."""
+        queues = [*self.queues.values(), *(c.queue for consumers in self.topics.values() for c in consumers)]
+        for queue in queues:
+            if queue.ready:
+                waiting = [consumer for consumer in queue.consumers if consumer.has_credit]
+                assert not waiting, f"{queue.ready[0].body} waits in {queue.name}, and {waiting[0].key} could have it"

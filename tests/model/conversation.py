@@ -1,0 +1,83 @@
+"""A model of one side of a conversation: the whole stream at once, rule by rule, nothing kept and nothing quick.
+
+It reads frames with the parser and looks into the tables of `stompcodec.states`; what it is compared with is all that
+`stompcodec.connection` does between those two. Its owner answers CONNECT with CONNECTED at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stompcodec.codec import Parser
+from stompcodec.errors import FrameError
+from stompcodec.heartbeat import parse_heart_beat
+from stompcodec.spec import VERSIONS, Limits
+from stompcodec.states import State, missing_headers, negotiate, negotiate_client, next_state
+
+
+class Heard(NamedTuple):
+    """What a side makes of a stream."""
+
+    frames: list[Any]
+    fault: tuple[Any, ...] | None
+    """("order",), ("headers",), or kind, offset and limit of what the codec refuses."""
+    state: State
+    """When the fault was noticed, before it was answered."""
+    version: str | None
+
+
+def converse(
+    role: str,
+    wire: bytes,
+    *,
+    versions: Sequence[str] = VERSIONS,
+    limits: Limits | None = None,
+    first_limits: Limits | None = None,
+    lenient: bool = False,
+) -> Heard:
+    """What "client" or "server" hears; a client has sent CONNECT before."""
+    peer = "server" if role == "client" else "client"
+    state = State.CONNECTING if role == "client" else State.NEW
+    version = None
+    frames: list[Any] = []
+    at = 0  # where `parser` began
+    parser = Parser(None, limits=first_limits or limits, lenient=lenient)
+    parser.feed(wire)
+    try:
+        while True:
+            frame = next(parser, None)
+            if frame is None:
+                return Heard(frames, None, state, version)
+            after = next_state(peer, state, frame.command, version)
+            if after is None:
+                return Heard(frames, ("order",), state, version)
+            negotiates = frame.command in ("CONNECT", "STOMP", "CONNECTED")
+            if negotiates:
+                version = agreed(role, frame, versions)
+                at = len(wire) - parser.buffered
+                parser = Parser(version, limits=limits, lenient=lenient)
+                parser.feed(wire[at:])
+                after = State.CONNECTED
+            elif missing_headers(version, peer, frame.command, frame.headers.pairs()) and not (
+                lenient and role == "client"
+            ):
+                return Heard(frames, ("headers",), state, version)
+            frames.append(frame)
+            state = after
+            if state is State.FAILED or (state is State.DISCONNECTING and role == "server"):
+                return Heard(frames, None, state, version)
+    except FrameError as error:
+        offset = None if error.offset is None else error.offset + at
+        return Heard(frames, (error.kind, offset, error.limit), state, version)
+
+
+def agreed(role: str, frame: Any, versions: Sequence[str]) -> str:
+    """The version of the session; FrameError where there is none, or where heart-beat is malformed."""
+    if role == "server":
+        version = negotiate(frame.get("accept-version"), versions)
+    else:
+        version = negotiate_client(frame.get("version"), versions)
+    if version != "1.0" and frame.get("heart-beat") is not None:
+        parse_heart_beat(frame.headers["heart-beat"])
+    return version

@@ -1,0 +1,271 @@
+"""Heart-beats of a connection: when one is due, when the peer is dead, and that a healthy one lives for ever."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from protocol.talking import client_in_session, connect_wire, in_session, server_in_session
+
+from stompcodec.codec import Frame
+from stompcodec.connection import Connection, Role
+from stompcodec.heartbeat import Heartbeat
+from stompcodec.states import State
+
+GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
+EOL = b"\n"
+SEND = b"SEND\ndestination:a\n\n\0"
+
+
+def beating(role, send_every, receive_every, now=0.0):
+    """A connection in session whose intervals are these, in ms; its peer offers what is wanted."""
+    header = b"heart-beat:%d,%d\n" % (receive_every, send_every)
+    connection = in_session(role, heart_beat=(send_every, receive_every), more=header, now=now)
+    assert connection.heartbeat == Heartbeat(send_every, receive_every)
+    return connection
+
+
+@pytest.mark.req("S12-HB-09", "S12-HB-10", "S11-HB-09", "S11-HB-10")
+@pytest.mark.parametrize("role", list(Role))
+def test_an_eol_is_due_after_half_of_the_interval(role):
+    connection = beating(role, 1000, 0, now=10.0)
+    assert connection.next_deadline() == 10.5
+    assert connection.tick(10.499)
+    assert connection.output == []
+    assert connection.tick(10.5)
+    assert connection.output == [EOL]
+    assert connection.next_deadline() == 11.0, "what waits is as good as sent"
+    assert connection.tick(11.5)
+    assert connection.output == [EOL], "one is enough"
+    assert connection.next_deadline() == 12.0, "and nobody spins"
+    assert connection.take_output() == [EOL]
+    assert connection.next_deadline() == 12.0
+
+
+@pytest.mark.req("S12-HB-09")
+def test_any_octets_that_are_sent_count():
+    server = beating(Role.SERVER, 1000, 0)
+    assert server.next_deadline() == 0.5
+    server.output.append(b"MESSAGE\n\n\0")
+    server.take_output(now=0.4)
+    assert server.next_deadline() == 0.9
+    server.take_output(now=0.8)
+    assert server.next_deadline() == 0.9, "nothing was sent"
+    assert server.tick(0.9)
+    server.send(Frame("RECEIPT", {"receipt-id": "1"}))
+    assert len(server.take_output()) == 2
+    assert server.next_deadline() == 1.4
+
+
+@pytest.mark.req("S12-HB-08", "S12-HB-11", "S12-HB-12", "S11-HB-08", "S11-HB-12")
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("octets", [b"\n", b"SE", SEND.replace(b"SEND", b"MESSAGE")[:9], b"\r"])
+def test_silence_of_twice_the_interval_is_death(role, octets):
+    connection = beating(role, 0, 1000, now=10.0)
+    dead = 12.0 + GRACE[role]
+    assert connection.next_deadline() == dead
+    assert connection.tick(math.nextafter(dead, 0))
+    assert not connection.tick(dead)
+    list(connection.receive(octets, dead + 5))
+    assert connection.tick(dead + 5)
+    assert connection.next_deadline() == dead + 7.0 + GRACE[role]
+    assert not connection.tick(dead + 7.0 + GRACE[role])
+
+
+def test_no_octets_are_no_sign_of_life():
+    server = beating(Role.SERVER, 0, 1000)
+    list(server.receive(b"", 1.9))
+    assert not server.tick(2.0)
+
+
+@pytest.mark.req("S12-HB-12")
+@pytest.mark.parametrize("role", list(Role))
+def test_time_in_which_we_did_not_read_is_excused(role):
+    connection = beating(role, 0, 1000)
+    limit = 2.0 + GRACE[role]
+    connection.excuse(7.5)
+    assert connection.next_deadline() == limit + 7.5
+    assert connection.tick(limit + 7.25)
+    assert not connection.tick(limit + 7.5)
+    connection.excuse(-100.0)
+    assert connection.next_deadline() == limit + 7.5
+    # Octets that come while the excuse reaches further take nothing from it.
+    list(connection.receive(EOL, 5.0))
+    assert connection.next_deadline() == limit + 7.5
+    list(connection.receive(EOL, 8.0))
+    assert connection.next_deadline() == limit + 8.0
+
+
+@pytest.mark.req("S12-HB-06")
+@pytest.mark.parametrize("role", list(Role))
+def test_without_heart_beats_there_is_no_deadline(role):
+    connection = in_session(role)
+    assert connection.next_deadline() is None
+    assert connection.tick(1e9)
+    assert connection.output == []
+
+
+def test_there_is_no_deadline_before_a_session_and_after_it():
+    for role in Role:
+        connection = Connection(role, heart_beat=(1, 1))
+        assert connection.next_deadline() is None
+        assert connection.tick(1e9)
+        connection = beating(role, 1, 1)
+        connection.close(0.0)
+        assert connection.next_deadline() is None
+        assert connection.tick(1e9)
+        assert connection.output == []
+
+
+def test_beats_begin_with_connected():
+    """However long the server took to answer."""
+    server = Connection(Role.SERVER, heart_beat=(1000, 1000))
+    list(server.receive(connect_wire("1.2", b"heart-beat:1000,1000\n"), 5.0))
+    assert server.next_deadline() is None
+    server.accept(now=60.0)
+    assert server.tick(60.0)
+    server.take_output()
+    assert server.next_deadline() == 60.5
+    assert server.tick(61.9)
+    assert not server.tick(62.0)
+    client = Connection(Role.CLIENT, heart_beat=(1000, 1000))
+    client.send(Frame("CONNECT", {"host": "a"}))
+    client.take_output(now=5.0)
+    list(client.receive(b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0", 60.0))
+    assert client.next_deadline() == 60.5
+
+
+@pytest.mark.req("S12-HB-09", "S12-DIS-02")
+def test_beats_go_on_until_the_receipt_of_disconnect():
+    client = beating(Role.CLIENT, 1000, 1000)
+    client.send(Frame("DISCONNECT", {"receipt": "1"}))
+    client.take_output(now=0.0)
+    assert client.tick(0.5)
+    assert client.take_output() == [EOL]
+    assert not client.tick(3.0)
+    server = beating(Role.SERVER, 1000, 1000)
+    list(server.receive(b"DISCONNECT\nreceipt:1\n\n\0", 0.0))
+    assert server.tick(100.0), "a client that has said its last may be silent"
+    assert server.take_output() == [EOL]
+
+
+@pytest.mark.req("S12-HB-02", "S12-LIM-05")
+def test_huge_intervals_are_harmless():
+    huge = b"heart-beat:%b,%b\n" % (b"9" * 100, b"9" * 100)
+    server = server_in_session(heart_beat=(1, 1), more=huge)
+    assert server.next_deadline() > 1e90
+    assert server.tick(1e9)
+
+
+actions = st.lists(
+    st.tuples(st.sampled_from(["receive", "nothing", "send", "take", "tick", "excuse"]), st.integers(0, 3000)),
+    max_size=30,
+)
+
+
+@pytest.mark.req("S12-HB-08", "S12-HB-09", "S12-HB-10", "S12-HB-11", "S12-HB-12")
+@given(st.sampled_from(list(Role)), st.integers(0, 4).map((500).__mul__), st.integers(0, 4).map((500).__mul__), actions)
+@example(Role.SERVER, 500, 500, [("tick", 250), ("take", 0), ("tick", 750)])
+def test_deadlines_are_plain_arithmetic(role, send_every, receive_every, actions):
+    """Against a model that knows but two points in time. The clock is in ms, so that no float is in the way."""
+    connection = beating(role, send_every, receive_every)
+    now = heard = sent = seen = 0
+    waiting = 0
+    for action, wait in actions:
+        now += wait
+        seen = seen if action in ("send", "excuse") else now
+        if action == "receive":
+            list(connection.receive(EOL, now / 1000))
+            heard = max(heard, now)
+        elif action == "nothing":
+            list(connection.receive(b"", now / 1000))
+        elif action == "send":
+            connection.send(Frame("MESSAGE" if role is Role.SERVER else "SEND", EVERY))
+            waiting += 1
+        elif action == "take":
+            assert len(connection.take_output(now / 1000)) == waiting
+            sent, waiting = (now if waiting else sent), 0
+        elif action == "excuse":
+            connection.excuse(wait / 1000)
+            heard += wait
+        else:
+            dead = bool(receive_every) and now >= heard + 2 * receive_every + 1000 * (role is Role.CLIENT)
+            assert connection.tick(now / 1000) is not dead
+            if not dead and send_every and not waiting and now >= sent + send_every // 2:
+                waiting += 1
+                assert connection.output == [EOL]
+        deadlines = []
+        if receive_every:
+            deadlines.append(heard + 2 * receive_every + 1000 * (role is Role.CLIENT))
+        if send_every:
+            deadlines.append((seen if waiting else sent) + send_every // 2)
+        due = connection.next_deadline()
+        assert (due is None) is (not deadlines)
+        if deadlines:
+            assert due == pytest.approx(min(deadlines) / 1000)
+
+
+EVERY = {"destination": "a", "message-id": "1", "subscription": "0"}
+
+
+def live(client, server, latency, until, cut=math.inf):
+    """Run both by their deadlines alone, over a line with a latency, which swallows what is sent after `cut`. Returns
+    when the first one calls the other dead, and the longest silence in octets that each side heard."""
+    on_the_way = []  # (arrival, receiver, octets)
+    other = {client: server, server: client}
+    heard = {client: 0.0, server: 0.0}
+    longest = {client: 0.0, server: 0.0}
+    now = 0.0
+    while now < until:
+        now = min([at for at, _, _ in on_the_way] + [side.next_deadline() for side in other])
+        for arrival, receiver, octets in [item for item in on_the_way if item[0] <= now]:
+            on_the_way.remove((arrival, receiver, octets))
+            assert list(receiver.receive(octets, now)) == []
+            longest[receiver] = max(longest[receiver], now - heard[receiver])
+            heard[receiver] = now
+        for side in other:
+            if not side.tick(now):
+                return now, longest
+            octets = b"".join(side.take_output())
+            if octets and now < cut:
+                on_the_way.append((now + latency, other[side], octets))
+    return None, longest
+
+
+def two(ours, theirs):
+    client = client_in_session(heart_beat=ours, more=b"heart-beat:%d,%d\n" % theirs)
+    server = server_in_session(heart_beat=theirs, more=b"heart-beat:%d,%d\n" % ours)
+    return client, server
+
+
+@pytest.mark.req("S12-HB-09", "S12-HB-11", "S12-HB-12")
+@given(st.integers(50, 20_000), st.integers(50, 20_000), st.floats(0, 0.4))
+def test_idle_connections_live_for_an_hour(client_ms, server_ms, latency):
+    """With a latency of up to nearly the shorter half-interval nobody is called dead, and each promise is kept."""
+    client, server = two((client_ms, server_ms), (server_ms, client_ms))
+    latency *= min(client_ms, server_ms) / 1000
+    hour = 3600 * min(client_ms, server_ms, 1000) / 10_000  # in steps that do not take for ever
+    died, longest = live(client, server, latency, until=hour)
+    assert died is None
+    assert longest[server] <= client_ms / 1000
+    assert longest[client] <= server_ms / 1000
+
+
+@pytest.mark.slow
+def test_a_whole_hour_of_virtual_time():
+    client, server = two((1000, 2000), (2000, 1000))
+    assert live(client, server, 0.3, until=3600.0)[0] is None
+
+
+@pytest.mark.req("S12-HB-11", "S12-HB-12")
+@given(st.integers(50, 5000), st.floats(0, 20))
+def test_a_dead_line_is_noticed_in_time(ms, cut):
+    """Within twice the interval by the server, and one second more by the client."""
+    client, server = two((ms, ms), (ms, ms))
+    died, _ = live(client, server, 0.0, until=100.0, cut=cut)
+    assert cut + 1.5 * ms / 1000 - 1e-6 <= died <= cut + 2 * ms / 1000 + 1e-6
+    client, server = two((0, ms), (ms, 0))  # only the server beats, so only the client can notice
+    while client.tick(client.next_deadline()):
+        pass
+    assert client.next_deadline() == pytest.approx(2 * ms / 1000 + 1)
+    assert client.state is State.CONNECTED

@@ -1,0 +1,212 @@
+"""URIs: what they name, what is refused, and that no passcode is shown."""
+
+import time
+import traceback
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stompcodec.errors import ConfigError
+from stompcodec.uri import Address, parse_uri
+
+
+def one(uri):
+    (address,) = parse_uri(uri)
+    return address
+
+
+def test_all_parts():
+    assert one("stomp://ann:x%40y@example.org:1234/orders%2Feu?heart-beat=1000,2000&a=%26") == Address(
+        scheme="stomp",
+        host="example.org",
+        port=1234,
+        tls=False,
+        websocket=False,
+        path="",
+        login="ann",
+        passcode="x@y",
+        vhost="orders/eu",
+        options={"heart-beat": "1000,2000", "a": "&"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("uri", "scheme", "port", "tls", "websocket"),
+    [
+        ("stomp://h", "stomp", 61613, False, False),
+        ("STOMP://h", "stomp", 61613, False, False),
+        ("tcp://h", "stomp", 61613, False, False),
+        ("stomp+ssl://h", "stomp+ssl", 61614, True, False),
+        ("stomp+tls://h", "stomp+ssl", 61614, True, False),
+        ("stomps://h", "stomp+ssl", 61614, True, False),
+        ("ssl://h", "stomp+ssl", 61614, True, False),
+        ("ws://h", "ws", 80, False, True),
+        ("wss://h", "wss", 443, True, True),
+        ("wss://h:15673/ws", "wss", 15673, True, True),
+    ],
+)
+def test_schemes(uri, scheme, port, tls, websocket):
+    address = one(uri)
+    assert (address.scheme, address.port, address.tls, address.websocket) == (scheme, port, tls, websocket)
+    assert address.host == "h"
+    assert (address.login, address.passcode, address.vhost, address.options) == (None, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("uri", "login", "passcode"),
+    [
+        ("stomp://h", None, None),
+        ("stomp://@h", "", None),
+        ("stomp://ann@h", "ann", None),
+        ("stomp://ann:@h", "ann", ""),
+        ("stomp://:x@h", "", "x"),
+        ("stomp://ann:a:b@h", "ann", "a:b"),
+        ("stomp://ann@example.org:x@h", "ann@example.org", "x"),
+        ("stomp://%C3%A9:%3A%2F%3F%23%40@h", "é", ":/?#@"),
+        ("stomp://a+b:c+d@h", "a+b", "c+d"),
+    ],
+)
+def test_login_and_passcode(uri, login, passcode):
+    assert (one(uri).login, one(uri).passcode, one(uri).host) == (login, passcode, "h")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("stomp://h", "stomp://h:61613"),
+        ("stomp://ann@h", "stomp://ann@h:61613"),
+        ("tcp://ann:x@h/a%2Fb?a=1,2&token=3", "stomp://ann:***@h:61613/a%2Fb?a=1,2&token=***"),
+        ("wss://h/ws/x?a=1", "wss://h:443/ws/x?a=1"),
+        ("stomp://[::1%25eth0]", "stomp://[::1%25eth0]:61613"),
+    ],
+)
+def test_as_text(uri, shown):
+    assert str(one(uri)) == shown
+    assert repr(one(uri)) == f"<Address {shown}>"
+
+
+@pytest.mark.parametrize(
+    ("uri", "vhost"),
+    [
+        *[("stomp://h/", None), ("stomp://h/%2F", "/"), ("stomp://h/a/b", "a/b"), ("stomp://h/%20", " ")],
+        *[("ws://h/ws", None), ("ws://h/ws?vhost=a", "a"), ("ws://h/?vhost=%2F", "/")],
+    ],
+)
+def test_virtual_hosts(uri, vhost):
+    assert one(uri).vhost == vhost
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [("ws://h", "/"), ("ws://h/a%20b", "/a%20b"), ("ws://h/ws?token=1&x=2", "/ws?token=1&x=2"), ("stomp://h/v", "")],
+)
+def test_paths_of_websocket_stay_as_they_are(uri, path):
+    assert one(uri).path == path
+
+
+@pytest.mark.parametrize(
+    ("uri", "host", "port"),
+    [
+        ("stomp://[::1]:99", "::1", 99),
+        ("stomp://[fe80::1%25eth0]", "fe80::1%eth0", 61613),
+        ("stomp://a@[::1]", "::1", 61613),
+    ],
+)
+def test_ip_version_6(uri, host, port):
+    assert (one(uri).host, one(uri).port) == (host, port)
+    assert one(str(one(uri))).port == port
+
+
+def test_failover():
+    addresses = parse_uri(
+        "failover:(stomp://a:1?heart-beat=1,1,ssl://u:p@b/v?timeout=9,tcp://c)?timeout=3&randomize=false"
+    )
+    assert [address.host for address in addresses] == ["a", "b", "c"]
+    assert [address.scheme for address in addresses] == ["stomp", "stomp+ssl", "stomp"]
+    assert addresses[0].options == {"timeout": "3", "randomize": "false", "heart-beat": "1,1"}
+    assert addresses[1].options["timeout"] == "9"
+    assert (addresses[1].login, addresses[1].passcode, addresses[1].vhost) == ("u", "p", "v")
+    for uri in ("failover://(stomp://a,stomp://b)", "failover:stomp://a,stomp://b", "FAILOVER:(stomp://a,stomp://b)"):
+        assert [address.host for address in parse_uri(uri)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        *[(uri, "write stomp://host") for uri in ("", "h:61613", "localhost", "stomp:/h", "stomp://", "stomp://h:x")],
+        *[(uri, "write stomp://host") for uri in ("stomp://:1", "stomp://[::1", "stomp://h:123456", "stomp://h#x")],
+        *[
+            (uri, "write stomp://host")
+            for uri in ("stomp://u:p/q@h", "stomp://u:p#q@h", "stomp://[zz]", "stomp://a:1:2")
+        ],
+        *[(uri, "there is no scheme") for uri in ("http://h", "amqp://h", "stomp+nio://h")],
+        *[("stomp://h:0", "the port is 0"), ("stomp://h:65536", "the port is 65536")],
+        *[("stomp://%FF@h", "not UTF-8"), ("stomp://h/?a=%FF", "not UTF-8")],
+        *[("stomp://h\n", "control character"), (" stomp://h", "space"), ("stomp://a b@h", "space")],
+        *[("failover:()", "write stomp://host"), ("failover:(stomp://a", "write failover:")],
+        *[("failover:(stomp://a)x", "write failover:"), ("failover:(failover:(stomp://a))", "write stomp://host")],
+        ("failover:(stomp://a,,stomp://b)", "write stomp://host"),
+    ],
+)
+def test_what_is_refused(uri, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        parse_uri(uri)
+    assert caught.value.key == "uri"
+
+
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@example(":", "", "", {})
+@given(_texts.filter(bool), _texts, _texts, st.dictionaries(_texts.filter(bool), _texts, max_size=2))
+def test_everything_can_be_quoted(login, passcode, vhost, options):
+    query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
+    uri = f"stomp://{quote(login, safe='')}:{quote(passcode, safe='')}@h/{quote(vhost, safe='')}?{query}"
+    address = one(uri)
+    assert (address.login, address.passcode, address.vhost) == (login, passcode, vhost or None)
+    assert address.options == options
+    again = one(str(address))
+    assert again.login == login
+    assert again.vhost == address.vhost
+    assert set(again.options) == set(options)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("stomp://ann:hunter2@h/v", "wss://ann:hunter2@h/ws?token=hunter2&a=1", "stomp://h?passcode=hunter2"),
+        *("stomp://ann:hunter2@", "http://ann:hunter2@h", "stomp://ann:hunter2@h:0", "stomp://ann:hunter2/@h"),
+        *("failover:(stomp://ann:hunter2@h", "stomp://ann:hunter2%FF@h", "stomp://ann:hunter2@h:port"),
+    ],
+)
+def test_no_passcode_is_shown(uri):
+    try:
+        addresses = parse_uri(uri)
+        shown = [*map(str, addresses), *map(repr, addresses), str(addresses), f"{addresses}"]
+    except ConfigError as error:
+        shown = [str(error), repr(error), "".join(traceback.format_exception_only(error))]
+    assert "hunter2" not in "".join(shown)
+
+
+@given(
+    st.text(max_size=40)
+    | st.lists(st.sampled_from(["stomp", "failover:", "://", "(", ")", ",", "@", ":", "[", "?"])).map("".join)
+)
+def test_only_the_documented_error(uri):
+    try:
+        addresses = parse_uri(uri)
+    except ConfigError:
+        return
+    assert all(0 < address.port < 65536 and address.host for address in addresses)
+
+
+def test_length_costs_linear_time():
+    start = time.perf_counter()
+    for uri in ("stomp://" + "a" * 10**6, "stomp://" + "@" * 10**6, "failover:(" + "stomp://a," * 10**5 + ")"):
+        try:
+            parse_uri(uri)
+        except ConfigError:
+            continue
+    assert time.perf_counter() - start < 10

@@ -1,0 +1,75 @@
+"""Certificates made for the run, and loops that fail a test when something goes wrong behind its back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stompcodec.transport import tls
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Files: `ca`, `server` (for 127.0.0.1 and localhost), `client`, `stranger` (of another authority)."""
+    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+    folder = tmp_path_factory.mktemp("certificates")
+    files: dict[str, Path] = {}
+    authority, other = trustme.CA(), trustme.CA()
+    issued = {
+        "server": authority.issue_cert("127.0.0.1", "localhost"),
+        "client": authority.issue_cert("ann@example.org"),
+        "stranger": other.issue_cert("127.0.0.1"),
+    }
+    files["ca"] = folder / "ca.pem"
+    authority.cert_pem.write_to_path(files["ca"])
+    for name, certificate in issued.items():
+        files[name] = folder / f"{name}.pem"
+        certificate.private_key_and_cert_chain_pem.write_to_path(files[name])
+    return SimpleNamespace(**files)
+
+
+@pytest.fixture(scope="session")
+def contexts(certificates: Any) -> Any:
+    """`server` and `client`, that fit."""
+    return SimpleNamespace(server=tls.server_context(certificates.server), client=tls.client_context(certificates.ca))
+
+
+@pytest.fixture
+def contexts_of(request: pytest.FixtureRequest) -> Any:
+    """For a kind of transport: the contexts of server and client, or two times None."""
+
+    def of(kind: str) -> Any:
+        if kind in ("tls", "wss"):
+            return request.getfixturevalue("contexts")
+        return SimpleNamespace(server=None, client=None)
+
+    return of
+
+
+@pytest.fixture(scope="session", params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Any:
+    """Runs a coroutine to its end, on both loops. What a loop would only log, or a task that is left, is an error."""
+    if request.param == "uvloop":
+        new_loop = pytest.importorskip("uvloop").new_event_loop
+    else:
+        new_loop = asyncio.new_event_loop
+
+    def run(work: Any) -> Any:
+        loop, wrongs = new_loop(), []
+        loop.set_exception_handler(lambda _, context: wrongs.append(context))
+        try:
+            result = loop.run_until_complete(asyncio.wait_for(work, 30))
+            loop.run_until_complete(asyncio.sleep(0))
+            assert asyncio.all_tasks(loop) == set()
+        finally:
+            loop.close()
+        gc.collect()
+        assert wrongs == []
+        return result
+
+    return run

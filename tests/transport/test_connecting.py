@@ -1,0 +1,181 @@
+"""How connections come to be, or do not: `connect`, `listen`, and peers that speak something else."""
+
+import asyncio
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transport.wires import KINDS, LIMIT, Peer, Place, Raw, Server, place
+
+from stompcodec.transport import aio
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def test_nobody_listens(run):
+    async def main():
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            with pytest.raises(ConnectionRefusedError):
+                await aio.connect(Place("127.0.0.1", taken.getsockname()[1]), Peer())
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_a_server_that_says_nothing(kind, run, contexts_of):
+    async def main():
+        async with Server() as server:
+            peer = Peer()
+            with pytest.raises(TimeoutError, match=r"no connection to 127\.0\.0\.1:\d+ in 0\.2 s"):
+                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=0.2)
+            await server.peers[0].gone()
+            assert peer.log == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+@pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
+def test_a_server_that_speaks_something_else(kind, answer, run, contexts_of):
+    class Other(Peer):
+        def received(self, data):
+            self.wire.write([answer])
+            self.wire.close()
+
+    async def main():
+        async with Server() as server:
+            server._join = Other
+            peer = Peer()
+            server.listener._plan.make_owner = Other
+            with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record"):
+                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=LIMIT)
+            assert peer.log == []
+
+    run(main())
+
+
+def test_a_refusal_is_told_at_once(run, monkeypatch):
+    """Even if the server does not close."""
+    monkeypatch.setattr(aio.Wire.close, "__defaults__", (60,))
+
+    class Other(Peer):
+        def received(self, data):
+            self.wire.write([b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"])
+
+    async def main():
+        async with Server() as server:
+            server.listener._plan.make_owner = Other
+            with pytest.raises(ConnectionRefusedError, match="404"):
+                await aio.connect(place("ws", server.port), Peer(), timeout=LIMIT)
+
+    run(main())
+
+
+def test_connecting_can_be_cancelled(run):
+    async def main():
+        async with Server() as server:
+            peer = Peer()
+            task = asyncio.ensure_future(aio.connect(place("ws", server.port), peer))
+            await server.first()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await server.peers[0].gone()
+            assert peer.log == []
+
+    run(main())
+
+
+# ---- listening ----
+
+
+def test_all_addresses_of_a_host_share_one_port(run):
+    async def main():
+        async with Server(host=None) as server:
+            ports = {sock.getsockname()[1] for sock in server.listener._server.sockets}
+            assert ports == {server.port}
+
+    run(main())
+
+
+def test_a_port_that_is_taken(run):
+    async def main():
+        async with Server() as server:
+            with pytest.raises(OSError, match="in use"):
+                await aio.listen("127.0.0.1", server.port, Peer)
+
+    run(main())
+
+
+@kinds
+def test_a_closed_listener_frees_its_port_and_keeps_open_wires(kind, run, contexts_of):
+    context = contexts_of(kind)
+
+    async def main():
+        async with Server(kind, context=context.server, echo=True) as server:
+            client = await server.connect(context.client)
+            server.listener.close()
+            await server.listener.wait_closed()
+            with pytest.raises(ConnectionRefusedError):
+                await server.connect(context.client)
+            again = await aio.listen("127.0.0.1", server.port, Peer)
+            again.close()
+            await again.wait_closed()
+            client.wire.write([b"still there"])
+            assert await client.has(11) == b"still there"
+            client.wire.close()
+            await client.gone()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_a_closed_listener_drops_those_that_are_shaking_hands(kind, run, contexts_of):
+    async def main():
+        async with Server(kind, context=contexts_of(kind).server) as server, Raw.to(server.port) as raw:
+            await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
+            while not server.listener._plan.opening:
+                await asyncio.sleep(0)
+            server.listener.close()
+            assert await raw.rest() == b""
+            assert server.peers == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_a_handshake_must_be_done_in_time(kind, run, contexts_of):
+    """However little comes at a time."""
+
+    async def main():
+        async with Server(kind, context=contexts_of(kind).server, timeout=0.1) as server:
+            async with Raw.to(server.port) as raw:
+                await raw.send(b"\x16" if "s" in kind[1:] else b"G")
+                assert await raw.rest() == b""
+            assert server.peers == []
+            assert server.listener._plan.opening == set()
+
+    run(main())
+
+
+@settings(max_examples=20)
+@given(noise=st.binary(max_size=300))
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):
+    """Nothing is raised where nobody could catch it; see also fuzz/fuzz_websocket.py."""
+    context = contexts
+
+    async def main():
+        async with Server(kind, context=context.server, echo=True, timeout=0.2) as server:
+            async with Raw.to(server.port) as raw:
+                await raw.send(noise + b"\r\n\r\n")
+                await raw.rest()
+            client = await server.connect(context.client)
+            client.wire.write([b"hello"])
+            await client.has(5)
+            client.wire.abort()
+            await client.gone()
+
+    run(main())

@@ -1,0 +1,451 @@
+"""Octets over blocking sockets, moved by one thread; on real sockets, over TCP, TLS, WebSocket and both."""
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from transport.wires import KINDS, LIMIT, Peer, Place, in_thread, place
+
+from stompcodec.transport import sync
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def waker():
+    with sync.Waker() as waker:
+        yield waker
+
+
+def until(peer, done):
+    """Poll until something is so."""
+    deadline = time.monotonic() + LIMIT
+    while not done():
+        assert time.monotonic() < deadline
+        if not peer.wire.poll(1.0):
+            assert done()
+
+
+def gone(peer):
+    deadline = time.monotonic() + LIMIT
+    while peer.wire.poll(LIMIT):
+        assert time.monotonic() < deadline
+    assert peer.wire.poll(0) is False
+    return peer.error
+
+
+@contextlib.contextmanager
+def accepting(buffer=None):
+    """A socket that listens, for servers written out by hand. buffer: octets of receive buffers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        if buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        yield listener, Place("127.0.0.1", listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def pair(waker, buffer=None, **options):
+    """A client, and the other end as a plain socket."""
+    with accepting(buffer) as (listener, where):
+        peer = Peer()
+        sync.connect(where, peer, waker=waker, **options)
+        other, _ = listener.accept()
+        with other:
+            yield peer, other
+        peer.wire.abort()
+        peer.wire.poll(0)
+
+
+@kinds
+def test_octets_arrive_as_they_were_sent(kind, waker, contexts_of):
+    roll = random.Random(kind)
+    sizes = [0, 1, 5, 125, 126, 127, 1000, 65535, 65536, 65537, 200_000]
+    chunks = [roll.randbytes(roll.choice(sizes)) for _ in range(30)] + [b"", b"\n", "SEND\ncafé\0".encode()]
+    context = contexts_of(kind)
+    with in_thread(kind, context.server) as server:
+        peer = Peer()
+        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker)
+        assert peer.log == ["opened"]
+        assert peer.wire is wire
+        assert wire.secure is (kind in ("tls", "wss"))
+        assert wire.whole_frames is (kind in ("ws", "wss"))
+        assert wire.peer == f"127.0.0.1:{server.port}"
+        whole = b"".join(chunks)
+        while chunks:
+            wire.write([chunks.pop(0) for _ in range(min(len(chunks), roll.randrange(6)))])
+        until(peer, lambda: len(peer.data) >= len(whole))
+        assert peer.data == whole
+        assert wire._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert "closing" not in repr(wire)
+        wire.close()
+        assert "closing" in repr(wire)
+        assert gone(peer) is None
+        assert server.run(server.peers[0].gone()) is None
+
+
+@kinds
+def test_an_owner_is_told_once_to_stop_and_once_to_go_on(kind, waker, contexts_of):
+    context = contexts_of(kind)
+    with in_thread(kind, context.server, echo=False) as server:
+        peer = Peer()
+        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker, high=50_000)
+        other = server.run(server.first())
+
+        async def call(what):
+            getattr(other.wire, what)()
+
+        server.run(call("pause_reading"))
+        written = 0
+        while False not in peer.log:
+            wire.write([b"x" * 10_000] * 10)
+            written += 100_000
+        wire.write([b"x" * 10_000] * 10)
+        assert wire.buffered > 50_000
+        assert peer.log == ["opened", False]
+        server.run(call("resume_reading"))
+        until(peer, lambda: True in peer.log)
+        assert wire.buffered <= 50_000 // 4
+        until(peer, lambda: not wire.buffered)
+        server.run(other.has(written + 100_000))
+        assert peer.log == ["opened", False, True]
+        wire.close()
+        assert gone(peer) is None
+
+
+def test_an_owner_goes_on_at_a_quarter(waker):
+    class Notes(Peer):
+        def writable(self, yes):
+            super().writable(yes)
+            self.at = self.wire.buffered
+
+    with pair(waker, buffer=8192, high=1_000_000) as (peer, other):
+        peer.__class__ = Notes
+        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while False not in peer.log:
+            peer.wire.write([b"x" * 10_000])
+        assert 1_000_000 < peer.at < 1_020_000
+        reader = threading.Thread(target=lambda: [None for _ in iter(lambda: other.recv(65536), b"")])
+        reader.start()
+        until(peer, lambda: True in peer.log)
+        assert 150_000 < peer.at <= 250_000
+        peer.wire.close()
+        assert gone(peer) is None
+        reader.join()
+
+
+@kinds
+def test_close_sends_all_that_waits(kind, waker, contexts_of):
+    context = contexts_of(kind)
+    with in_thread(kind, context.server, echo=False) as server:
+        peer = Peer()
+        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker)
+        wire.write([b"y" * 20_000_000])
+        wire.close()
+        wire.write([b"dropped"])
+        wire.close()
+        assert gone(peer) is None
+        assert server.run(server.peers[0].gone()) is None
+        assert server.peers[0].data == b"y" * 20_000_000
+        wire.write([b"dropped"])
+        wire.pause_reading()
+        wire.resume_reading()
+        wire.abort()
+
+
+def test_a_paused_wire_reads_nothing(waker):
+    with pair(waker) as (peer, other):
+        peer.wire.pause_reading()
+        other.sendall(b"hello")
+        assert peer.wire.poll(0.05)
+        assert peer.data == b""
+        peer.wire.write([b"both ways are independent"])
+        assert other.recv(100)
+        peer.wire.resume_reading()
+        until(peer, lambda: peer.data == b"hello")
+
+
+def test_a_view_is_valid_during_the_call_only(waker):
+    class Keeper(Peer):
+        def received(self, data):
+            self.kept = data
+            super().received(data)
+
+    with pair(waker) as (peer, other):
+        peer.__class__ = Keeper
+        other.sendall(b"hello")
+        until(peer, lambda: peer.data)
+        with pytest.raises(ValueError, match="released"):
+            bytes(peer.kept)
+
+
+def test_a_peer_that_never_reads_is_cut_off(waker):
+    with pair(waker) as (peer, _):
+        peer.wire.write([b"z" * 20_000_000])
+        peer.wire.close(linger=0.05)
+        assert isinstance(gone(peer), ConnectionAbortedError)
+
+
+def test_a_peer_that_reads_but_does_not_close_is_left_in_time(waker):
+    with pair(waker) as (peer, other):
+        peer.wire.write([b"bye"])
+        peer.wire.close(linger=0.05)
+        assert gone(peer) is None
+        assert other.recv(100) == b"bye"
+
+
+def test_a_peer_that_reads_slowly_gets_everything(waker):
+    with pair(waker, buffer=8192) as (peer, other):
+        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        got = []
+
+        def read():
+            while piece := other.recv(2048):
+                got.append(len(piece))
+                time.sleep(0.002)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        peer.wire.write([b"z" * 600_000])
+        peer.wire.close(linger=0.3)
+        while peer.wire.poll(LIMIT):
+            pass
+        reader.join()
+        assert sum(got) == 600_000
+
+
+def test_what_comes_after_close_is_thrown_away(waker):
+    with pair(waker) as (peer, other):
+        peer.wire.pause_reading()
+        other.sendall(b"unread")
+        peer.wire.close(linger=60)
+        other.sendall(b"more" * 1000)
+        assert peer.wire.poll(1)
+        assert other.recv(10) == b""
+        other.close()
+        assert gone(peer) is None
+        assert peer.data == b""
+
+
+def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
+    monkeypatch.setattr(sync.SyncWire.close, "__defaults__", (60,))  # nobody has to wait for that
+
+    class Answers(Peer):
+        def received(self, data):
+            super().received(data)
+            self.wire.write([b"answer" * 500_000])
+
+    with pair(waker) as (peer, other):
+        peer.__class__ = Answers
+        other.sendall(b"question")
+        other.shutdown(socket.SHUT_WR)
+        got = []
+
+        def read():
+            while piece := other.recv(65536):
+                got.append(len(piece))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert gone(peer) is None
+        reader.join()
+        assert sum(got) == 3_000_000
+
+
+def test_a_reset_is_an_error(waker):
+    with pair(waker) as (peer, other):
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        assert isinstance(gone(peer), ConnectionError)
+        peer.wire.write([b"nobody is there"])
+
+
+def test_a_reset_that_is_seen_when_writing(waker):
+    """It is told by the next poll, not from within write."""
+    with pair(waker) as (peer, other):
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        while not peer.wire._dead:
+            peer.wire.write([b"x" * 1000])
+        assert peer.log == ["opened"]
+        assert isinstance(gone(peer), ConnectionError)
+
+
+def test_abort_drops_what_waits(waker):
+    with pair(waker) as (peer, _):
+        peer.wire.write([b"z" * 20_000_000])
+        peer.wire.abort()
+        assert peer.wire.buffered == 0
+        assert gone(peer) is None
+
+
+def test_an_owner_may_close_or_abort_while_it_receives(waker):
+    class Once(Peer):
+        def received(self, data):
+            super().received(data)
+            self.wire.abort()
+
+    with in_thread("ws", None) as server:
+        peer = Once()
+        wire = sync.connect(server.place, peer, waker=waker)
+        wire.write([b"1", b"2", b"3"])
+        assert gone(peer) is None
+        assert peer.data == b"1"
+
+
+def test_a_flood_of_pings_is_cut_off(waker):
+    from transport.messages import PING, accept_of, answered, frame
+
+    def serve(listener):
+        other, _ = listener.accept()
+        with other, contextlib.suppress(ConnectionError):
+            asked = b""
+            while b"\r\n\r\n" not in asked:
+                asked += other.recv(4096)
+            key = answered(b"HTTP/1.1 200\r\n" + asked.partition(b"\r\n")[2])[1]["sec-websocket-key"]
+            other.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Accept: " + accept_of(key).encode() + b"\r\n\r\n"
+            )
+            while True:
+                other.sendall(frame(PING, b"p" * 125, mask=None) * 1000)
+
+    with accepting() as (listener, where):
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        peer = Peer()
+        sync.connect(where._replace(websocket=True), peer, waker=waker)
+        assert isinstance(gone(peer), ConnectionAbortedError)
+        thread.join()
+
+
+# ---- connecting ----
+
+
+def test_nobody_listens(waker):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            sync.connect(Place("127.0.0.1", taken.getsockname()[1]), Peer(), waker=waker)
+
+
+def test_a_host_without_an_address(waker):
+    with pytest.raises(OSError, match=r"\w"):
+        sync.connect(Place("no-such-host.invalid", 1), Peer(), waker=waker)
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_a_server_that_says_nothing(kind, waker, contexts_of):
+    with accepting() as (_, where):
+        peer = Peer()
+        with pytest.raises(TimeoutError):
+            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, timeout=0.1, waker=waker)
+        assert peer.log == []
+
+
+@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+@pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
+def test_a_server_that_speaks_something_else(kind, answer, waker, contexts_of):
+    def serve(listener):
+        other, _ = listener.accept()
+        with other, contextlib.suppress(ConnectionError):
+            other.recv(4096)
+            other.sendall(answer)
+
+    with accepting() as (listener, where):
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        peer = Peer()
+        with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record|reset"):
+            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, waker=waker, timeout=LIMIT)
+        thread.join()
+        assert peer.log == []
+
+
+# ---- the waker ----
+
+
+def test_a_wire_is_woken_from_another_thread(waker):
+    with pair(waker) as (peer, _):
+        waiting = threading.Event()
+
+        def wake():
+            waiting.wait()
+            waker.wake()
+
+        thread = threading.Thread(target=wake)
+        thread.start()
+        waiting.set()
+        start = time.monotonic()
+        assert peer.wire.poll(LIMIT)
+        assert time.monotonic() - start < LIMIT
+        thread.join()
+
+
+def test_a_wake_that_came_before_is_not_lost(waker):
+    assert waker.wait(0) is False
+    waker.wake()
+    waker.wake()
+    assert waker.wait(None) is True
+    assert waker.wait(0) is False
+
+
+def test_many_wakes_cost_one_call_of_the_kernel(waker):
+    for _ in range(5):
+        waker.wake()
+    assert waker._here.recv(100) == b"\0"
+
+
+def test_a_wake_while_it_is_cleared_does_not_silence_it(waker):
+    class Racing:
+        """Another thread wakes at the worst moments."""
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def recv(self, size):
+            waker.wake()
+            return self.inner.recv(size)
+
+    waker.wake()
+    inner, waker._here = waker._here, Racing(waker._here)
+    waker.clear()
+    waker._here = inner
+    waker.wake()
+    assert waker.wait(0)
+
+
+def test_no_work_is_left_behind(waker):
+    """Each thread puts its work down, then wakes; whoever wakes looks for work. Nothing waits for ever."""
+    work, found = [], []
+    each = 2000
+
+    def give(number):
+        for turn in range(each):
+            work.append((number, turn))
+            waker.wake()
+
+    threads = [threading.Thread(target=give, args=[number]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    with pair(waker) as (peer, _):
+        while len(found) < 3 * each:
+            while work:
+                found.append(work.pop(0))
+            if len(found) < 3 * each:
+                start = time.monotonic()
+                peer.wire.poll(LIMIT)
+                assert time.monotonic() - start < LIMIT, "work was there, but nobody woke us"
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [(number, turn) for number in range(3) for turn in range(each)]
+
+
+def test_a_closed_waker_may_still_be_called():
+    waker = sync.Waker()
+    waker.close()
+    waker.wake()

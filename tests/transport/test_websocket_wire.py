@@ -1,0 +1,145 @@
+"""WebSocket on real sockets: what browsers see, and what hostile peers can do."""
+
+import asyncio
+import contextlib
+
+import pytest
+from transport.messages import BINARY, CLOSE, PING, TEXT, answered, frame, frames, request
+from transport.wires import LIMIT, Peer, Raw, Server
+
+
+def test_a_text_message_reaches_a_browser_as_text(run):
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(request())
+            assert answered(await raw.until(b"\r\n\r\n"))[0] == 101
+            peer = await server.first()
+            peer.wire.write([b"MESSAGE\n\ncaf\xc3\xa9\0", b"\n", b"MESSAGE\n\n\xff\0"])
+            await raw.send(frame(TEXT, b"SE") + frame(BINARY, b"ND\n\n\0\nSEND\n\n\0"))
+            assert await peer.has(15) == b"SEND\n\n\0\nSEND\n\n\0"
+            peer.wire.close()
+            rest = await raw.until(b"\x88\x02\x03\xe8")
+            assert [(read.opcode, read.payload) for read in frames(rest)] == [
+                (TEXT, b"MESSAGE\n\ncaf\xc3\xa9\0"),
+                (TEXT, b"\n"),
+                (BINARY, b"MESSAGE\n\n\xff\0"),
+                (CLOSE, b"\x03\xe8"),
+            ]
+            await raw.send(frame(CLOSE, b"\x03\xe8"))
+            raw.sock.close()
+            assert await peer.gone() is None
+
+    run(main())
+
+
+def test_frames_behind_the_handshake_in_one_piece(run):
+    async def main():
+        async with Server("ws", echo=True) as server, Raw.to(server.port) as raw:
+            await raw.send(request() + frame(TEXT, b"CONNECT\n\n\0"))
+            await raw.until(b"CONNECT\n\n\0")
+
+    run(main())
+
+
+def test_a_close_from_the_peer_is_a_clean_end(run):
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(request() + frame(TEXT, b"last") + frame(CLOSE, b"\x03\xe9"))
+            assert (await raw.rest()).endswith(b"\x88\x02\x03\xe9")
+            raw.sock.close()
+            peer = await server.first()
+            assert await peer.gone() is None
+            assert peer.data == b"last"
+
+    run(main())
+
+
+def test_a_broken_message_is_a_lost_wire(run):
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(request() + frame(TEXT, b"good") + frame(3, b"bad") + frame(TEXT, b"unread"))
+            assert b"\x88" in await raw.rest()
+            raw.sock.close()
+            peer = await server.first()
+            assert isinstance(await peer.gone(), ConnectionAbortedError)
+            assert peer.data == b"good"
+
+    run(main())
+
+
+@pytest.mark.parametrize("noise", [b"CONNECT\n\n\0", b"GET / HTTP/1.1\r\n\r\n", b"\r\n" * 20, b"a" * 100_000])
+def test_a_person_who_looks_at_the_port_learns_why(run, noise):
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(noise)
+            status, headers, rest = answered(await raw.rest())
+            assert status in (400, 414, 426, 431)
+            assert headers["connection"] == "close"
+            assert b"WebSocket" in rest
+            assert server.peers == []
+
+    run(main())
+
+
+def test_a_peer_that_asks_for_pongs_and_reads_none_is_cut_off(run):
+    """What a peer can make us hold is bounded."""
+
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port, buffer=4096) as raw:
+            await raw.send(request())
+            await raw.until(b"\r\n\r\n")
+            peer = await server.first()
+            flood = frame(PING, b"p" * 125) * 2000
+
+            async def send():
+                with contextlib.suppress(ConnectionError):
+                    while not peer.is_lost:
+                        await raw.send(flood)
+                        assert peer.wire.buffered < 1_000_000
+
+            await asyncio.wait_for(send(), LIMIT)
+            assert isinstance(await peer.gone(), ConnectionAbortedError)
+
+    run(main())
+
+
+def test_a_slow_reader_may_ping(run):
+    """While much waits for it, a few pongs are no flood."""
+
+    async def main():
+        async with Server("ws") as server:
+            client = await server.connect()
+            peer = await server.first()
+            client.wire.pause_reading()
+            peer.wire.write([b"m" * 10_000_000])
+            for _ in range(100):
+                client.wire._transport.write(frame(PING, b"p" * 100))
+            client.wire.write([b"hello"])
+            await peer.has(5)
+            client.wire.resume_reading()
+            await client.has(10_000_000)
+            client.wire.close()
+            assert await peer.gone() is None
+
+    run(main())
+
+
+def test_a_wire_passes_its_bound_on(run):
+    class Wary(Peer):
+        def opened(self, wire):
+            super().opened(wire)
+            wire.bound(1000)
+
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            server.listener._plan.make_owner = lambda: server.peers.append(Wary()) or server.peers[-1]
+            await raw.send(request())
+            await raw.until(b"\r\n\r\n")
+            await raw.send(frame(TEXT, b"s" * 900))
+            await server.peers[0].has(900)
+            await raw.send(frame(TEXT, b"s" * 2000)[:-1])
+            assert b"\x03\xf1" in await raw.rest()
+            raw.sock.close()
+            assert isinstance(await server.peers[0].gone(), ConnectionAbortedError)
+
+    run(main())

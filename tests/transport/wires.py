@@ -1,0 +1,201 @@
+"""What the tests of transports share: owners that note what happened, servers to talk to, raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from typing import Any, NamedTuple
+
+from stompcodec.transport import aio
+
+KINDS = ("tcp", "tls", "ws", "wss")
+LIMIT = 10.0  # seconds after which a test has failed
+
+
+class Place(NamedTuple):
+    """Where to connect to, as `stompcodec.uri.Address` says it."""
+
+    host: str
+    port: int
+    tls: bool = False
+    websocket: bool = False
+    path: str = "/stomp"
+
+
+def place(kind: str, port: int, host: str = "127.0.0.1") -> Place:
+    return Place(host, port, tls=kind in ("tls", "wss"), websocket=kind in ("ws", "wss"))
+
+
+class Peer:
+    """An owner that notes everything. What happened is in `log`, what came in `data`."""
+
+    def __init__(self, echo: bool = False) -> None:
+        self.echo = echo
+        self.log: list[Any] = []
+        self.data = bytearray()
+        self.wire: Any = None
+        self.changed = asyncio.Event()
+
+    def opened(self, wire: Any) -> None:
+        self.wire = wire
+        self._note("opened")
+
+    def received(self, data: bytes | memoryview) -> None:
+        assert self.log[0] == "opened"
+        assert not self.is_lost
+        self.data += data
+        if self.echo:
+            self.wire.write([bytes(data)])
+        self.changed.set()
+
+    def writable(self, yes: bool) -> None:
+        self._note(yes)
+
+    def lost(self, error: BaseException | None) -> None:
+        assert not self.is_lost
+        self._note(("lost", error))
+
+    def _note(self, what: Any) -> None:
+        self.log.append(what)
+        self.changed.set()
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self.log) and isinstance(self.log[-1], tuple)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Of `lost`."""
+        assert self.is_lost
+        return self.log[-1][1]
+
+    async def until(self, done: Any) -> None:
+        """Wait until `done()`, which can only become true by a call of an owner's method."""
+
+        async def wait() -> None:
+            while not done():
+                self.changed.clear()
+                await self.changed.wait()
+
+        await asyncio.wait_for(wait(), LIMIT)
+
+    async def gone(self) -> BaseException | None:
+        await self.until(lambda: self.is_lost)
+        return self.error
+
+    async def has(self, octets: int) -> bytes:
+        await self.until(lambda: len(self.data) >= octets)
+        return bytes(self.data)
+
+
+class Server:
+    """A listener whose owners are peers: `async with Server() as server`."""
+
+    def __init__(self, kind: str = "tcp", *, context: Any = None, echo: bool = False, **options: Any) -> None:
+        self.kind = kind
+        self.echo = echo
+        self.peers: list[Peer] = []
+        self.joined = asyncio.Event()
+        self.options = options
+        if kind in ("tls", "wss"):
+            self.options["ssl"] = context
+        self.options["websocket"] = kind in ("ws", "wss")
+
+    async def __aenter__(self) -> Server:
+        self.listener = await aio.listen(self.options.pop("host", "127.0.0.1"), 0, self._join, **self.options)
+        self.port = self.listener.port
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.listener.close()
+        await self.listener.wait_closed()
+        for peer in self.peers:
+            if not peer.is_lost:
+                peer.wire.abort()
+                await peer.gone()
+
+    def _join(self) -> Peer:
+        self.peers.append(Peer(self.echo))
+        self.joined.set()
+        return self.peers[-1]
+
+    @property
+    def place(self) -> Place:
+        return place(self.kind, self.port)
+
+    async def first(self) -> Peer:
+        """The first connection that is open."""
+        await asyncio.wait_for(self.joined.wait(), LIMIT)
+        return self.peers[0]
+
+    async def connect(self, context: Any = None, **options: Any) -> Peer:
+        """A client of this server."""
+        peer = Peer()
+        await aio.connect(self.place, peer, ssl=context, **options)
+        return peer
+
+
+@contextlib.contextmanager
+def in_thread(kind: str, context: Any = None, *, echo: bool = True, **options: Any) -> Any:
+    """A server in a loop in a thread, for clients that block; a test reads its peers once they are lost."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(LIMIT)
+
+    async def start() -> Server:
+        return await Server(kind, context=context, echo=echo, **options).__aenter__()
+
+    server = run(start())
+    server.run = run
+    try:
+        yield server
+    finally:
+        run(server.__aexit__())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Raw:
+    """A plain socket in a loop, that does what no good client does."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, port: int, buffer: int | None = None) -> Any:
+        """Connect. buffer: octets of the receive buffer, to be full soon."""
+        with socket.socket() as sock:
+            if buffer is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+            yield cls(sock)
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), LIMIT)
+
+    async def some(self, most: int = 65536) -> bytes:
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, most), LIMIT)
+
+    async def rest(self) -> bytes:
+        """All up to the end of the stream. A reset is an end as well."""
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := await self.some():
+                data += piece
+        return data
+
+    async def until(self, end: bytes) -> bytes:
+        data = b""
+        while end not in data:
+            piece = await self.some()
+            assert piece, data
+            data += piece
+        return data
