@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
-DOCTESTS := $(PYTEST) --doctest-modules --doctest-glob='*.md' --pyargs stompcodec README.md
+DOCTESTS := $(PYTEST) --doctest-modules --doctest-glob='*.md' --pyargs stompcodec README.md docs
+# What the backend may make a difference to; `make test-pure` runs everything.
+CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
+ROUNDS ?= 200
+CUTS ?= 1000
 SOURCES := pyproject.toml setup.py MANIFEST.in $(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
 # With a compiler and Python.h at hand a failed build is an error; without them pure Python is built.
@@ -17,17 +21,18 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-pure test-all check vectors corpus-full bench bench-peers instructions fuzz asan dist clean
+.PHONY: help demo test test-pure test-all check vectors corpus-full scenarios crash soak interop docs \
+	bench bench-peers bench-broker bench-client instructions fuzz asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: $(VENV)/demo.stamp ## decode a bundled capture into a summary
+demo: $(VENV)/demo.stamp ## decode a capture, and send it through broker, producer and consumer
 	@cd $(VENV) && bin/python -m stompcodec.cli.demo
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate
 	$(PYTEST)
-	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow"
+	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow" $(CORES)
 	$(DOCTESTS)
 	$(BIN)/python benchmarks/instructions.py
 
@@ -43,6 +48,7 @@ check: $(VENV)/package.stamp ## lint, types, stubs, warnings of the C compiler
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
+	$(BIN)/python scripts/state_diagram.py --check
 	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c)) C files without a warning"
@@ -53,14 +59,36 @@ vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both ba
 corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
 	STOMPCODEC_CORPUS_SCALE=1.0 $(PYTEST) tests/codec/test_corpus.py
 
+scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) against our broker, TCP and WebSocket
+	@$(BIN)/python scripts/scenarios.py $(FOLDER)
+
+crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times and cut CUTS (1000) connections; count what is lost
+	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS)
+
+soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
+	@$(BIN)/python scripts/soak.py --seconds $(SECONDS)
+
+interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers
+	@$(BIN)/python scripts/interop.py
+
 bench: $(VENV)/package.stamp ## time the codec on the corpus
-	$(PYTEST) benchmarks --override-ini='python_files=bench_*.py' --benchmark-only
+	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only
 
 bench-peers: $(VENV)/package.stamp ## time other libraries and us; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/peers.py
 
+bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes docs/benchmarks-broker.md
+	$(BIN)/python benchmarks/bench_broker.py
+
+bench-client: $(VENV)/package.stamp ## time our client and its peers
+	$(BIN)/python benchmarks/bench_client.py
+
 instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
 	$(BIN)/python benchmarks/instructions.py
+
+docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration
+	$(BIN)/python scripts/state_diagram.py
+	$(BIN)/python -c 'from stompcodec.broker.keys import markdown; print(markdown(), end="")' > docs/broker-config.md
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
@@ -85,7 +113,7 @@ $(BIN)/python:
 
 $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 	@echo "Building stompcodec and installing it into $(VENV)"
-	@$(BUILD) $(PIP) install ".[cli]"
+	@$(BUILD) $(PIP) install ".[cli,broker]"
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

@@ -1,6 +1,7 @@
 """Imported before stompcodec: where atheris is installed, the package's Python code then reports its coverage."""
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 
 #: Atheris drives, and not `mutate.py`.
@@ -14,4 +15,7 @@ if COVERED:
         import stompcodec.columns
         import stompcodec.connection
         import stompcodec.content
-        import stompcodec.heartbeat  # noqa: F401
+        import stompcodec.heartbeat
+
+        with suppress(ImportError):  # the extra ws
+            import stompcodec.transport.websocket  # noqa: F401

@@ -21,7 +21,10 @@ from typing import NamedTuple
 import seeds
 from prepare import FUZZ, WORK, Built, build, environment
 
-TARGETS = ("parse", "differential", "chunking", "roundtrip", "columns", "content", "connection", "scan")
+TARGETS = (
+    *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
+    *("connection", "websocket", "broker", "scan"),
+)
 LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB

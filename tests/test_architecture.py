@@ -26,6 +26,10 @@ RANKS = {
     **dict.fromkeys(["_codec_py", "_codec_c"], 2),
     "codec": 3,
     **dict.fromkeys(["content", "states", "heartbeat", "uri", "columns", "capture"], 4),
+    "capture_disk": 3.6,
+    "capture_index": 3.7,
+    "capture_segment": 3.8,
+    "capture_writer": 3.9,
     **dict.fromkeys(["order", "handshake"], 4.5),  # parts of connection
     "connection": 5,
     "": 5.5,  # the door, `stompcodec` itself
@@ -33,9 +37,9 @@ RANKS = {
     **dict.fromkeys(
         [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
     ),
-    **dict.fromkeys(["broker.bodies", "broker.folder", "broker.schema"], 6),
+    **dict.fromkeys(["broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.schema"], 6),
     **dict.fromkeys(["broker.consumer", "broker.journal", "broker.writer"], 6.5),
-    **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "transaction", "sqlite")], 7),
+    **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "sqlite")], 7),
     **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "receipts", "message")], 6),
     **dict.fromkeys([f"client.{name}" for name in ("options", "outbox", "subscription", "handlers")], 6.2),
     **dict.fromkeys(["client.transaction", "client.hooks"], 6.4),
@@ -46,6 +50,8 @@ RANKS = {
     "client.shell": 9,
     **dict.fromkeys(["client.aio_messages", "client.sync_messages"], 9),
     **dict.fromkeys(["client.aio_calls", "client.sync_calls"], 9.5),
+    "broker.sending": 7.3,
+    "broker.transaction": 7.6,
     **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management", "commands")], 8),
     **dict.fromkeys([f"broker.{name}" for name in ("core", "config")], 9),
     "broker.values": 8,

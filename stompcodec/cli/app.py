@@ -11,7 +11,7 @@ import stompcodec
 __all__ = ["app"]
 
 #: A new verb: its name here, and a module with a click command called `command`.
-VERBS = ("decode", "encode", "lint")
+VERBS = ("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker")
 
 
 class Verbs(click.Group):
@@ -29,4 +29,4 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(stompcodec.__version__, message=f"stompcodec %(version)s, backend {stompcodec.BACKEND}")
 def app() -> None:
-    """Read, write and check STOMP frames."""
+    """Read, write and check STOMP frames; run a broker."""

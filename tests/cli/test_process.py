@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -188,7 +189,11 @@ def test_demo() -> None:
     assert result.returncode == 0, result.stderr
     output = result.stdout.decode()
     assert "/topic/TD_ALL_SIG_AREA" in output
-    assert "frames/s" in output.splitlines()[-1]
+    assert "frames/s" in output
+    (figures,) = [line.split() for line in output.splitlines() if re.fullmatch(r"( +[\d,]+){9} *", line)]
+    assert len(set(figures[:5])) == 1
+    assert figures[5:] == ["0"] * 4
+    assert "messages/s" in output.splitlines()[-1]
 
 
 def test_the_sample_is_always_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """A message in one queue."""
 
@@ -22,7 +22,7 @@ class Entry:
     tag: tuple[int, int] = (0, 0)
 
 
-@dataclass
+@dataclass(eq=False)
 class Consumer:
     """A subscription."""
 
@@ -40,7 +40,7 @@ class Consumer:
         return self.peer.flowing and (self.mode == "auto" or len(self.unacked) < self.window)
 
 
-@dataclass
+@dataclass(eq=False)
 class Queue:
     """READY messages in order, and who wants them."""
 
@@ -58,7 +58,7 @@ class Queue:
         self.ready = sorted(self.ready + entries, key=lambda entry: entry.order)
 
 
-@dataclass
+@dataclass(eq=False)
 class Held:
     """An ACK or NACK in a transaction."""
 
@@ -67,7 +67,7 @@ class Held:
     accepted: bool
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     """A session: its subscriptions and transactions by name."""
 

@@ -60,15 +60,17 @@ def test_a_refusal_is_told_at_once(run, monkeypatch):
     """Even if the server does not close."""
     monkeypatch.setattr(aio.Wire.close, "__defaults__", (60,))
 
-    class Other(Peer):
-        def received(self, data):
-            self.wire.write([b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"])
-
     async def main():
-        async with Server() as server:
-            server.listener._plan.make_owner = Other
-            with pytest.raises(ConnectionRefusedError, match="404"):
-                await aio.connect(place("ws", server.port), Peer(), timeout=LIMIT)
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            address = place("ws", listener.getsockname()[1])
+            connecting = asyncio.ensure_future(aio.connect(address, Peer(), timeout=LIMIT))
+            other, _ = await loop.sock_accept(listener)
+            with other:
+                await loop.sock_sendall(other, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                with pytest.raises(ConnectionRefusedError, match="404"):
+                    await connecting
 
     run(main())
 
@@ -116,6 +118,7 @@ def test_a_closed_listener_frees_its_port_and_keeps_open_wires(kind, run, contex
     async def main():
         async with Server(kind, context=context.server, echo=True) as server:
             client = await server.connect(context.client)
+            await server.first()  # a client of TLS is ready before its server is
             server.listener.close()
             await server.listener.wait_closed()
             with pytest.raises(ConnectionRefusedError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import selectors
 import socket
 import struct
 import threading
@@ -237,12 +238,15 @@ def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
     class Answers(Peer):
         def received(self, data):
             super().received(data)
-            self.wire.write([b"answer" * 500_000])
+            self.wire.write([b"answer" * 100_000])
 
-    with pair(waker) as (peer, other):
+    with pair(waker, buffer=8192) as (peer, other):
         peer.__class__ = Answers
+        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         other.sendall(b"question")
         other.shutdown(socket.SHUT_WR)
+        until(peer, lambda: peer.wire._peer_done)
+        assert peer.wire._watched == selectors.EVENT_WRITE  # its end would wake us for ever
         got = []
 
         def read():
@@ -253,7 +257,7 @@ def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
         reader.start()
         assert gone(peer) is None
         reader.join()
-        assert sum(got) == 3_000_000
+        assert sum(got) == 600_000
 
 
 def test_a_reset_is_an_error(waker):
@@ -386,39 +390,6 @@ def test_a_wire_is_woken_from_another_thread(waker):
         thread.join()
 
 
-def test_a_wake_that_came_before_is_not_lost(waker):
-    assert waker.wait(0) is False
-    waker.wake()
-    waker.wake()
-    assert waker.wait(None) is True
-    assert waker.wait(0) is False
-
-
-def test_many_wakes_cost_one_call_of_the_kernel(waker):
-    for _ in range(5):
-        waker.wake()
-    assert waker._here.recv(100) == b"\0"
-
-
-def test_a_wake_while_it_is_cleared_does_not_silence_it(waker):
-    class Racing:
-        """Another thread wakes at the worst moments."""
-
-        def __init__(self, inner):
-            self.inner = inner
-
-        def recv(self, size):
-            waker.wake()
-            return self.inner.recv(size)
-
-    waker.wake()
-    inner, waker._here = waker._here, Racing(waker._here)
-    waker.clear()
-    waker._here = inner
-    waker.wake()
-    assert waker.wait(0)
-
-
 def test_no_work_is_left_behind(waker):
     """Each thread puts its work down, then wakes; whoever wakes looks for work. Nothing waits for ever."""
     work, found = [], []
@@ -443,9 +414,3 @@ def test_no_work_is_left_behind(waker):
     for thread in threads:
         thread.join()
     assert sorted(found) == [(number, turn) for number in range(3) for turn in range(each)]
-
-
-def test_a_closed_waker_may_still_be_called():
-    waker = sync.Waker()
-    waker.close()
-    waker.wake()

@@ -1,0 +1,214 @@
+"""Measure our client, stomp.py and stompman: messages received a second of processor time. `make bench-client`.
+
+    python benchmarks/bench_client.py [--clients NAMES] [--seconds 1] [--rounds 5]
+
+Each client runs in a process of its own (this file again, with --drive), which measures its own processor time. A raw
+feeder sends it encoded MESSAGE frames as fast as it takes them, so no broker's speed plays a part (clients.py: how each
+is driven; feeder.py). The numbers go to build/client.json, from which docs/benchmarks-broker.md takes its section.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from clients import ASYNC, DRIVERS, SYNC, Task
+from feeder import LIMIT, Feeder
+from loads import KIB, body
+from report import grid, number
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "client.json"
+PEERS = ROOT / "build" / "peers" / f"{sys.implementation.cache_tag}"
+CLIENTS = (SYNC, ASYNC, "stomp.py", "stompman")
+#: What is received: octets of the body, and how it is acknowledged.
+LOADS = {
+    "100 B, auto": (100, "auto"),
+    "1 KiB, auto": (KIB, "auto"),
+    "1 KiB, client-individual": (KIB, "client-individual"),
+}
+#: How many times as many messages as a peer we promise.
+FLOORS = {"stomp.py": 5, "stompman": 10}
+CHECKED = 3000  # messages of the run that looks at every body
+DAWDLE = 0.3  # seconds for which that run's receiver does not take its first message
+
+
+def drive(args: argparse.Namespace) -> int:
+    """In the process of a client: receive until END, then print what it took, or what was wrong."""
+    size, ack = LOADS[args.load]
+    kept: list[bytes] = []
+
+    def keep(text: bytes) -> None:
+        if not kept:
+            time.sleep(DAWDLE)
+        kept.append(text)
+
+    sys.path.append(str(PEERS))
+    task = Task(args.port, size, ack, keep if args.check else None)
+    count = DRIVERS[args.drive](task)
+    found: dict[str, Any] = {"messages": count, "cpu": time.process_time() - task.start}
+    if args.check:
+        found["right"] = kept == [body(size, 0, number) for number in range(len(kept))] and count >= CHECKED
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+# ---- the benchmark ----
+
+
+def run(feeder: Feeder, client: str, load: str, seconds: float, *, check: bool = False) -> dict[str, Any]:
+    """One run of one client in a process of its own."""
+    command = [sys.executable, __file__, "--drive", client, "--port", str(feeder.port), "--load", load]
+    process = subprocess.Popen(
+        command + (["--check"] if check else []), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    fault: Exception | None = None
+    try:
+        feeder.serve(*LOADS[load], seconds, CHECKED if check else None, lambda: process.poll() is None)
+    except OSError as error:
+        fault = error
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    lines = out.strip().splitlines()
+    if process.returncode or not lines:
+        last = err.strip().splitlines()[-1] if err.strip() else str(fault)
+        raise RuntimeError(last)
+    found = json.loads(lines[-1])
+    if not found.get("right", True):
+        raise RuntimeError(f"bodies were lost, changed or reordered: {found['messages']} of {CHECKED} came")
+    return found
+
+
+def measure(clients: list[str], seconds: float, rounds: int) -> dict[str, Any]:
+    """Each client is checked with each load; then they take turns, round after round."""
+    cells: dict[str, dict[str, list[float]]] = {load: {} for load in LOADS}
+    wrong: dict[str, dict[str, str]] = {}
+    feeder = Feeder()
+    with feeder.listener:
+        for turn in range(-1, rounds):
+            begin = time.perf_counter()
+            for load in LOADS:
+                for client in clients:
+                    if load in wrong.get(client, {}):
+                        continue
+                    try:
+                        found = run(feeder, client, load, seconds, check=turn < 0)
+                        if turn >= 0:
+                            cells[load].setdefault(client, []).append(found["messages"] / found["cpu"])
+                    except RuntimeError as error:
+                        wrong.setdefault(client, {})[load] = str(error)
+                        print(f"{client}, {load}: {error}", flush=True)
+            print(f"{'check' if turn < 0 else f'round {turn + 1}'}: {time.perf_counter() - begin:.0f} s", flush=True)
+    return {"loads": cells, "wrong": wrong}
+
+
+def medians(results: dict[str, Any], load: str) -> dict[str, float]:
+    """Messages a processor second by client; none of a client that got this load wrong."""
+    cells = results["loads"][load]
+    return {
+        who: statistics.median(cells[who])
+        for who in CLIENTS
+        if who in cells and load not in results["wrong"].get(who, {})
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """Rates, and how many times as many messages as the peers ours receive."""
+    rows = []
+    for load in results["loads"]:
+        found = medians(results, load)
+        ratios = [
+            f"{found[us] / found[them]:.3g}×" if us in found and them in found else ""
+            for them in CLIENTS[2:]
+            for us in CLIENTS[:2]
+        ]
+        rows.append([load, *(number(found[who]) if who in found else "" for who in CLIENTS), *ratios])
+    heads = [f"{us.split(', ')[1]} / {them}" for them in CLIENTS[2:] for us in CLIENTS[:2]]
+    return grid(["messages a processor second", *CLIENTS, *heads], rows)
+
+
+def judge(results: dict[str, Any]) -> list[str]:
+    """How far we are from what is promised."""
+    lines = []
+    for load in results["loads"]:
+        found = medians(results, load)
+        for us in CLIENTS[:2]:
+            for them, floor in FLOORS.items():
+                if us in found and them in found:
+                    ratio = found[us] / found[them]
+                    lines.append(
+                        f"{'yes' if ratio >= floor else 'NO ':3}  {us}, {load}: {ratio:.3g}× {them} (≥ {floor}×)"
+                    )
+    return lines
+
+
+def section(path: Path) -> str:
+    """The part of docs/benchmarks-broker.md; empty where nothing was measured."""
+    if not path.is_file():
+        return ""
+    results = json.loads(path.read_text())
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return f"""\
+## The client
+
+Messages received a second of processor time of the client's process (`make bench-client`; {versions}; the floor is 5×
+stomp.py and 10× stompman). A raw feeder sends encoded MESSAGE frames as fast as the client takes them. Ours are a `for`
+and an `async for` loop over a subscription, stomp.py calls a listener (bodies stay bytes), stompman a handler; each
+looks at the body of every message. Each also receives {CHECKED:,} messages that all differ, and starts late: it must
+find every body, in order.
+
+{table(results)}"""
+
+
+def install() -> dict[str, str]:
+    """The peers, in the folder and with the versions of `make bench-peers`; what cannot be had is left out."""
+    import peers
+
+    peers.install()
+    found = {}
+    for name in CLIENTS[2:]:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            print(f"{name} is left out: it is not installed", flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--clients", default=";".join(CLIENTS), help=f"names, separated by semicolons: {'; '.join(CLIENTS)}"
+    )
+    parser.add_argument("--seconds", type=float, default=1.0, help="for which each is fed")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the median is taken")
+    parser.add_argument("--drive", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--load", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.drive:
+        return drive(args)
+    versions = install()
+    wanted = [name.strip() for name in args.clients.split(";")]
+    clients = [name for name in wanted if name in versions or name in (SYNC, ASYNC)]
+    results = {"versions": versions, **measure(clients, args.seconds, args.rounds)}
+    print(table(results), *judge(results), sep="\n")
+    if set(wanted) == set(CLIENTS):
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        print("python benchmarks/bench_broker.py --page brings it into docs/benchmarks-broker.md")
+    return 1 if any(who in results["wrong"] for who in (SYNC, ASYNC)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

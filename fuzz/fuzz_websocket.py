@@ -1,0 +1,144 @@
+"""Invariant: WebSocket of any octets, from either side, never raises; what is handed over does not depend on the cuts,
+and is what the messages hold; replies stay in proportion; after an error or a close nothing more happens."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from itertools import cycle
+from typing import NamedTuple
+
+from case import case_of, pieces, rolls
+from engine import drive
+
+from stompcodec.transport.websocket import WebSocketLayer, client_layer, server_layer
+
+MOST = 1000  # octets of a message
+MASK = b"\x01\x80\xff\x37"
+REQUEST = (
+    b"GET /stomp HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: c2l4dGVlbiBvY3RldHMhIQ==\r\nSec-WebSocket-Protocol: v12.stomp\r\n\r\n"
+)
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class Outcome(NamedTuple):
+    """What can be seen of a run."""
+
+    received: bytes
+    opened: bool
+    ended: bool
+    broken: bool
+
+
+def check(data: bytes) -> None:
+    case = case_of(data)
+    how = data[0] if data else 0
+    server, written, shaken = bool(how & 1), bool(how & 2), bool(how & 4) or bool(how & 2)
+    wire, expected = framed(case.wire, masked=server) if written else (case.wire, None)
+    whole = run(server, shaken, wire, 0)
+    assert whole == run(server, shaken, wire, case.plan or 1)
+    if expected is not None:
+        assert whole.received == expected, (whole.received, expected)
+        assert not whole.broken
+    meddle(server, shaken, wire, case.plan)
+
+
+def made(server: bool, shaken: bool) -> WebSocketLayer:
+    """A layer, before or behind its handshake."""
+    if server:
+        layer = server_layer(MOST)
+        layer.start()
+        if shaken:
+            layer.receive(REQUEST)
+    else:
+        layer = client_layer("a", 80, max_message=MOST)
+        layer.start()
+        asked = b"".join(layer.take_output())
+        if shaken:
+            key = asked.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0]
+            layer.receive(
+                b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+                + base64.b64encode(hashlib.sha1(key + _GUID).digest())
+                + b"\r\n\r\n"
+            )
+    layer.take_output()
+    assert layer.opened is shaken
+    return layer
+
+
+def run(server: bool, shaken: bool, wire: bytes, plan: int) -> Outcome:
+    """Feed the wire as the plan says."""
+    layer = made(server, shaken)
+    received = b""
+    for piece in pieces(wire, plan):
+        done = layer.ended or layer.error is not None
+        got = b"".join(map(bytes, layer.receive(memoryview(piece))))
+        said = b"".join(layer.take_output())
+        assert not (done and (got or said))
+        # A ping of 2 octets costs a masked pong of 6; a refusal of the handshake is a page.
+        assert len(said) <= 3 * len(piece) + 2000
+        received += got
+        assert layer.opened or not received
+    return Outcome(received, layer.opened, layer.ended, layer.error is not None)
+
+
+def meddle(server: bool, shaken: bool, wire: bytes, plan: int) -> None:
+    """Write and close in between: nothing is raised then either."""
+    layer, roll = made(server, shaken), rolls(plan)
+    for piece in pieces(wire, plan):
+        layer.receive(piece)
+        chance = next(roll)
+        if chance < 60:
+            layer.send([piece, b"\n"])
+        elif chance > 250:
+            layer.close()
+        elif chance > 240:
+            layer.bound(chance)
+        layer.take_output()
+    layer.close()
+    layer.close()
+    layer.receive(wire)
+    layer.take_output()
+
+
+def framed(wire: bytes, masked: bool) -> tuple[bytes, bytes]:
+    """Octets as good WebSocket frames, small ones, pings between; and what they hold."""
+    parts, holds, held = [], [], 0
+    pending = False  # a message is not finished
+    for kind, payload in steps(wire):
+        if kind % 4 == 3:
+            # The library counts pings towards the size of the message that they come in between.
+            most = min(125, MOST - held) if pending else 125
+            parts.append(frame(0x89 if kind < 128 else 0x8A, payload[:most], masked))
+            continue
+        held = (held if pending else 0) + len(payload)
+        if held > MOST:
+            payload, held = b"", held - len(payload)
+        fin = kind % 4 != 2
+        parts.append(frame((0x80 if fin else 0) | (0 if pending else 1 + kind % 2), payload, masked))
+        holds.append(payload)
+        pending = not fin
+    return b"".join(parts), b"".join(holds)
+
+
+def steps(wire: bytes) -> Iterator[tuple[int, bytes]]:
+    """Kind and payload of each frame: two octets choose kind and size."""
+    at = 0
+    while at + 1 < len(wire):
+        size = wire[at + 1] * (3 if wire[at] & 64 else 1)
+        yield wire[at], wire[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def frame(first: int, payload: bytes, masked: bool) -> bytes:
+    size, bit = len(payload), 128 if masked else 0
+    length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
+    if masked:
+        payload = MASK + bytes(octet ^ key for octet, key in zip(payload, cycle(MASK)))
+    return bytes([first]) + length + payload
+
+
+if __name__ == "__main__":
+    drive(check)

@@ -1,0 +1,47 @@
+"""Kill a broker under load again and again, then cut its connections, and count what got lost.
+
+Usage: crash.py [--rounds 200] [--cuts 1000] [--seed N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from crash.rounds import cut_rounds, kill_rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=200, help="times that the broker is killed (kill -9)")
+    parser.add_argument("--cuts", type=int, default=1000, help="connections that a proxy cuts")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    good = True
+    parts = (("kills", options.rounds, kill_rounds), ("cuts", options.cuts, cut_rounds))
+    for name, count, rounds in parts:
+        if not count:
+            continue
+        began = time.monotonic()
+
+        def progress(done: int, name: str = name, count: int = count, began: float = began) -> None:
+            if sys.stdout.isatty():
+                print(f"{done} of {count} {name}, {time.monotonic() - began:.0f} s", end="\r", flush=True)
+
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = rounds(Path(folder), count, seed=options.seed, progress=progress)
+        for example in ledger.examples:
+            print(f"    {example}")
+        print(f"{count} {name} in {time.monotonic() - began:.0f} s: {ledger.figures()}")
+        good = good and not ledger.problems
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

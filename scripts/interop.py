@@ -1,0 +1,212 @@
+"""Other people's clients against our broker, and our client against theirs: a table of real runs. `make interop`.
+
+With --install first: what is missing comes from the package managers, as far as they are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
+
+from interop.brokers import BROKERS, server_of  # noqa: E402
+from interop.checks import CHECKS  # noqa: E402
+from interop.driver import Failed, NotThere  # noqa: E402
+from interop.rows import FOLDER, OTHERS, OURS, Row  # noqa: E402
+from interop.run import Outcome, run_rows  # noqa: E402
+
+RUNTIMES = ("nodejs", "npm", "chromium")
+BROKER_PACKAGES = ("rabbitmq-server", "activemq")
+DEBIAN = ("ruby-stomp", "php-cli", "php-stomp", "libnet-stomp-perl", *RUNTIMES, *BROKER_PACKAGES)
+PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets")
+NODE = ("@stomp/stompjs", "ws")
+MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
+_PAGE = """\
+# Who talks to whom
+
+Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
+program of `tests/interop/clients`. `-` is what the client, its version of STOMP or the broker does not have; the
+reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
+Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`.
+
+What each check does stands in `tests/interop/checks.py`. `python scripts/interop.py --install` installs clients and
+brokers by apt, pip and npm; what is not installed is skipped, and said.
+
+"""
+Outcomes = dict[str, dict[str, Outcome]]
+#: Broker -> its version, as it says itself.
+SERVERS: dict[str, str] = {}
+
+
+def install() -> None:
+    """Install clients and brokers. What fails is said, and the rest goes on."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # A command of another origin will do: its package is left out.
+    wanted = [name for name in DEBIAN if not (name in ("nodejs", "npm") and shutil.which(name.replace("js", "")))]
+    _debian(wanted)
+    if not (FOLDER / "venv").exists():
+        venv.create(FOLDER / "venv", with_pip=True)
+    pip = [str(FOLDER / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for package in PYTHON:
+        _call([*pip, package])
+    if shutil.which("npm"):
+        _call(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER / "node"), *NODE])
+
+
+def _debian(wanted: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        print(f"no apt-get here: install by hand {' '.join(wanted)}")
+        return
+    status = ["dpkg-query", "-Wf", "${db:Status-Status}"]
+    missing = [
+        name
+        for name in wanted
+        if subprocess.run([*status, name], capture_output=True, text=True, check=False).stdout != "installed"
+    ]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        print(f"not root: run apt-get install --no-install-recommends {' '.join(missing)}")
+        return
+    # RUNLEVEL: the packaged brokers are not started.
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    _call(["apt-get", "update", "-qq"], quiet)
+    for name in missing:
+        _call(["apt-get", "install", "-qq", "--no-install-recommends", name], quiet)
+
+
+def _call(command: list[str], environment: dict[str, str] | None = None) -> None:
+    print("+", " ".join(command), flush=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print("  failed:", (done.stderr or done.stdout).strip().splitlines()[-1:] or "no word")
+
+
+def about(rows: list[Row]) -> dict[str, str]:
+    """Client -> version of its library."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row.client in found or row.missing():
+            continue
+        program = row.start()
+        try:
+            found[row.client] = str(program.ask("about")["library"])
+        except (Failed, NotThere):
+            found[row.client] = "?"
+        finally:
+            program.kill()
+    return found
+
+
+def table(outcomes: Outcomes, markdown: bool) -> list[str]:
+    """Clients x checks."""
+    width = max(len(name) for name in outcomes)
+    heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
+    if markdown:
+        lines = [f"| client | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
+        for name, row in outcomes.items():
+            lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
+        return lines
+    lines = [f"{'':{width}} " + "".join(f"{number:>5}" for number in range(1, len(heads) + 1))]
+    for name, row in outcomes.items():
+        lines.append(f"{name:{width}} " + "".join(f"{MARKS[outcome.word]:>5}" for outcome in row.values()))
+    return lines
+
+
+def counts(outcomes: list[Outcomes]) -> dict[str, int]:
+    words = [outcome.word for found in outcomes for row in found.values() for outcome in row.values()]
+    return {word: words.count(word) for word in ("ok", "FAIL", "n/a")}
+
+
+def reasons(outcomes: Outcomes) -> list[str]:
+    """Why checks were not run, or failed: a line for each reason."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, row in outcomes.items():
+        for check, outcome in row.items():
+            if outcome.word != "ok":
+                found.setdefault(outcome.why.splitlines()[0][:200], {}).setdefault(name, []).append(check)
+    lines = []
+    for why, rows in found.items():
+        checks = sorted({check.replace("-", " ") for some in rows.values() for check in some})
+        what = ", ".join(checks) if len(checks) < len(CHECKS) else "all checks"
+        lines.append(f"- {what} of {', '.join(rows)}: {why}")
+    return lines
+
+
+def page(sections: list[tuple[str, Outcomes]], versions: dict[str, str]) -> str:
+    """docs/interop.md."""
+    lines = _PAGE.splitlines()
+    lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
+    for title, outcomes in sections:
+        lines += [f"## {title}", "", *table(outcomes, markdown=True), "", *reasons(outcomes), ""]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namespace) -> Outcomes:
+    """One table, shown at once."""
+    print(f"\n{title}", flush=True)
+    candidate = BROKERS[broker]()
+    if candidate.missing:
+        print(f"skipped: {candidate.missing}")
+        return {row.name: {check: Outcome("n/a", candidate.missing) for check in arguments.check} for row in rows}
+
+    def said(line: str) -> None:
+        if arguments.verbose or not line.startswith("ok"):
+            print(f"  {line}", flush=True)
+
+    with candidate as target:
+        SERVERS.update([server_of(target).split("/")])
+        outcomes = run_rows(rows, target, arguments.check, said, arguments.jobs)
+    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    return outcomes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--install", action="store_true", help="install what is missing, and end")
+    parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
+    parser.add_argument("--check", action="append", choices=list(CHECKS), help="only these checks")
+    parser.add_argument("--broker", action="append", choices=list(BROKERS), help="only these brokers")
+    parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
+    arguments = parser.parse_args()
+    arguments.check = arguments.check or list(CHECKS)
+    if arguments.install:
+        install()
+        return 0
+
+    def chosen(rows: tuple[Row, ...]) -> list[Row]:
+        return [row for row in rows if not arguments.client or any(text in row.name for text in arguments.client)]
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
+    start = time.monotonic()
+    print("Checks: " + ", ".join(f"{number} {name}" for number, name in enumerate(arguments.check, 1)))
+    sections = []
+    for broker in arguments.broker or BROKERS:
+        for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
+            if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
+                title = f"{whose} against {BROKERS[broker].title}"
+                sections.append((title, section(title, rows, broker, arguments)))
+    if arguments.markdown:
+        versions = {**about(chosen(OTHERS)), **SERVERS}
+        arguments.markdown.write_text(page(sections, versions), encoding="utf-8")
+    found = counts([outcomes for _title, outcomes in sections])
+    print(f"\ninterop took {time.monotonic() - start:.0f} s")
+    print(f"{found['ok']} passed, {found['FAIL']} failed, {found['n/a']} skipped")
+    return 1 if found["FAIL"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

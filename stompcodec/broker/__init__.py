@@ -1,0 +1,28 @@
+"""The door of the broker: `Broker` is the core, which does no input or output; `serve` and `run` put it on sockets.
+
+The shell is only imported when it is asked for, so the core stays free of asyncio.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.broker.config import Config
+from stompcodec.broker.core import Broker
+
+if TYPE_CHECKING:
+    from stompcodec.broker.keys import load_config
+    from stompcodec.broker.server import run, serve
+
+__all__ = ["Broker", "Config", "load_config", "run", "serve"]
+
+
+#: What is imported when it is asked for, and from where.
+_LAZY = {"load_config": "keys", "run": "server", "serve": "server"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"stompcodec.broker.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

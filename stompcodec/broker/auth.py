@@ -1,0 +1,235 @@
+"""Who may connect, and who may send and subscribe where: a table of users and a table of rules.
+
+Passcodes are kept as scrypt hashes. scrypt is slow by design, so its use is bounded: the first right passcode of a
+user is remembered under a key of this process, and every later one is compared with that in microseconds; until then a
+token bucket bounds how often anyone can make the broker compute.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+__all__ = ["Auth", "Rule", "User", "check_hash", "hash_passcode", "matches"]
+
+_N, _R, _P = 2**14, 8, 1
+_MOST_N = 2**17
+_MOST_PASSCODE = 1024
+#: scrypt runs that a burst of first logins may cause, and how many a second after that. One takes about 40 ms.
+_BURST, _RATE = 20.0, 2.0
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody who may connect.
+
+    Args:
+        name: the login.
+        passcode: its hash, from `hash_passcode`.
+        groups: names that rules can speak of as "@NAME".
+        vhosts: the virtual hosts that are open to this user; () for all.
+        vhost: where a session of this user is; "" in the table of users.
+
+    >>> User("guest", passcode="scrypt$...")
+    User(name='guest', groups=(), vhosts=(), vhost='')
+    """
+
+    name: str
+    passcode: str = field(default="", repr=False)
+    groups: tuple[str, ...] = ()
+    vhosts: tuple[str, ...] = ()
+    vhost: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the table who may do what. The first rule that fits decides.
+
+    Args:
+        who: the name of a user, "@" and the name of a group, or "*" for everyone.
+        action: "send", "subscribe", or "*" for both.
+        destination: a pattern; "*" stands for any characters, none among them.
+        vhost: a virtual host, or "*" for all.
+        allow: what is decided.
+
+    >>> Rule("@staff", "send", "/queue/orders.*")
+    Rule(who='@staff', action='send', destination='/queue/orders.*', vhost='*', allow=True)
+    """
+
+    who: str = "*"
+    action: str = "*"
+    destination: str = "*"
+    vhost: str = "*"
+    allow: bool = True
+
+
+class Auth:
+    """The two tables at work.
+
+    Args:
+        users: by login; None when any login, or none, will do.
+        rules: in the order in which they are asked. Without rules everything is allowed; with rules, what no rule
+            allows is refused.
+
+    >>> auth = Auth({"ada": User("ada", hash_passcode("secret", n=16))}, [Rule("ada", "send", "/queue/a.*")])
+    >>> ada = auth.login("ada", "secret", "/", now=0.0)
+    >>> auth.may(ada, "send", "/queue/a.b"), auth.may(ada, "subscribe", "/queue/a.b")
+    (True, False)
+    >>> auth.login("ada", "wrong", "/", now=0.0) is None
+    True
+    """
+
+    def __init__(self, users: Mapping[str, User] | None = None, rules: Iterable[Rule] = ()) -> None:
+        self._users = users
+        self._rules = tuple(rules)
+        self._key = os.urandom(32)
+        self._known: dict[str, bytes] = {}
+        self._tokens = _BURST
+        self._filled: float | None = None
+
+    def login(self, login: str | None, passcode: str | None, vhost: str, now: float) -> User | None:
+        """Who that is, or None for a stranger.
+
+        Args:
+            login, passcode: as in CONNECT; None where it has no such header.
+            vhost: the virtual host that was asked for, after the default was filled in.
+            now: a monotonic time in seconds, for the bound on slow hashing.
+        """
+        if self._users is None:
+            return User(login or "", vhost=vhost)
+        user = self._users.get(login or "")
+        if user is None or passcode is None or len(passcode) > _MOST_PASSCODE:
+            return None
+        if not self._right(user, passcode, now) or (user.vhosts and vhost not in user.vhosts):
+            return None
+        return replace(user, passcode="", vhost=vhost)
+
+    def _right(self, user: User, passcode: str, now: float) -> bool:
+        digest = hmac.digest(self._key, passcode.encode("utf-8", "surrogatepass"), "sha256")
+        known = self._known.get(user.name)
+        if known is not None:
+            return hmac.compare_digest(known, digest)
+        if not self._take_token(now) or not check_hash(passcode, user.passcode):
+            return False
+        self._known[user.name] = digest
+        self._tokens = min(_BURST, self._tokens + 1.0)  # who knows the passcode is no attacker
+        return True
+
+    def _take_token(self, now: float) -> bool:
+        if self._filled is not None:
+            self._tokens = min(_BURST, self._tokens + max(0.0, now - self._filled) * _RATE)
+        self._filled = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def may(self, user: User, action: str, destination: str) -> bool:
+        """Whether `user` may do that. Sessions remember the answer.
+
+        Args:
+            user: as from `login`.
+            action: "send" or "subscribe".
+            destination: as in the frame.
+        """
+        if not self._rules:
+            return True
+        for rule in self._rules:
+            if (
+                rule.action in ("*", action)
+                and rule.vhost in ("*", user.vhost)
+                and (rule.who in ("*", user.name) or (rule.who[:1] == "@" and rule.who[1:] in user.groups))
+                and matches(rule.destination, destination)
+            ):
+                return rule.allow
+        return False
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text fits a pattern in which "*" stands for any characters. Takes no longer than it must.
+
+    >>> matches("/queue/*.orders.*", "/queue/eu.orders.new"), matches("/queue/a", "/queue/ab")
+    (True, False)
+    """
+    first, *rest = pattern.split("*")
+    if not rest:
+        return text == first
+    last = rest.pop()
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in rest:
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> str:
+    """A passcode as a config keeps it: "scrypt$N$R$P$SALT$HASH", salt and hash in base64.
+
+    Args:
+        passcode: in clear; at most 1024 characters.
+        salt: random when it is None.
+        n: the cost, a power of two.
+
+    Raises:
+        ValueError: the passcode is too long.
+
+    >>> hash_passcode("guest", salt=b"12345678", n=16)
+    'scrypt$16$8$1$MTIzNDU2Nzg=$ZTZXY7xxTdKQifYD05gfW1G2BIsM+mUzmYWyLN76XDI='
+    """
+    if len(passcode) > _MOST_PASSCODE:
+        raise ValueError(f"a passcode has at most {_MOST_PASSCODE} characters")
+    salt = os.urandom(16) if salt is None else salt
+    digest = _scrypt(passcode, salt, n, _R, _P)
+    return "$".join(["scrypt", str(n), str(_R), str(_P), _text(salt), _text(digest)])
+
+
+def check_hash(passcode: str, hashed: str) -> bool:
+    """Whether `hashed` was made of `passcode`, compared in constant time.
+
+    Raises:
+        ValueError: `hashed` is no hash that `hash_passcode` makes.
+
+    >>> check_hash("guest", hash_passcode("guest", n=16))
+    True
+    """
+    n, r, p, salt, digest = parse_hash(hashed)
+    return hmac.compare_digest(_scrypt(passcode, salt, n, r, p), digest)
+
+
+def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
+    """The parts of a hash: n, r, p, salt, digest.
+
+    Raises:
+        ValueError: it is no hash that `hash_passcode` makes, or one that would cost too much.
+
+    >>> parse_hash(hash_passcode("guest", n=16))[:3]
+    (16, 8, 1)
+    """
+    try:
+        kind, n, r, p, salt, digest = hashed.split("$")
+        parts = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+    except (ValueError, binascii.Error):
+        raise ValueError("it is no hash of a passcode") from None
+    if kind != "scrypt" or not (2 <= parts[0] <= _MOST_N and parts[0] & (parts[0] - 1) == 0):
+        raise ValueError("it is no hash of a passcode")
+    if parts[1:3] != (_R, _P) or len(parts[4]) != 32:
+        raise ValueError("it is no hash of a passcode")
+    return parts
+
+
+def _scrypt(passcode: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    secret = passcode.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(secret, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r * p + 2**20, dklen=32)
+
+
+def _text(octets: bytes) -> str:
+    return base64.b64encode(octets).decode("ascii")

@@ -1,0 +1,317 @@
+"""What each frame of a client does. `HANDLERS` is the table; every function takes the session and the frame.
+
+The connection has checked the order of the frames and the required headers. What else can be wrong raises Refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompcodec import __version__
+from stompcodec.broker.consumer import AUTO, MODES, Consumer
+from stompcodec.broker.destination import Kind
+from stompcodec.broker.message import WITHOUT, Refused, message_of
+from stompcodec.broker.sending import put, sink_of
+from stompcodec.broker.transaction import Sending, Settling, Transaction
+from stompcodec.codec import Frame, serialize_tail
+
+if TYPE_CHECKING:
+    from stompcodec.broker.session import Session
+
+__all__ = ["HANDLERS"]
+
+
+def _connect(session: Session, frame: Frame) -> None:
+    broker, config = session.broker, session.broker.config
+    host, hosts = frame.get("host"), config.virtual_hosts
+    if hosts is None:
+        vhost = "/"
+    elif host is None:
+        vhost = hosts[0]
+    elif host in hosts:
+        vhost = host
+    else:
+        raise Refused("unknown virtual host", "The host header names a virtual host that this broker does not have.")
+    user = broker.auth.login(frame.get("login"), frame.get("passcode"), vhost, broker.now)
+    if user is None:
+        raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
+    session.user = user
+    session.router = broker.router(vhost)
+    session.version = session.connection.version or ""
+    session.exact = session.version != "1.0"
+    session.plain = session.exact and not broker.stores_all
+    session.connection.accept([("session", session.id), ("server", f"stompcodec/{__version__}")])
+    broker.connected(session)
+
+
+def _send(session: Session, frame: Frame) -> None:
+    """SEND. This is the quick road, for messages that nothing special is about; the other one takes them all."""
+    get = frame.get
+    destination = get("destination", "")
+    sink = session.sinks.get(destination)
+    if (
+        sink is None
+        or not session.plain
+        or get("transaction") is not None
+        or get("persistent") is not None
+        or get("reply-to") is not None
+        or get("expires") is not None
+        or get("expiration") is not None
+        or get("priority") is not None
+    ):
+        _send_any(session, frame)
+        return
+    broker = session.broker
+    broker.seq = seq = broker.seq + 1
+    tail = serialize_tail(frame, "1.2", without=WITHOUT)
+    if sink.put_plain(destination, broker.ident, seq, tail):
+        sink.block(session)
+    receipt = get("receipt")
+    if receipt is not None:
+        session.receipt(receipt)
+
+
+def _send_any(session: Session, frame: Frame) -> None:
+    """SEND, in all its forms."""
+    destination = session.header(frame, "destination") or ""
+    transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
+    sink = sink_of(session, destination)
+    if reply_to is not None:
+        address = session.router.address(reply_to, session)
+        reply_to = None if address == reply_to else address
+    broker = session.broker
+    persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
+    message = message_of(frame, destination, persistent, broker.wall, reply_to)
+    if transaction is not None:
+        _keep(session, transaction, Sending(destination, message))
+    elif sink is not None:
+        if persistent:
+            session.store_waits(frame)
+        put(session, sink, message)
+    _answer(session, frame)
+
+
+def _ack(session: Session, frame: Frame) -> None:
+    """ACK. This is the quick road, for one delivery of 1.2; the other one takes them all."""
+    get = frame.get
+    number, _, tag = get("id", "").partition("-")
+    consumer = session.by_number.get(number)
+    if consumer is not None and consumer.single and get("transaction") is None and tag.isdecimal() and len(tag) < 20:
+        message = consumer.unacked.get(int(tag))
+        if message is not None and not message.persistent:
+            del consumer.unacked[int(tag)]
+            consumer.credit += 1
+            consumer.queue.less(1, message.size)
+            receipt = get("receipt")
+            if receipt is not None:
+                session.receipt(receipt)
+            if not consumer.waiting:
+                consumer.queue.offer(consumer)
+            return
+    _acknowledge(True, session, frame)
+
+
+def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
+    """ACK, or NACK."""
+    get = frame.get
+    consumer, tag = _delivery(session, frame)
+    receipt = get("receipt")
+    if consumer is None:
+        if receipt is not None:
+            raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
+        return
+    transaction = get("transaction")
+    if transaction is not None and session.broker.config.transactional_acks:
+        operation = Settling(consumer, consumer.take(tag), accepted)
+        _keep(session, transaction if session.exact else transaction.strip(" "), operation)
+        deliveries = None
+    else:
+        deliveries = consumer.take(tag)
+        for _tag, message in deliveries:
+            if message.persistent and accepted:
+                session.store_waits(frame)
+                break
+    if receipt is not None:  # before what may be delivered again
+        session.receipt(receipt if session.exact else receipt.strip(" "))
+    if deliveries is not None and accepted:
+        consumer.queue.settle(deliveries)
+    elif deliveries is not None:
+        session.router.reject(consumer.queue, deliveries)
+    if not consumer.waiting:
+        consumer.queue.offer(consumer)
+
+
+def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
+    """What an ACK names; None for the consumer if the subscription was there once.
+
+    Raises:
+        Refused: there never was such a delivery.
+    """
+    if session.version == "1.2":
+        number, _, tag = (frame.get("id") or "").partition("-")
+        consumer = session.by_number.get(number)
+        if tag.isdecimal() and len(tag) < 20:  # bounded, for the number is a peer's
+            if consumer is not None:
+                return consumer, int(tag)
+            if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
+                return None, 0
+        raise Refused("no such delivery", "The id of ACK and NACK is the ack header of the MESSAGE.")
+    message_id = session.header(frame, "message-id") or ""
+    key = session.header(frame, "subscription")
+    for consumer in session.consumers.values():
+        found = consumer.tag_of(message_id) if key is None or consumer.key == key else None
+        if found is not None:
+            return consumer, found
+    raise Refused("no such delivery", "message-id and subscription are those of the MESSAGE.")
+
+
+def _subscribe(session: Session, frame: Frame) -> None:
+    destination, key = session.header(frame, "destination") or "", session.header(frame, "id")
+    mode = session.header(frame, "ack") or AUTO
+    config = session.broker.config
+    if mode not in MODES:
+        raise Refused("unknown ack mode", "ack is auto, client or client-individual.")
+    _refuse_what_is_missing(session, frame, destination)
+    # In 1.0 the id may be missing: then the destination tells subscriptions apart.
+    name = f"destination:{destination}" if key is None else f"id:{key}"
+    if name in session.consumers:
+        raise Refused("subscription exists", "This session has a subscription with that id.")
+    if len(session.consumers) >= config.max_subscriptions:
+        raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
+    if not session.broker.auth.may(session.user, "subscribe", destination):
+        raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+    window = 1 if mode == AUTO else min(_prefetch(frame, config.prefetch), config.max_unacked - session.window)
+    if window < 1:
+        raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together already.")
+    number = session.next_number
+    consumer = session.router.subscribe(session, destination, key, number, mode, window)
+    session.next_number += 1
+    session.consumers[name] = session.by_number[str(number)] = consumer
+    if mode != AUTO:
+        session.window += window
+    _answer(session, frame)
+    session.router.start(consumer)
+
+
+#: Headers that ask for a durable subscription of a topic, as brokers spell it.
+_DURABLE = ("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName")
+
+
+def _refuse_what_is_missing(session: Session, frame: Frame, destination: str) -> None:
+    """Whoever asks for messages by a selector, or for those sent while it is away, must not go without in silence."""
+    if frame.get("selector") is not None:
+        raise Refused("selectors are not supported", "Leave the selector header out, and pick messages yourself.")
+    durable = frame.get("durable") == "true" or frame.get("persistent") == "true"
+    durable = durable or any(frame.get(name) is not None for name in _DURABLE)
+    if durable and session.router.naming.kind(destination) is Kind.TOPIC:
+        raise Refused("durable subscriptions are not supported", "Send to a queue, which keeps messages for you.")
+
+
+#: Headers that say how many unacknowledged messages a subscription may have, as brokers spell it.
+_PREFETCH = ("prefetch-count", "activemq.prefetchSize", "credit")
+
+
+def _prefetch(frame: Frame, default: int) -> int:
+    for name in _PREFETCH:
+        text = frame.get(name)
+        if text is None:
+            continue
+        number = text.partition(",")[0]  # credit:COUNT,SIZE
+        if not (number.isdigit() and number.isascii() and len(number) < 10):
+            raise Refused("bad prefetch", f"{name} is a number of messages; 0 for as many as the broker allows.")
+        return int(number) or 10**9
+    octets = frame.get("consumer-window-size")
+    if octets is not None:  # octets are not counted: only its two special values mean something
+        return {"0": 1, "-1": 10**9}.get(octets, default)
+    return default
+
+
+def _unsubscribe(session: Session, frame: Frame) -> None:
+    destination, key = session.header(frame, "destination"), session.header(frame, "id")
+    consumer = session.consumers.pop(f"destination:{destination}" if key is None else f"id:{key}", None)
+    if consumer is None:
+        raise Refused("no such subscription", "This session has no subscription with that id.")
+    del session.by_number[str(consumer.number)]
+    if consumer.acks:
+        session.window -= consumer.window
+    if any(message.persistent for message in consumer.unacked.values()):
+        session.store_waits(frame)
+    session.router.stop([consumer], ())
+    _answer(session, frame)
+
+
+def _begin(session: Session, frame: Frame) -> None:
+    name, config = session.header(frame, "transaction") or "", session.broker.config
+    if name in session.transactions:
+        raise Refused("transaction exists", "This session has an open transaction of that name.")
+    if len(session.transactions) >= config.max_transactions:
+        raise Refused("too many transactions", f"A session has at most {config.max_transactions} open.")
+    session.transactions[name] = Transaction()
+    _answer(session, frame)
+
+
+def _keep(session: Session, name: str, operation: Sending | Settling) -> None:
+    """Into a transaction."""
+    transaction = session.transactions.get(name)
+    if transaction is None:
+        if isinstance(operation, Settling):
+            operation.consumer.give_back(operation.deliveries)
+        raise Refused("no such transaction", "BEGIN it first.")
+    session.transaction_octets += transaction.add(operation)
+    most = session.broker.config.max_transaction_octets
+    if session.transaction_octets > most:
+        raise Refused("transactions too large", f"Those of a session have at most {most} octets together.")
+
+
+def _ended(session: Session, frame: Frame) -> Transaction:
+    transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
+    if transaction is None:
+        raise Refused("no such transaction", "BEGIN it first.")
+    session.transaction_octets -= transaction.octets
+    return transaction
+
+
+def _commit(session: Session, frame: Frame) -> None:
+    transaction = _ended(session, frame)
+    if transaction.is_persistent:
+        session.store_waits(frame)
+    try:
+        transaction.commit(session)
+    except Refused:
+        session.router.stop((), transaction.abort())
+        raise
+    _answer(session, frame)
+
+
+def _abort(session: Session, frame: Frame) -> None:
+    session.router.stop((), _ended(session, frame).abort())
+    _answer(session, frame)
+
+
+def _disconnect(session: Session, frame: Frame) -> None:
+    _answer(session, frame)
+    session.close()
+
+
+def _answer(session: Session, frame: Frame) -> None:
+    receipt = session.header(frame, "receipt")
+    if receipt is not None:
+        session.receipt(receipt)
+
+
+#: Command -> what it does.
+HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
+    "CONNECT": _connect,
+    "STOMP": _connect,
+    "SEND": _send,
+    "ACK": _ack,
+    "NACK": partial(_acknowledge, False),
+    "SUBSCRIBE": _subscribe,
+    "UNSUBSCRIBE": _unsubscribe,
+    "BEGIN": _begin,
+    "COMMIT": _commit,
+    "ABORT": _abort,
+    "DISCONNECT": _disconnect,
+}

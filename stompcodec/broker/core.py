@@ -1,0 +1,320 @@
+"""Broker: the core, which does no input or output. Octets of sessions in, outboxes filled, one commit a turn.
+
+The shell (`server.py`) calls `attach` for each connection, and the session's `receive`, `writable` and `lost`. At the
+end of a turn of its loop it calls `turn`, and writes what the sessions hold that this hands out. It has one timer, for
+`next_deadline`, and calls `tick` when that has come.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.auth import Auth
+from stompcodec.broker.bounds import Pool
+from stompcodec.broker.config import Config
+from stompcodec.broker.journal import Journal
+from stompcodec.broker.message import Message, restored
+from stompcodec.broker.queue import Queue
+from stompcodec.broker.router import Router
+from stompcodec.broker.session import Session
+from stompcodec.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from stompcodec.broker.store import CallSoon, Store
+
+__all__ = ["Broker", "Stats"]
+
+_LOG = logging.getLogger("stompcodec.broker")
+#: Seconds between two looks at what has expired and what is idle.
+_SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0
+#: Seconds until a commit that failed is tried again.
+_RETRY = 1.0
+#: A timer that comes later than this, in seconds, is our fault: so much silence is not held against anybody.
+_STALL = 0.25
+
+
+class Stats:
+    """Counts since the start.
+
+    >>> Stats().messages_in
+    0
+    """
+
+    __slots__ = ("commits_failed", "messages_in", "sessions_refused", "sessions_total")
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.sessions_total = 0
+        self.sessions_refused = 0
+        self.commits_failed = 0
+
+
+class Broker:
+    """Queues, topics, sessions, and the time they live by.
+
+    Args:
+        config: see `Config`.
+        store: where durable messages live; None to keep nothing.
+        wall: the time in seconds since 1970, for expiry alone. All other times are given, by a clock that never goes
+            back.
+        epoch: a word that no broker of this store had before; ids of sessions and messages begin with it. Letters,
+            digits, "." and "_" only.
+        log: where faults and refusals are told. Never a header's value.
+        call_soon: has the loop call something, from any thread: then what is stored may be written in the background.
+            `wake` of the broker, which the shell sets, is called when that is done: another turn is wanted.
+
+    >>> broker = Broker(Config())
+    >>> session = broker.attach(0.0, peer="test")
+    >>> session.receive(b"CONNECT\\naccept-version:1.2\\nhost:/\\n\\n\\0SEND\\ndestination:/queue/a\\n\\nhi\\0", 0.0)
+    >>> [session.take_output()[0][:9] for session in broker.turn(0.0)], len(broker.queues["/", "/queue/a"].messages)
+    ([b'CONNECTED'], 1)
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store | None = None,
+        *,
+        wall: Callable[[], float] = time.time,
+        epoch: str = "0",
+        log: logging.Logger = _LOG,
+        call_soon: CallSoon | None = None,
+    ) -> None:
+        self.config = config
+        self.wall = wall
+        self.epoch = epoch
+        self.log = log
+        self.auth = Auth(config.users, config.rules)
+        self.journal = Journal(None if config.durable == "none" else store, log, call_soon, lambda: self.wake())
+        #: Which messages are stored: those that ask for it, and all.
+        self.stores_some = self.journal.store is not None
+        self.stores_all = self.stores_some and config.durable == "all"
+        self.pool = Pool(config.max_octets)
+        #: By their ids.
+        self.sessions: dict[str, Session] = {}
+        #: Sessions that the shell has to look at when the turn ends.
+        self.dirty: list[Session] = []
+        #: Set by the shell.
+        self.wake: Callable[[], None] = lambda: None
+        self.stats = Stats()
+        self.now = 0.0
+        self._stopping = False
+        self._routers: dict[str, Router] = {}
+        self._numbers = itertools.count(1)
+        self._resumable: list[Session] = []
+        self._opened: list[Topic] = []
+        #: What message-ids are made of.
+        self.ident = epoch.encode() + b"-%d"
+        #: Of the latest message.
+        self.seq = 0
+        # Times: (when, session id), of which only the one that `_due` knows counts.
+        self._times: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        self._sweep_at: float | None = None
+        self._idle_at = 0.0
+        self._retry_at = 0.0
+
+    # ---- destinations ----
+
+    def router(self, vhost: str) -> Router:
+        """The destinations of a virtual host."""
+        router = self._routers.get(vhost)
+        if router is None:
+            router = Router(
+                vhost, self.config, self.pool, self.journal, self.wall, self.place, self._forget_sinks, self._opened
+            )
+            self._routers[vhost] = router
+        return router
+
+    @property
+    def queues(self) -> dict[tuple[str, str], Queue]:
+        """All queues, by virtual host and name. For looking at; made anew each time."""
+        return {
+            (vhost, name): queue for vhost, router in self._routers.items() for name, queue in router.queues.items()
+        }
+
+    def place(self, message: Message) -> None:
+        """Give a message its place in the order of everything, and its message-id."""
+        self.seq = message.seq = seq = self.seq + 1
+        message.ident = self.ident % seq
+
+    def _forget_sinks(self) -> None:
+        for session in self.sessions.values():
+            session.sinks.clear()
+
+    def open(self, now: float) -> None:
+        """Read what the store holds into the queues.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        self.now, self._sweep_at = now, now + _SWEEP_EXPIRED
+        store = self.journal.store
+        if store is None:
+            return
+        for stored in store.load():
+            vhost, _, name = stored.queue.partition("\0")
+            self.router(vhost).queue(name).load(restored(stored))
+            self.seq = max(self.seq, stored.seq)
+
+    # ---- sessions ----
+
+    def attach(
+        self, now: float, *, peer: str = "", secure: bool = False, whole_frames: bool = False, listener: str = "stomp"
+    ) -> Session:
+        """A transport has connected.
+
+        Args:
+            now: the time in seconds.
+            peer: its address, for the log.
+            secure: it came over TLS.
+            whole_frames: each chunk of output has to be a whole frame, as WebSocket wants it.
+            listener: the name of what accepted it.
+        """
+        self.now = now
+        session = Session(
+            self,
+            f"{self.epoch}-{next(self._numbers)}",
+            now,
+            peer=peer,
+            secure=secure,
+            whole_frames=whole_frames,
+            listener=listener,
+        )
+        if self._stopping or len(self.sessions) >= self.config.max_connections:
+            self.stats.sessions_refused += 1
+            why = "broker is shutting down" if self._stopping else "too many connections"
+            session.fail(why, "Try again later.")
+            return session
+        self.stats.sessions_total += 1
+        self.sessions[session.id] = session
+        self._set_time(session, now + self.config.login_timeout)
+        return session
+
+    def connected(self, session: Session) -> None:
+        """CONNECTED was sent: heart-beats begin."""
+        self._due.pop(session.id, None)  # that of the login
+        self._set_beat(session)
+
+    def detach(self, session: Session) -> None:
+        """A transport is gone."""
+        self.sessions.pop(session.id, None)
+        self._due.pop(session.id, None)
+
+    def resume(self, session: Session) -> None:
+        """A session has room again: its consumers are looked at when the next turn ends."""
+        self._resumable.append(session)
+
+    # ---- the end of a turn ----
+
+    def turn(self, now: float) -> Iterator[Session]:
+        """The end of a turn of the loop: hands out each session that has something to write, or to close, once.
+
+        To be iterated to its end. Then comes the one commit for all that the turn stored, and once more the sessions
+        that have waited for it, now or in a later turn.
+        """
+        self.now = now
+        self._flush_topics()
+        if self._resumable:
+            resumable, self._resumable = self._resumable, []
+            for session in resumable:
+                session.refill()
+        if self.pool.blocked:
+            self.pool.release()
+        yield from self._handed_out()
+        journal = self.journal
+        if journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
+            failures = journal.failures
+            journal.commit()
+            if journal.failures > failures:
+                self._retry_at = now + _RETRY
+            self._flush_topics()
+            yield from self._handed_out()
+
+    def _handed_out(self) -> Iterator[Session]:
+        dirty, self.dirty = self.dirty, []
+        for session in dirty:
+            session.dirty = False
+            yield session
+
+    def _flush_topics(self) -> None:
+        while self._opened:
+            self._opened.pop().flush()
+
+    # ---- time ----
+
+    def tick(self, now: float) -> None:
+        """Do what is due: heart-beats, logins that took too long, expiry. Then comes a turn."""
+        self.now = now
+        while self._times and self._times[0][0] <= now:
+            due, session_id = heapq.heappop(self._times)
+            session = self.sessions.get(session_id)
+            if session is None or self._due.get(session_id) != due:
+                continue
+            del self._due[session_id]
+            self._look(session, now, now - due)
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep(now)
+
+    def _look(self, session: Session, now: float, late: float) -> None:
+        """What a session's time is about."""
+        if session.ended:
+            return
+        if not session.connected:
+            session.fail("login took too long", f"CONNECT has to come within {self.config.login_timeout:g} s.")
+            return
+        if late > _STALL:
+            session.connection.excuse(late + _STALL)  # what came meanwhile is not read yet
+        if not session.tick(now):
+            session.fail("heart-beats are missing", "Nothing came for twice the interval that was agreed.")
+            return
+        self._set_beat(session)
+
+    def _set_beat(self, session: Session) -> None:
+        """Look again when the connection says so."""
+        deadline = session.connection.next_deadline()
+        if deadline is not None:
+            self._set_time(session, deadline)
+
+    def _set_time(self, session: Session, deadline: float) -> None:
+        self._due[session.id] = deadline
+        heapq.heappush(self._times, (deadline, session.id))
+        if len(self._times) > 2 * len(self._due) + 100:  # most are of sessions that are gone
+            self._times = [(at, session_id) for session_id, at in self._due.items()]
+            heapq.heapify(self._times)
+
+    def _sweep(self, now: float) -> None:
+        for router in self._routers.values():
+            for queue in list(router.queues.values()):
+                queue.sweep(now)
+            if now >= self._idle_at:
+                router.sweep()
+        if now >= self._idle_at:
+            self._idle_at = now + _SWEEP_IDLE
+        self._sweep_at = now + _SWEEP_EXPIRED
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do, in seconds; None for never. Ask again after every turn.
+
+        It is now when a session can take more output already.
+        """
+        if self._resumable or self.dirty or self._opened:
+            return self.now
+        times = [] if self._sweep_at is None else [self._sweep_at]
+        if self._times:
+            times.append(self._times[0][0])
+        if self.journal.open and self.journal.busy is None:
+            times.append(self._retry_at)
+        return min(times, default=None)
+
+    def stop(self, now: float) -> None:
+        """Take no more: every session is told by ERROR, and what was not acknowledged goes back. Then comes a turn."""
+        self.now = now
+        self._stopping = True
+        for session in list(self.sessions.values()):
+            session.fail("broker is shutting down", "Connect again when it is back.")

@@ -1,0 +1,196 @@
+"""Journal: what happens in a turn of the loop and has to be on the disk, in batches, and who waits for them.
+
+A batch is what one commit of the store writes. One is open; while another one is being written the open one grows.
+What is put and what is acknowledged takes effect at once, and is undone if the commit fails. What a transaction does
+takes effect when its commit has succeeded: nobody may see half of it before a crash that undoes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.store import CallSoon, Store
+from stompcodec.errors import StoreError
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queue import Queue
+    from stompcodec.broker.session import Session
+
+__all__ = ["Batch", "Journal", "Waiting"]
+
+#: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
+_MOST_PENDING = 5000
+
+
+class Waiting:
+    """A session whose receipts follow a commit.
+
+    Args:
+        session: whose they are.
+        batch: what has to be written before.
+        fault: the receipt that the ERROR names if it fails; None for none.
+    """
+
+    __slots__ = ("batch", "fault", "receipts", "session")
+
+    def __init__(self, session: Session, batch: Batch, fault: str | None) -> None:
+        self.session = session
+        self.batch = batch
+        self.fault = fault
+        #: In octets.
+        self.receipts: list[bytes] = []
+
+
+class Batch:
+    """What one commit is about, to undo it if it fails.
+
+    >>> Batch().waiting
+    []
+    """
+
+    __slots__ = ("actions", "gone", "put", "settled", "waiting")
+
+    def __init__(self) -> None:
+        #: Messages that came.
+        self.put: list[tuple[Queue, Message]] = []
+        #: Messages that were acknowledged.
+        self.settled: list[tuple[Queue, Message]] = []
+        #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
+        self.gone: list[tuple[str, Message]] = []
+        #: What takes effect only afterwards, in order: told whether the commit succeeded.
+        self.actions: list[Callable[[bool], None]] = []
+        self.waiting: list[Waiting] = []
+
+
+class Journal:
+    """Between the queues and the store.
+
+    Args:
+        store: where it goes; None to keep nothing.
+        log: where a fault of the store is told.
+        call_soon: has the loop call something, from any thread; None to write while everybody waits.
+        wake: called when a batch has been written in the background: somebody has something to send.
+    """
+
+    def __init__(
+        self, store: Store | None, log: logging.Logger, call_soon: CallSoon | None, wake: Callable[[], None]
+    ) -> None:
+        self.store = store
+        self._log = log
+        self._call_soon = call_soon
+        #: The open one, and the one that is being written.
+        self.batch = Batch()
+        self.busy: Batch | None = None
+        #: Sessions that wait for the disk.
+        self.blocked: list[Session] = []
+        self.failures = 0
+        #: Queues that a delayed message came into, and the first seq of such.
+        self._late: dict[Queue, int] = {}
+        self._inside = False
+        self._wake = wake
+
+    @property
+    def open(self) -> bool:
+        """Something waits for `commit`."""
+        return self.store is not None and bool(self.batch.waiting or self.store.pending)
+
+    @property
+    def behind(self) -> bool:
+        """The disk is slower than those who send."""
+        return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
+
+    # ---- what happens ----
+
+    def append(self, queue: Queue, message: Message) -> None:
+        """A persistent message came into a queue."""
+        if self.store is not None:
+            self.store.append(queue.key, message)
+            self.batch.put.append((queue, message))
+
+    def settle(self, queue: Queue, message: Message) -> None:
+        """A persistent message was acknowledged."""
+        if self.store is not None:
+            self.store.remove(queue.key, message)
+            self.batch.settled.append((queue, message))
+
+    def remove(self, key: str, message: Message) -> None:
+        """A persistent message is gone from the queue of that key, and will not come back."""
+        if self.store is not None:
+            self.store.remove(key, message)
+            self.batch.gone.append((key, message))
+
+    def update(self, key: str, message: Message) -> None:
+        """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
+        if self.store is not None:
+            self.store.update(key, message)
+
+    def wait(self, session: Session, fault: str | None) -> Waiting:
+        """Receipts of a session follow the commit of the open batch."""
+        waiting = Waiting(session, self.batch, fault)
+        self.batch.waiting.append(waiting)
+        return waiting
+
+    def late(self, queue: Queue, seq: int) -> None:
+        """A message was put after others that came later."""
+        self._late.setdefault(queue, seq)
+
+    # ---- the end of a turn ----
+
+    def commit(self) -> None:
+        """Write the open batch, unless one is being written. Receipts go out when it is done, or ERRORs."""
+        if self.store is None or self.busy is not None:
+            return
+        batch, self.batch = self.batch, Batch()
+        self.busy, self._inside = batch, True
+        self.store.commit_later(partial(self._done, batch), self._call_soon)
+        self._inside = False
+
+    def _done(self, batch: Batch, error: StoreError | None) -> None:
+        self.busy = None
+        if error is None:
+            self._committed(batch)
+        else:
+            self.failures += 1
+            self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
+            self._failed(batch)
+        late, self._late = self._late, {}
+        for queue, seq in late.items():
+            queue.sort_from(seq)
+        blocked, self.blocked = self.blocked, []
+        for session in blocked:
+            session.unblock(self)
+        if not self._inside:
+            self._wake()
+
+    def _committed(self, batch: Batch) -> None:
+        for action in batch.actions:
+            action(True)
+        for waiting in batch.waiting:
+            waiting.session.committed(waiting)
+
+    def _failed(self, batch: Batch) -> None:
+        """Nothing of the batch has happened, and those who asked for it are told."""
+        for waiting in batch.waiting:
+            waiting.session.room = 0  # it gets nothing any more
+        for action in batch.actions:
+            action(False)
+        for queue, messages in _by_queue(batch.put).items():
+            queue.withdraw({message.seq for message in messages})
+        new = {(queue, message.seq) for queue, message in batch.put}
+        for queue, messages in _by_queue(pair for pair in batch.settled if (pair[0], pair[1].seq) not in new).items():
+            queue.unsettle(messages)
+        for key, message in batch.gone:
+            self.remove(key, message)
+        for waiting in batch.waiting:
+            waiting.session.not_committed(waiting)
+
+
+def _by_queue(pairs: Iterable[tuple[Queue, Message]]) -> dict[Queue, list[Message]]:
+    found: dict[Queue, list[Message]] = {}
+    for queue, message in pairs:
+        found.setdefault(queue, []).append(message)
+    return found

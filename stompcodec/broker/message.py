@@ -1,0 +1,211 @@
+"""Message: a SEND that the broker keeps, apart from what is bookkeeping. And its life, drawn.
+
+    SEND frame
+        |  commands.py: may this session send there? is it part of a transaction? (then it waits for COMMIT)
+        v
+    Message(ident, seq, tail)
+        |  Queue.put, or Topic.put, which puts it into the queue of every subscription when the turn ends
+        v
+    READY  <----------------------------------------------------------+
+        |  a consumer has credit, and its session has room             |
+        |  Queue.deliver: MESSAGE = the consumer's head + the tail     |
+        v                                                              |
+    in the outbox of the session                                       |
+        |                                                              |
+        +-- ack:auto ------------------------------> gone              |
+        v                                                              |
+    UNACKED (Consumer.unacked), counted in the queue                   |
+        |                                                              |
+        +-- ACK -----------------------------------> gone              |
+        +-- NACK, or its session or subscription ends: again() --------+   redelivered:true, in its old place
+        +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
+        +-- READY, and it has expired --------------> gone, or a dead letter
+
+    What is persistent is appended to the store when it is put, and removed when it is gone, by the one commit at the
+    end of the turn (Journal). Its receipt, and all that a transaction with it does, comes after that commit.
+
+A loss of the session does count as an attempt, but only a NACK makes a dead letter: it is what says that the message
+could not be processed. Whatever came into the outbox counts as delivered: whether the peer got it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stompcodec.broker.store import Stored
+from stompcodec.codec import Frame, parse, serialize_tail
+from stompcodec.spec import Limits
+
+__all__ = ["Message", "Refused", "message_of", "restored"]
+
+#: Headers of SEND that are between the sender and the broker, and those that the broker itself puts on MESSAGE.
+WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
+WITHOUT_DESTINATION = (*WITHOUT, "destination")
+WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
+_PRIORITIES = {str(number): number for number in range(10)}
+
+
+class Refused(Exception):
+    """A frame that cannot be served: its sender gets ERROR, and the session ends.
+
+    Args:
+        message: short, for the header of that name. It may go to the peer, so it holds no secrets.
+        remedy: what to do about it, for the body.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Message:
+    """What the broker keeps of a SEND. Its fields never change; `again` makes the copy that is delivered again.
+
+    Args:
+        ident: message-id, as octets: no colon and no backslash in it. b"" as long as the message has no place yet.
+        seq: its place in the order of everything the broker has taken; 0 as long as it has none.
+        destination: where it was sent to.
+        tail: all octets of a 1.2 MESSAGE behind what the broker puts in front: headers, blank line, body, NUL.
+
+    >>> message = Message(b"m-1", 1, "/queue/a", b"destination:/queue/a\\n\\nhi\\0")
+    >>> message.id, message.frame, message.again().redelivered
+    ('m-1', <Frame SEND destination='/queue/a' body=2 octets b'hi'>, True)
+    """
+
+    __slots__ = (
+        *("attempts", "destination", "expires", "ident", "persistent"),
+        *("priority", "seq", "size", "tail"),
+    )
+
+    def __init__(
+        self,
+        ident: bytes,
+        seq: int,
+        destination: str,
+        tail: bytes,
+        persistent: bool = False,
+        expires: float | None = None,
+        priority: int = 4,
+        attempts: int = 0,
+    ) -> None:
+        self.ident = ident
+        self.seq = seq
+        self.destination = destination
+        self.tail = tail
+        #: Octets that it takes, in all bounds.
+        self.size = len(tail)
+        self.persistent = persistent
+        #: In seconds since 1970; None for never.
+        self.expires = expires
+        self.priority = priority
+        #: Deliveries that came to nothing.
+        self.attempts = attempts
+
+    @property
+    def id(self) -> str:
+        """The message-id."""
+        return self.ident.decode()
+
+    @property
+    def redelivered(self) -> bool:
+        """It was delivered before."""
+        return self.attempts > 0
+
+    @property
+    def frame(self) -> Frame:
+        """The SEND that it was, less the headers in `WITHOUT`. Made anew each time."""
+        return _frame_of(self.tail)
+
+    def tail_for(self, version: str) -> bytes:
+        """The tail for a session of "1.0" or "1.1". Headers that the version cannot carry are left out.
+
+        >>> Message(b"m-1", 1, "/queue/a", b"odd:a\\\\cb\\nworse:a\\\\nb\\n\\n\\0").tail_for("1.0")
+        b'odd:a:b\\n\\n\\x00'
+        """
+        tail = self.tail
+        if tail.find(b"\\", 0, tail.index(b"\n\n")) < 0:  # nothing is escaped: all versions write it alike
+            return tail
+        return serialize_tail(self.frame, version)
+
+    def again(self) -> Message:
+        """The same, delivered once more. A copy, for other queues may hold this one too."""
+        return Message(
+            self.ident,
+            self.seq,
+            self.destination,
+            self.tail,
+            self.persistent,
+            self.expires,
+            self.priority,
+            self.attempts + 1,
+        )
+
+
+def _frame_of(tail: bytes) -> Frame:
+    """Limits were kept when it came; here they are as wide as the tail is, for escapes may have made it longer."""
+    lines = tail[: tail.index(b"\n\n")].split(b"\n")
+    limits = Limits(max_header_line=max(map(len, lines)), max_headers=len(lines), max_body=len(tail))
+    frame: Frame = parse(b"SEND\n" + tail, limits=limits)[0]
+    return frame
+
+
+def message_of(
+    frame: Frame, destination: str, persistent: bool, wall: Callable[[], float], reply_to: str | None = None
+) -> Message:
+    """A message without a place yet.
+
+    Args:
+        frame: the SEND. Of its headers, `priority` (0 to 9), `expires` (ms since 1970, 0 for never) and `expiration`
+            (ms of life) mean something; one that is no such number means nothing.
+        destination: of the frame, as the session reads it.
+        persistent: whether it has to outlive the broker.
+        wall: the time in seconds since 1970.
+        reply_to: another reply-to than the frame's; None to leave it.
+    """
+    get = frame.get
+    if reply_to is None:
+        if destination == get("destination"):
+            tail = serialize_tail(frame, "1.2", without=WITHOUT)
+        else:
+            tail = _line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
+    else:
+        tail = _line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
+    message = Message(b"", 0, destination, tail, persistent)
+    priority = get("priority")
+    if priority is not None:
+        message.priority = _PRIORITIES.get(priority, 4)
+    expires, life = get("expires"), get("expiration")
+    if expires is not None or life is not None:
+        message.expires = _expiry(expires, life, wall())
+    return message
+
+
+def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
+    """When it expires, in seconds since 1970: what comes first."""
+    found = [_milliseconds(expires) / 1000, now + _milliseconds(life) / 1000 if _milliseconds(life) else 0.0]
+    return min(filter(None, found), default=None)
+
+
+def _milliseconds(text: str | None) -> int:
+    """0 for what is none. Bounded, for the number is a peer's."""
+    return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
+
+
+def _line(name: str, value: str) -> bytes:
+    """A header line for 1.2."""
+    return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]
+
+
+def restored(stored: Stored) -> Message:
+    """A message as it was before the broker was started anew."""
+    return Message(
+        stored.id.encode(),
+        stored.seq,
+        stored.destination,
+        stored.tail,
+        stored.persistent,
+        stored.expires,
+        stored.priority,
+        max(stored.attempts, int(stored.redelivered)),
+    )

@@ -1,0 +1,425 @@
+"""The broker's shell: listeners, one turn of the loop for all that came in, one timer, and a tidy end.
+
+All decisions are made by `Broker`, which does no I/O. This file moves its octets: what arrives goes into a session,
+and once a turn of the loop whatever the sessions hold goes out, one write each. So a thousand messages that came in
+one turn cost one commit to disk and one write a peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stompcodec.broker.config import Config
+from stompcodec.broker.core import Broker
+from stompcodec.broker.heap import Heap
+from stompcodec.broker.session import Session
+from stompcodec.broker.store import MemoryStore, Store
+from stompcodec.spec import Limits
+from stompcodec.transport import aio, tls
+
+__all__ = ["Server", "run", "serve"]
+
+log = logging.getLogger("stompcodec.broker.server")
+
+#: A timer that comes so much too late, in seconds, says that we stood still: what peers sent meanwhile is read first.
+_LATE = 0.05
+
+
+class _Peer:
+    """One connection: the owner of its wire, and the way to its session."""
+
+    __slots__ = ("bounded", "listener", "paused", "server", "session", "wire")
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self.server = server
+        self.listener = listener
+        self.paused = False
+        self.bounded = False
+        """Its messages of WebSocket may be small only, until it has logged in."""
+        self.wire: aio.Wire
+        self.session: Session
+
+    def opened(self, wire: aio.Wire) -> None:
+        self.wire = wire
+        server = self.server
+        self.session = server.broker.attach(
+            time.monotonic(),
+            peer=wire.peer,
+            secure=wire.secure,
+            whole_frames=wire.whole_frames,
+            listener=self.listener,
+        )
+        server.peers[self.session] = self
+        server.deserted.clear()
+        if wire.whole_frames:
+            self.bounded = True
+            wire.bound(_largest_frame(server.config.first_limits))
+        log.info("%s: opened (%s)", wire.peer, self.listener)
+        server.mark()
+
+    def received(self, data: bytes | memoryview) -> None:
+        self.session.receive(data, time.monotonic())
+        server = self.server
+        if server.marked:
+            return
+        if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
+            server.turn()
+        else:
+            server.latest = self
+            server.mark()
+
+    def writable(self, yes: bool) -> None:
+        self.session.writable(yes, time.monotonic())
+        self.server.mark()
+
+    def lost(self, error: BaseException | None) -> None:
+        server = self.server
+        server.peers.pop(self.session, None)
+        if server.latest is self:
+            server.latest = None
+        self.session.lost(time.monotonic(), error)
+        log.info("%s: %s", self.wire.peer, "closed" if error is None else f"lost: {error}")
+        server.mark()
+        if not server.peers:
+            server.deserted.set()
+
+    def flush(self) -> None:
+        """Write what the session holds, and do what it asks for."""
+        session, wire = self.session, self.wire
+        output = session.take_output()
+        if output:
+            wire.write(output)
+        if self.bounded and session.connected:
+            self.bounded = False
+            wire.bound(_largest_frame(self.server.config.limits))
+        if session.closing:
+            wire.close()
+        elif session.paused is not self.paused:
+            self.paused = session.paused
+            if self.paused:
+                wire.pause_reading()
+            else:
+                wire.resume_reading()
+
+
+class Server:
+    """A broker that listens: `async with Server(config) as server`. `serve` makes one.
+
+    Args:
+        config: what it listens on, and how it behaves.
+        store: where durable messages live; by default what the config says. It is closed at the end.
+        ready: a file that is written, by rename, once every listener accepts: a JSON object of pid, host and the
+            ports, null for what is off.
+    """
+
+    def __init__(self, config: Config, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None):
+        self.config = config
+        self.ready = None if ready is None else Path(ready)
+        self.port: int | None = None
+        self.ws_port: int | None = None
+        self.tls_port: int | None = None
+        self.peers: dict[Session, _Peer] = {}
+        self.deserted = asyncio.Event()
+        """Nobody is connected; or nobody is to be waited for any more."""
+        self.deserted.set()
+        self.marked = False
+        self.latest: _Peer | None = None
+        """From whom octets came last."""
+        self.store = store
+        self.broker: Broker
+        self._heap = Heap()
+        self._listeners: list[aio.Listener] = []
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # ---- start and stop ----
+
+    async def start(self) -> None:
+        """Open the store, then the listeners.
+
+        Raises:
+            OSError: an address or a certificate cannot be used.
+            StoreError: the store cannot be used, for instance because another broker has it.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self.ready is not None:
+            self.ready.unlink(missing_ok=True)  # nobody may take that of an earlier broker for ours
+        if self.store is None:
+            self.store = _store(self.config)
+        try:
+            self.broker = Broker(self.config, self.store, epoch=_epoch(), call_soon=self._loop.call_soon_threadsafe)
+            self.broker.wake = self.mark
+            self.broker.open(time.monotonic())
+            await self._listen()
+        except BaseException:
+            await self._close_listeners()
+            self.store.close()
+            raise
+        self._arm()
+        if self.ready is not None:
+            _write_ready(self.ready, self.address)
+
+    async def stop(self, drain: float | None = None) -> None:
+        """Take no more connections, tell every peer, flush, and close the store.
+
+        Args:
+            drain: how many seconds the peers have to take what waits for them; by default as the config says.
+        """
+        await self._close_listeners()
+        give_up = time.monotonic() + (self.config.drain_timeout if drain is None else drain)
+        self.broker.stop(time.monotonic())
+        self.turn()
+        journal = self.broker.journal
+        while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
+            await asyncio.sleep(0.005)
+            self.turn()
+        for peer in list(self.peers.values()):
+            peer.flush()
+            peer.wire.close()
+        await self._wait_deserted(give_up - time.monotonic())
+        for peer in list(self.peers.values()):
+            peer.wire.abort()
+        if self.peers:
+            self.deserted.clear()
+            await self._wait_deserted(1.0)
+        self.turn()
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self.store is not None
+        self.store.close()
+        log.info("stopped")
+
+    async def _wait_deserted(self, seconds: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.deserted.wait(), seconds)
+
+    async def _listen(self) -> None:
+        config = self.config
+        secure = None
+        if config.tls_port is not None:
+            assert config.tls_cert is not None
+            secure = tls.server_context(config.tls_cert, config.tls_key, config.tls_ca)
+        if config.port is not None:
+            self.port = await self._listener("stomp", config.port)
+        if config.ws_port is not None:
+            self.ws_port = await self._listener("ws", config.ws_port, websocket=True)
+        if config.tls_port is not None:
+            self.tls_port = await self._listener("tls", config.tls_port, context=secure)
+
+    async def _listener(
+        self, name: str, port: int, *, context: ssl.SSLContext | None = None, websocket: bool = False
+    ) -> int:
+        config = self.config
+        listener = await aio.listen(
+            config.host,
+            port,
+            lambda: _Peer(self, name),
+            ssl=context,
+            websocket=websocket,
+            max_message=_largest_frame(config.limits),
+            high=config.write_high,
+        )
+        self._listeners.append(listener)
+        log.info("listening on %s:%d (%s)", config.host, listener.port, name)
+        return listener.port
+
+    async def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """What the ready file holds."""
+        return {
+            "pid": os.getpid(),
+            "host": self.config.host,
+            "port": self.port,
+            "ws_port": self.ws_port,
+            "tls_port": self.tls_port,
+            "legacy_port": None,
+        }
+
+    # ---- turns ----
+
+    def mark(self) -> None:
+        """Something happened: have one turn soon, whatever else happens until then."""
+        if not self.marked:
+            self.marked = True
+            self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """The end of a turn: commit, and write to every peer what is there for it."""
+        self.marked = False
+        peers = self.peers
+        for session in self.broker.turn(time.monotonic()):
+            peer = peers.get(session)
+            if peer is not None:
+                peer.flush()
+        self._heap.note(self.broker.pool.octets)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Keep one timer, for the next deadline. A timer that comes too early does no harm, so it is left."""
+        deadline = self.broker.next_deadline()
+        if deadline is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick, False)
+
+    def _tick(self, late: bool) -> None:
+        now = time.monotonic()
+        if not late and now > self._timer_at + _LATE:
+            # Nobody is held to be silent before what they sent while we stood still was read.
+            self._timer = self._loop.call_later(0.001, self._tick, True)
+            return
+        self._timer = None
+        self.broker.tick(now)
+        self.turn()
+        self._heap.look(self.broker.pool.octets)
+
+
+def serve(
+    config: Config | None = None, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None
+) -> Server:
+    """A broker over sockets, for the time of an `async with` block.
+
+    Args:
+        config: by default that of `Config()`: port 61613 of 127.0.0.1, nothing is stored. Port 0 picks a free one.
+        store: where durable messages live, instead of what the config says.
+        ready: a file to write once it listens, see `Server`.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with serve(Config(port=0)) as server:
+    ...         return server.port > 0, server.ws_port
+    >>> asyncio.run(main())
+    (True, None)
+    """
+    return Server(Config() if config is None else config, store=store, ready=ready)
+
+
+def run(
+    config: Config,
+    *,
+    ready: str | os.PathLike[str] | None = None,
+    uvloop: bool = False,
+    started: Callable[[Server], None] = lambda server: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then drain and return. A second signal does not wait for the peers.
+
+    Args:
+        config: see `Server`.
+        ready: see `Server`.
+        uvloop: use that event loop if it is installed.
+        started: called once everything listens.
+
+    Raises:
+        OSError, StoreError: see `Server.start`.
+    """
+    _raise_file_limit()
+    loop = _new_loop(uvloop)
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(_serve_until_signal(config, ready, started))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _serve_until_signal(
+    config: Config, ready: str | os.PathLike[str] | None, started: Callable[[Server], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[str] = asyncio.Queue()
+
+    def arrived(number: int, frame: object = None) -> None:
+        loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
+
+    old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server = serve(config, ready=ready)
+        await server.start()
+        started(server)
+        log.info("%s: stopping", await signals.get())
+        stopping = asyncio.ensure_future(server.stop())
+        hurry = asyncio.ensure_future(signals.get())
+        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if not hurry.cancel():
+            server.deserted.set()
+        await stopping
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:
+    if uvloop:
+        try:
+            import uvloop as module
+        except ImportError:
+            log.warning("uvloop is not installed: using asyncio's loop")
+        else:
+            return module.new_event_loop()
+    return asyncio.new_event_loop()
+
+
+def _store(config: Config) -> Store:
+    if config.data is None:
+        return MemoryStore()
+    from stompcodec.broker.sqlite import SqliteStore
+
+    return SqliteStore(config.data)
+
+
+def _largest_frame(limits: Limits) -> int:
+    """Octets that one frame can have."""
+    return limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
+
+
+def _epoch() -> str:
+    """A word that no broker of this store had before, so that ids of an earlier run are never ids of this one."""
+    return f"{time.time_ns() // 1_000_000:x}"
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file: allow as many as the system lets us without asking."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _write_ready(path: Path, address: dict[str, Any]) -> None:
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(address) + "\n", encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,261 @@
+"""SqliteStore: durable messages in one SQLite file, one transaction for a whole batch.
+
+The rows of a batch are written in the thread of the loop, which is quick. The COMMIT waits for the disk, so a helper
+thread does it (in one call, without the GIL), and others are served meanwhile; what comes in makes the next batch. A
+batch of a few rows on a fast disk is committed at once: there the way to the helper and back would take longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import NamedTuple
+
+from stompcodec.broker.store import CallSoon, Done, Storable, Stored
+from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
+from stompcodec.errors import StoreError
+
+__all__ = ["SqliteStore"]
+
+_MOST_QUEUES = 2 ** (63 - SEQ_BITS)
+#: A batch of at most so many operations is committed at once, as long as commits take less than so many seconds.
+_FEW, _FAST = 4, 0.0005
+#: From so many operations on, the helper writes the rows, too: the loop would stand still for too long.
+_MANY = 500
+#: Queues that are looked at in one go, for those that are empty and can be forgotten: twice as many as are new.
+_SWEEP = 500
+
+
+class _Job(NamedTuple):
+    """What the helper is given."""
+
+    batch: Batch
+    #: The rows are written; the COMMIT is left.
+    staged: bool
+    done: Done
+    call_soon: CallSoon
+
+
+class SqliteStore:
+    """A `Store` in a folder.
+
+    Args:
+        folder: of this store alone. Made if it is missing.
+        log: where it is told what cannot be raised.
+
+    Raises:
+        StoreError: the folder is in use, of a newer version, or cannot be used.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = SqliteStore(folder.name)
+    >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))
+    >>> store.close()
+    >>> store = SqliteStore(folder.name)
+    >>> [message.tail for message in store.load()]
+    [b'\\n\\nhi\\x00']
+    >>> store.close(); folder.cleanup()
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], log: logging.Logger | None = None) -> None:
+        self._log = log or logging.getLogger("stompcodec.broker")
+        self._writer = Writer(Path(folder), self._log)
+        self._open = Batch()
+        #: The least key of each queue.
+        self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
+        #: Numbers of queues that no commit has registered yet.
+        self._unsaved: dict[str, int] = {}
+        taken = set(self._writer.queues.values())
+        self._next = max(taken, default=0) + 1
+        self._free = [number for number in range(1, self._next) if number not in taken]
+        self._sweep_at = len(taken) + _SWEEP // 2
+        self._helper: Thread | None = None
+        self._jobs: SimpleQueue[_Job | Event | None] = SimpleQueue()
+        #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
+        self._given = self._ended = self._known = 0
+        self._closed = False
+
+    @property
+    def pending(self) -> int:
+        """Operations in the open batch."""
+        return len(self._open)
+
+    @property
+    def unclean(self) -> bool:
+        """The last broker did not close the store: it crashed, or was killed."""
+        return self._writer.unclean
+
+    def load(self) -> Iterator[Stored]:
+        """As in `Store`. A message whose file is gone or torn is told to the log, and left out for good."""
+        names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
+        suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
+        for key, ident, destination, tail, persistent, expires, priority, attempts, redelivered in self._writer.rows():
+            number, seq = key >> SEQ_BITS, key & seq_of
+            if tail is None:
+                self._log.error("message %s of %s is lost: its file is gone or torn", ident, destination)
+                self._open.removes[key] = None
+                continue
+            queue, again = names[number], bool(redelivered) or key < suspects.get(number, 0)
+            yield Stored(queue, seq, ident, destination, tail, bool(persistent), expires, priority, attempts, again)
+
+    def append(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        self._open.puts[self._key(queue, message.seq)] = message
+
+    def remove(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        key, batch = self._key(queue, message.seq), self._open
+        if batch.puts.pop(key, None) is None:
+            batch.updates.pop(key, None)
+            batch.removes[key] = None
+
+    def update(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        key, batch = self._key(queue, message.seq), self._open
+        if key in batch.puts:
+            batch.puts[key] = message
+        else:
+            batch.updates[key] = message
+
+    def _key(self, queue: str, seq: int) -> int:
+        if seq >> SEQ_BITS:
+            raise ValueError(f"seq is {seq}: it must be 0 or more, and less than 2**{SEQ_BITS}")
+        base = self._bases.get(queue)
+        return seq + (self._register(queue) if base is None else base)
+
+    def _register(self, queue: str) -> int:
+        if self._free:
+            number = self._free.pop()
+        else:
+            number = self._next
+            if number >= _MOST_QUEUES:
+                raise StoreError(f"{number} queues hold stored messages (use less)")
+            self._next += 1
+        self._unsaved[queue] = number
+        base = self._bases[queue] = number << SEQ_BITS
+        return base
+
+    def commit(self) -> None:
+        """As in `Store`."""
+        self._settle()
+        if not len(self._open):
+            return
+        batch = self._take()
+        error = self._writer.write(batch) or self._writer.commit(batch)
+        if error is not None:
+            raise error
+        self._registered(batch)
+        if self._writer.due:
+            self._writer.checkpoint()
+
+    def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
+        """As in `Store`."""
+        size, idle = len(self._open), self._given == self._ended
+        if not size:
+            done(None)
+            return
+        light = size < _MANY and not any(map(is_large, self._open.puts.values()))
+        if call_soon is None or (light and size <= _FEW and idle and self._is_fast()):
+            self._commit_now(done)
+            return
+        batch = self._take()
+        staged = light and idle
+        error = self._writer.write(batch) if staged else None
+        if error is not None:
+            done(error)
+        else:
+            self._give(_Job(batch, staged, done, call_soon))
+
+    def _is_fast(self) -> bool:
+        return self._writer.pace < _FAST and not self._writer.due
+
+    def _commit_now(self, done: Done) -> None:
+        try:
+            self.commit()
+        except StoreError as error:
+            done(error)
+        else:
+            done(None)
+
+    def _take(self) -> Batch:
+        """The open batch, and an empty one in its place."""
+        batch, self._open = self._open, Batch()
+        if len(self._bases) > self._sweep_at and self._given == self._ended == self._known:
+            self._sweep(batch)
+        batch.queues = self._unsaved.copy()
+        return batch
+
+    def _sweep(self, batch: Batch) -> None:
+        """Forgets some queues that hold nothing: their names came from peers, and must not pile up."""
+        used = {key >> SEQ_BITS for key in batch.puts}
+        for name in list(islice(self._bases, _SWEEP)):
+            base = self._bases.pop(name)
+            number = base >> SEQ_BITS
+            if number in used or self._writer.holds(number):
+                self._bases[name] = base  # behind the others, which are looked at next
+            else:
+                self._unsaved.pop(name, None)
+                self._free.append(number)
+                batch.dropped.append(number)
+        self._sweep_at = len(self._bases) + _SWEEP // 2
+
+    def _registered(self, batch: Batch) -> None:
+        for name in batch.queues:
+            self._unsaved.pop(name, None)
+
+    def _give(self, job: _Job) -> None:
+        if self._helper is None:
+            self._helper = Thread(target=self._help, name="stompcodec-store", daemon=True)
+            self._helper.start()
+        self._given += 1
+        self._jobs.put(job)
+
+    def _help(self) -> None:
+        """The helper thread: a job at a time, until there is None."""
+        writer = self._writer
+        while (job := self._jobs.get()) is not None:
+            if isinstance(job, Event):
+                job.set()
+                continue
+            error = None if job.staged else writer.write(job.batch)
+            if error is None:
+                error = writer.commit(job.batch)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                job.call_soon(partial(self._done, job, error))
+            if writer.due:  # after the answer, since it takes its time
+                writer.checkpoint()
+            self._ended += 1
+
+    def _done(self, job: _Job, error: StoreError | None) -> None:
+        """The end of a job, in the thread of the loop."""
+        self._known += 1
+        if error is None:
+            self._registered(job.batch)
+        job.done(error)
+
+    def _settle(self) -> None:
+        """Waits until the helper has nothing to do."""
+        if self._given != self._ended:
+            settled = Event()
+            self._jobs.put(settled)
+            settled.wait()
+
+    def close(self) -> None:
+        """As in `Store`. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.commit()
+        finally:
+            if self._helper is not None:
+                self._jobs.put(None)
+                self._helper.join()
+            self._writer.close()

@@ -1,0 +1,198 @@
+"""Where durable messages live: the seam between the broker core and a disk, and a store without one.
+
+A store takes operations into an open batch; `commit` writes the batch, all or nothing. The core commits once for
+everything that a turn of the loop did. A message is known by its queue's key and its `seq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from stompcodec.errors import StoreError
+
+__all__ = ["CallSoon", "Done", "MemoryStore", "Storable", "Store", "Stored"]
+
+#: Takes None, or why nothing was written.
+Done = Callable[[StoreError | None], None]
+#: Has a loop call something, from any thread: `loop.call_soon_threadsafe`, or something like it.
+CallSoon = Callable[[Callable[[], None]], object]
+
+
+class Storable(Protocol):
+    """What a store reads from a message. The values are read at the commit, not before."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def destination(self) -> str: ...
+    @property
+    def tail(self) -> bytes: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def expires(self) -> float | None: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def redelivered(self) -> bool: ...
+
+
+class Stored(NamedTuple):
+    """A message as a store gives it back.
+
+    `tail` is what stands behind the command line of a 1.2 SEND or MESSAGE frame: headers, blank line, body, NUL.
+    `expires` is in seconds since 1970. `redelivered` is also true of every message that a crash left behind.
+    """
+
+    queue: str
+    seq: int
+    id: str
+    destination: str
+    tail: bytes
+    persistent: bool = True
+    expires: float | None = None
+    priority: int = 4
+    attempts: int = 0
+    redelivered: bool = False
+
+
+class Store(Protocol):
+    """What the broker core asks of a store. One thread uses it: that of the loop."""
+
+    @property
+    def pending(self) -> int:
+        """Operations in the open batch. A put and a remove of one message cancel, and count nothing."""
+
+    def load(self) -> Iterable[Stored]:
+        """Every message, by queue, and by `seq` within a queue. To be read to its end, once, before anything else.
+
+        Raises:
+            StoreError: what is stored cannot be read.
+        """
+
+    def append(self, queue: str, message: Storable) -> None:
+        """Put a message into the open batch. Its `seq` is new in that queue, 0 or more, and less than 2**42."""
+
+    def remove(self, queue: str, message: Storable) -> None:
+        """Take a message out, in the open batch. Its `seq` is still that of `append`."""
+
+    def update(self, queue: str, message: Storable) -> None:
+        """Keep `attempts` and `redelivered` of a message, in the open batch. It may be a copy of the one put."""
+
+    def commit(self) -> None:
+        """Write the open batch: afterwards it is on the disk, or none of it is. An empty batch costs nothing.
+
+        Raises:
+            StoreError: nothing of the batch was written, and it is dropped. The store can go on.
+        """
+
+    def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
+        """Like `commit`, in the background where that is better for others.
+
+        Args:
+            done: called once, in the thread of the loop, with None or with the error. It may be called before this
+                returns; otherwise what comes in meanwhile makes the next batch, whose commit has to wait for `done`.
+            call_soon: has the loop call something, from any thread. None: there is no loop, so do it at once.
+        """
+
+    def close(self) -> None:
+        """Commit what is open, and let go of the files. The store cannot be used any more.
+
+        Raises:
+            StoreError: as in `commit`. The files are let go nevertheless.
+        """
+
+
+class MemoryStore:
+    """A store that forgets everything when it goes: for tests, and for brokers without a disk.
+
+    It keeps what was committed, so that tests can look at it and read it again by `load`.
+
+    >>> store = MemoryStore()
+    >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))
+    >>> store.pending, list(store.load())
+    (1, [])
+    >>> store.commit()
+    >>> [message.id for message in store.load()]
+    ['m-1']
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], Stored] = {}
+        self._puts: dict[tuple[str, int], Storable] = {}
+        self._removes: dict[tuple[str, int], None] = {}
+        self._updates: dict[tuple[str, int], Storable] = {}
+
+    @property
+    def pending(self) -> int:
+        """Operations in the open batch."""
+        return len(self._puts) + len(self._removes) + len(self._updates)
+
+    def load(self) -> Iterator[Stored]:
+        """As in `Store`."""
+        for key in sorted(self._kept):
+            yield self._kept[key]
+
+    def append(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        self._puts[queue, message.seq] = message
+
+    def remove(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        key = queue, message.seq
+        if self._puts.pop(key, None) is None:
+            self._updates.pop(key, None)
+            self._removes[key] = None
+
+    def update(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        key = queue, message.seq
+        if key in self._puts:
+            self._puts[key] = message
+        else:
+            self._updates[key] = message
+
+    def commit(self) -> None:
+        """As in `Store`; it never fails."""
+        for key in self._removes:
+            self._kept.pop(key, None)
+        for key, message in self._puts.items():
+            self._kept[key] = stored(key[0], message)
+        for key, message in self._updates.items():
+            if key in self._kept:
+                self._kept[key] = stored(key[0], message)
+        self._puts, self._removes, self._updates = {}, {}, {}
+
+    def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
+        """As in `Store`; done at once."""
+        self.commit()
+        done(None)
+
+    def close(self) -> None:
+        """As in `Store`. What was committed can still be read."""
+        self.commit()
+
+
+def stored(queue: str, message: Storable) -> Stored:
+    """A copy of a message as it is now.
+
+    >>> stored("q", Stored("", 1, "m-1", "/queue/q", b"\\n\\0")).queue
+    'q'
+    """
+    return Stored(
+        queue,
+        message.seq,
+        message.id,
+        message.destination,
+        message.tail,
+        message.persistent,
+        message.expires,
+        message.priority,
+        message.attempts,
+        message.redelivered,
+    )

@@ -1,0 +1,294 @@
+"""The disk's side of a store: batches into the SQLite file and into files of large bodies, and all of it back."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+
+from stompcodec.broker.bodies import Bodies, BodyFile
+from stompcodec.broker.folder import FolderLock
+from stompcodec.broker.schema import fault, is_passing, open_database
+from stompcodec.broker.store import Storable
+from stompcodec.errors import StoreError
+
+__all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
+
+#: Bits of a key that hold the seq of a message; above them is the number of its queue.
+SEQ_BITS = 45
+#: Octets from which on a tail is a file of its own.
+_LARGE = 65536
+#: Octets in the WAL, roughly, from which on it is taken over into the database.
+_WAL = 16 * 2**20
+#: Seconds. Single commits that take longer come on the fastest disk.
+_LONG = 0.002
+#: Octets that go into the WAL beside the tails, roughly: for each row, and for each commit.
+_ROW, _COMMIT = 200, 16384
+
+#: Rows that one statement writes, and how many make it worth while.
+_GROUP, _MANY = 64, 256
+_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (_GROUP - 1)
+_DELETE = "DELETE FROM message WHERE key = ?"
+_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (_GROUP - 1)})"
+_GET = (
+    "SELECT key, id, destination, tail, persistent, expires, priority, attempts, redelivered FROM message ORDER BY key"
+)
+_OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
+_HOLDS = _OF_QUEUE.format(":number", 1)
+
+
+class Batch:
+    """What one transaction writes. Messages are known by their keys, queues by numbers.
+
+    >>> batch = Batch()
+    >>> batch.removes[1 << SEQ_BITS] = None
+    >>> len(batch)
+    1
+    """
+
+    def __init__(self) -> None:
+        self.puts: dict[int, Storable] = {}
+        self.removes: dict[int, None] = {}
+        self.updates: dict[int, Storable] = {}
+        #: Queues to register, by name, and numbers of queues to forget.
+        self.queues: dict[str, int] = {}
+        self.dropped: list[int] = []
+        #: Files of large bodies: written for this batch, and useless after it.
+        self.written: dict[int, BodyFile] = {}
+        self.obsolete: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.puts) + len(self.removes) + len(self.updates)
+
+
+class Writer:
+    """The files of a store. Used by one thread at a time, whichever.
+
+    Args:
+        folder: made if it is missing.
+        log: where it is told what cannot be raised.
+
+    Raises:
+        StoreError: the folder is in use, of a newer version, or cannot be used.
+    """
+
+    def __init__(self, folder: Path, log: logging.Logger) -> None:
+        self._log = log
+        self._path = folder / "messages.sqlite"
+        self._db: sqlite3.Connection | None = None
+        self._wal = 0
+        #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
+        self._doubtful: list[int] = []
+        #: How long commits take, in seconds: a moving mean, in which none counts for more than `_LONG`.
+        self.pace = 0.0
+        self._lock = FolderLock(folder)
+        try:
+            self._bodies = Bodies(folder / "bodies")
+            self._db = open_database(self._path)
+            self._read_state(self._db)
+        except (OSError, sqlite3.Error) as error:
+            self._let_go()
+            raise fault(f"the data folder {folder} cannot be used", error) from error
+        except StoreError:
+            self._let_go()
+            raise
+
+    def _read_state(self, db: sqlite3.Connection) -> None:
+        #: The last user of the folder did not close it.
+        self.unclean = not db.execute("SELECT clean FROM state").fetchone()[0]
+        db.execute("UPDATE state SET clean = 0")
+        db.execute(f"DELETE FROM queue WHERE NOT EXISTS ({_OF_QUEUE.format('queue.id', 1)})")
+        if self.unclean:
+            db.execute(f"UPDATE queue SET suspect = ({_OF_QUEUE.format('queue.id', 'max(key) + 1')})")
+        #: Numbers by name, of queues that hold something.
+        self.queues: dict[str, int] = dict(db.execute("SELECT name, id FROM queue").fetchall())
+        #: By number: below that key, messages went through a crash.
+        self.suspects: dict[int, int] = dict(db.execute("SELECT id, suspect FROM queue").fetchall())
+        self._files = {key: BodyFile(*rest) for key, *rest in db.execute("SELECT key, file, size, crc FROM body")}
+        self._bodies.sweep({body.file for body in self._files.values()})
+
+    def rows(self) -> Iterator[tuple[int, str, str, bytes | None, int, float | None, int, int, int]]:
+        """Key, id, destination, tail, persistent, expires, priority, attempts and redelivered of each message.
+
+        The tail is None where the file of a large body is gone or torn.
+
+        Raises:
+            StoreError: something cannot be read.
+        """
+        assert self._db is not None
+        try:
+            for key, ident, destination, tail, *rest in self._db.execute(_GET):
+                if tail is None:
+                    body = self._files.get(key)
+                    tail = self._bodies.read(body) if body is not None else None
+                yield key, ident, destination, tail, *rest
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+
+    def holds(self, number: int) -> bool:
+        """Whether a queue may have messages. Not to be asked between `write` and `commit`."""
+        try:
+            return self._db is None or self._db.execute(_HOLDS, {"number": number}).fetchone() is not None
+        except sqlite3.Error:
+            return True
+
+    def write(self, batch: Batch) -> StoreError | None:
+        """The rows of a batch, in a transaction that stays open. After an error there is none, and nothing is kept."""
+        try:
+            if self._db is None:
+                self._db = open_database(self._path)
+            if self._doubtful:
+                self._clear_doubts(self._db)
+            self._write(batch, self._db)
+        except Exception as error:
+            return self._undo(batch, error)
+        return None
+
+    def _clear_doubts(self, db: sqlite3.Connection) -> None:
+        """Takes out what a COMMIT may have written although it failed, before any other batch comes into doubt."""
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
+        db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
+        db.execute("COMMIT")
+        self._doubtful = []
+
+    def _write(self, batch: Batch, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        if batch.dropped:
+            db.executemany("DELETE FROM queue WHERE id = ?", zip(batch.dropped))
+        if batch.queues:
+            db.executemany("INSERT OR REPLACE INTO queue (name, id) VALUES (?, ?)", batch.queues.items())
+        if batch.removes:
+            _execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
+            if self._files:
+                large = [key for key in batch.removes if key in self._files]
+                batch.obsolete = [self._files[key].file for key in large]
+                db.executemany("DELETE FROM body WHERE key = ?", zip(large))
+        if batch.puts:
+            _execute(db, _INSERT, _INSERTS, self._rows(batch))
+        if batch.written:
+            db.executemany(
+                "INSERT INTO body VALUES (?, ?, ?, ?)", [(key, *file) for key, file in batch.written.items()]
+            )
+            self._bodies.sync()
+        if batch.updates:
+            rows = [(message.attempts, message.redelivered, key) for key, message in batch.updates.items()]
+            db.executemany("UPDATE message SET attempts = ?, redelivered = ? WHERE key = ?", rows)
+        self._wal += _COMMIT + _ROW * len(batch)
+
+    def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = [
+            (
+                key,
+                put.id,
+                put.destination,
+                put.tail,
+                put.persistent,
+                put.expires,
+                put.priority,
+                put.attempts,
+                put.redelivered,
+            )
+            for key, put in batch.puts.items()
+        ]
+        sizes = [len(put.tail) for put in batch.puts.values()]
+        self._wal += sum(sizes)
+        if max(sizes) >= _LARGE:
+            for at, (key, put) in enumerate(batch.puts.items()):
+                if sizes[at] >= _LARGE:
+                    batch.written[key] = self._bodies.write(put.tail)
+                    rows[at] = (*rows[at][:3], None, *rows[at][4:])
+                    self._wal -= sizes[at]
+        return rows
+
+    def commit(self, batch: Batch) -> StoreError | None:
+        """Ends the transaction that `write` left open. After an error nothing of it is kept."""
+        assert self._db is not None
+        start = perf_counter()
+        try:
+            self._db.execute("COMMIT")
+        except Exception as error:
+            self._doubtful = list(batch.puts)
+            return self._undo(batch, error)
+        self.pace += (min(perf_counter() - start, _LONG) - self.pace) / 8
+        for key in batch.removes:
+            self._files.pop(key, None)
+        self._files.update(batch.written)
+        for file in batch.obsolete:
+            self._bodies.remove(file)
+        return None
+
+    def _undo(self, batch: Batch, error: Exception) -> StoreError:
+        for body in batch.written.values():
+            self._bodies.remove(body.file)
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            healthy = is_passing(error)
+        except sqlite3.Error:
+            healthy = False
+        if not healthy:  # the connection may remember pages that it misread: the next batch begins with a new one
+            self._disconnect()
+        return error if isinstance(error, StoreError) else fault("nothing could be stored", error)
+
+    @property
+    def due(self) -> bool:
+        """The WAL is long enough for a checkpoint."""
+        return self._wal >= _WAL
+
+    def checkpoint(self) -> None:
+        """Takes the WAL over into the database, so that it starts again from its beginning. Takes its time."""
+        self._wal = 0
+        if self._db is None:
+            return
+        try:
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:  # nothing is lost; if it lasts, commits fail, and tell those who wait
+            self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
+
+    def close(self) -> None:
+        """Says that all ended well, and lets go of the folder.
+
+        Raises:
+            StoreError: that could not be written. The folder is let go.
+        """
+        try:
+            if self._db is not None:
+                self._db.execute("UPDATE state SET clean = 1")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} was not closed cleanly", error) from error
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._disconnect()
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+
+def _execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[object, ...]]) -> None:
+    """Like executemany; many rows are written in groups. That takes a little longer, but Python lets go of the GIL for
+    each statement, and when the loop is busy, the helper has to wait for it as often.
+    """
+    at, many = 0, len(rows) >= _MANY
+    while many and len(rows) - at >= _GROUP:
+        db.execute(group, tuple(chain.from_iterable(rows[at : at + _GROUP])))
+        at += _GROUP
+    if at < len(rows):
+        db.executemany(one, rows[at:])
+
+
+def is_large(message: Storable) -> bool:
+    """Whether it becomes a file of its own, which takes its time."""
+    return len(message.tail) >= _LARGE

@@ -1,0 +1,177 @@
+"""A broker, a producer and a consumer in one go: what the demonstration counts while a feed goes through them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompcodec import Frame
+    from stompcodec.broker import Config
+    from stompcodec.client import Client, Receipt
+
+__all__ = ["BrokerThread", "Feed", "Tally"]
+
+#: How many messages may be on their way to the broker without a receipt, and to the consumer without an ACK.
+_WINDOW = 200
+#: Seconds in which everything has to happen.
+_PATIENCE = 60.0
+_QUEUE = "/queue/railway"
+
+
+class BrokerThread:
+    """A broker in a thread of its own, for the time of a `with` block.
+
+    Args:
+        config: its `port` may be 0.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._listens = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="broker", daemon=True)
+        self._error: BaseException | None = None
+        self.port = 0
+
+    def _main(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except Exception as error:
+            self._error = error
+        finally:
+            self._loop.close()
+            self._listens.set()
+
+    async def _serve(self) -> None:
+        from stompcodec.broker import serve
+
+        async with serve(self._config) as server:
+            assert server.port is not None
+            self.port = server.port
+            self._listens.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> BrokerThread:
+        self._thread.start()
+        self._listens.wait(_PATIENCE)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_PATIENCE)
+
+
+class Tally:
+    """What was counted. Written by one thread each, read by all.
+
+    >>> Tally(3).lost
+    3
+    """
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+        self.sent = self.confirmed = self.received = self.acknowledged = 0
+        self.octets = self.misplaced = self.damaged = 0
+        self.seen: Counter[int] = Counter()
+        self.seconds = 0.0
+
+    @property
+    def lost(self) -> int:
+        """Frames that never came."""
+        return self.frames - len(self.seen)
+
+    @property
+    def twice(self) -> int:
+        """Deliveries beyond the first of each frame."""
+        return sum(self.seen.values()) - len(self.seen)
+
+
+class Feed:
+    """Sends frames through a broker and takes them out again, each with a receipt and an ACK.
+
+    Args:
+        frames: of them, headers and bodies are sent.
+        url: of the broker.
+    """
+
+    def __init__(self, frames: Sequence[Frame], url: str) -> None:
+        self._frames = frames
+        self._url = url
+        self._digests = [hashlib.blake2b(frame.body, digest_size=8).digest() for frame in frames]
+        self.tally = Tally(len(frames))
+
+    def run(self, progress: Callable[[Tally], object] = lambda tally: None) -> Tally:
+        """To the end, or until `_PATIENCE` is over.
+
+        Args:
+            progress: called a few times a second.
+        """
+        import stompcodec.client as stomp
+
+        started = time.monotonic()
+        with (
+            ThreadPoolExecutor(2) as threads,
+            stomp.connect(self._url) as producer,
+            stomp.connect(self._url) as consumer,
+        ):
+            subscribed = threading.Event()
+            both = [threads.submit(self._take, consumer, subscribed), threads.submit(self._send, producer, subscribed)]
+            while time.monotonic() - started < _PATIENCE:
+                done, others = wait(both, 0.1, FIRST_EXCEPTION)
+                progress(self.tally)
+                for thread in done:
+                    thread.result()  # or what it raised
+                if not others:
+                    break
+            self.tally.seconds = time.monotonic() - started
+        return self.tally
+
+    def _send(self, client: Client, subscribed: threading.Event) -> None:
+        tally = self.tally
+        waiting: deque[Receipt] = deque()
+        subscribed.wait(_PATIENCE)
+        for number, frame in enumerate(self._frames):
+            headers = {
+                name: value for name, value in frame.headers.items() if name in ("content-type", "content-encoding")
+            }
+            headers |= {"persistent": "true", "number": str(number), "feed": frame.headers["destination"]}
+            receipt = client.send(_QUEUE, frame.body, headers, receipt=True, wait=False)
+            assert receipt is not None
+            waiting.append(receipt)
+            tally.sent += 1
+            if len(waiting) >= _WINDOW:
+                waiting.popleft().wait()
+                tally.confirmed += 1
+        while waiting:
+            waiting.popleft().wait()
+            tally.confirmed += 1
+
+    def _take(self, client: Client, subscribed: threading.Event) -> None:
+        tally, expected = self.tally, 0
+        with client.subscribe(_QUEUE, ack="client-individual", prefetch=_WINDOW) as subscription:
+            subscribed.set()
+            while len(tally.seen) < tally.frames:
+                message = subscription.get(timeout=_PATIENCE)
+                if message is None:
+                    return
+                number = int(message.headers["number"])
+                tally.received += 1
+                tally.octets += len(message.body)
+                tally.misplaced += number != expected
+                tally.damaged += hashlib.blake2b(message.body, digest_size=8).digest() != self._digests[number]
+                expected = number + 1
+                tally.seen[number] += 1
+                last = len(tally.seen) == tally.frames
+                message.ack(receipt=last)  # the receipt of the last one says that all were taken
+                tally.acknowledged += 1

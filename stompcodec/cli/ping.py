@@ -1,0 +1,96 @@
+"""stompcodec ping: is the broker there, what does it speak, and how long does an answer take."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.connecting import broker_options, connected, saying
+from stompcodec.cli.screen import printable, screen
+from stompcodec.heartbeat import negotiate_heart_beat
+
+if TYPE_CHECKING:
+    from stompcodec.client import Client
+
+__all__ = ["command"]
+
+_DIALECTS = {
+    "stompcodec": "stompcodec",
+    "rabbitmq": "RabbitMQ",
+    "activemq": "ActiveMQ Classic",
+    "artemis": "ActiveMQ Artemis",
+    "apollo": "Apollo",
+    "unknown": "not known",
+}
+
+
+def _facts(client: Client, connect_ms: float) -> dict[str, Any]:
+    """What the broker has said of itself."""
+    frame = client.connected
+    assert frame is not None
+    return {
+        "server": frame.get("server"),
+        "version": client.version,
+        "session": frame.get("session"),
+        "heart_beat": frame.get("heart-beat", "0,0"),
+        "dialect": client.dialect,
+        "connect_ms": connect_ms,
+    }
+
+
+def _show_facts(facts: dict[str, Any], client: Client) -> None:
+    from rich.text import Text
+
+    beat = negotiate_heart_beat("{},{}".format(*client.options.heart_beat), facts["heart_beat"])
+    agreed = ", ".join(
+        f"{who} one every {interval / 1000:g} s" if interval else f"{who} none"
+        for who, interval in (("we send", beat[0]), ("it sends", beat[1]))
+    )
+    lines = (
+        ("server", printable(facts["server"] or "it does not say")),
+        ("dialect", _DIALECTS.get(facts["dialect"], facts["dialect"])),
+        ("version", f"STOMP {facts['version']}"),
+        ("session", printable(facts["session"] or "it does not say")),
+        ("heart-beats", f"{printable(facts['heart_beat'])}: {agreed}"),
+        ("connected in", f"{facts['connect_ms']:.1f} ms"),
+    )
+    console = screen()
+    for name, value in lines:
+        console.print(Text(f"{name:13}", "dim").append(value, "not dim"), soft_wrap=True)
+
+
+@click.command("ping")
+@click.argument("address", metavar="[URL]", required=False)
+@click.option("-c", "count", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Round trips.")
+@click.option(
+    "-i", "interval", type=click.FloatRange(0), default=0.2, show_default=True, metavar="SECS", help="Between them."
+)
+@click.option("--json", "as_json", is_flag=True, help="One object, for programs.")
+@broker_options
+def command(address: str | None, count: int, interval: float, as_json: bool, url: str, **broker: Any) -> None:
+    """Connect, say what the broker is, and time round trips.
+
+    A round trip is an empty transaction with a receipt: it leaves nothing behind.
+    """
+    started = time.monotonic()
+    with saying(), connected(url=address or url, **broker) as client:
+        facts = _facts(client, (time.monotonic() - started) * 1000)
+        if not as_json:
+            _show_facts(facts, client)
+            sys.stdout.flush()
+        trips = []
+        for number in range(1, count + 1):
+            trips.append(client.ping() * 1000)
+            if not as_json:
+                click.echo(f"receipt {number}: {trips[-1]:.2f} ms")
+            if number < count:
+                time.sleep(interval)
+    if as_json:
+        click.echo(json.dumps({**facts, "round_trips_ms": trips}))
+    elif trips:
+        click.echo(f"min {min(trips):.2f}, median {statistics.median(trips):.2f}, max {max(trips):.2f} ms")

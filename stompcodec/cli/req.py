@@ -1,0 +1,68 @@
+"""stompcodec req: ask, and show the answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.messages import message_line
+from stompcodec.cli.screen import printable
+from stompcodec.errors import ReceiptTimeoutError
+
+__all__ = ["command"]
+
+
+@click.command("req")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@header_option
+@click.option(
+    "-w",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECS",
+    help="How long to wait for the answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The answer as an object, with its headers.")
+@broker_options
+def command(
+    destination: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    seconds: float,
+    as_json: bool,
+    **broker: Any,
+) -> None:
+    """Send a request to DEST and show the body of the answer.
+
+    The answer comes to a temporary queue; who answers sends it to the request's reply-to, with its correlation-id.
+
+    \b
+      stompcodec req /queue/time 'what time is it?'
+    """
+    if body is None:
+        if sys.stdin.isatty():
+            raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
+        body = "-"
+    content = read_body(body)
+    with saying(), connected(**broker) as client:
+        try:
+            answer = client.request(destination, content, seconds, headers)
+        except ReceiptTimeoutError:
+            complain(
+                f"no answer came in {seconds:g} s (does anybody answer at {printable(destination)}? -w waits longer)"
+            )
+            sys.exit(1)
+        if as_json:
+            sys.stdout.buffer.write(message_line(answer))
+        elif sys.stdout.isatty():
+            print(printable(answer.body.decode("utf-8", "replace"), keep="\n\t"))
+        else:
+            sys.stdout.buffer.write(answer.body)
+        sys.stdout.flush()

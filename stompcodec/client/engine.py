@@ -1,0 +1,403 @@
+"""The I/O thread: it owns the transport, and nothing in it runs code of users.
+
+Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
+threads change the core under `lock`, by `do`, which wakes the I/O thread once for all that happens until it runs.
+What came is handed over once for each chunk that was read, not for each message.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from stompcodec.client.core import ClientCore
+from stompcodec.client.message import BaseMessage
+from stompcodec.client.options import Credential, Options
+from stompcodec.client.receipts import Call
+from stompcodec.client.subscription import Subscription
+from stompcodec.codec import Frame
+from stompcodec.errors import ConnectionLostError, StompError
+from stompcodec.spec import Limits
+from stompcodec.transport.seams import LINGER
+from stompcodec.transport.sync import SyncWire, Waker, connect
+from stompcodec.uri import Address
+
+__all__ = ["Engine", "News", "Shell"]
+
+log = logging.getLogger("stompcodec.client")
+
+_T = TypeVar("_T")
+#: So many seconds later than it wanted to wake up: the I/O thread was held up.
+_LATE = 0.5
+#: A connection that lasted so many seconds was a good one: delays start from the first again.
+_GOOD = 5.0
+#: Octets of a WebSocket message beside one body: headers, or other frames in the same message.
+_BESIDE_BODY = 2**20
+
+
+class News:
+    """What a turn of the I/O thread has to tell; it takes that out of the core."""
+
+    __slots__ = ("calls", "events", "frames", "subscriptions")
+
+    def __init__(self, core: ClientCore) -> None:
+        # What is empty stays with the core: a list must not be in two hands.
+        self.calls: list[Call] = []
+        self.subscriptions: list[Subscription] = []
+        self.events: list[tuple[str, Exception | None]] = []
+        self.frames: list[tuple[str, Frame]] = []
+        if core.calls.finished:
+            self.calls, core.calls.finished = core.calls.finished, []
+        if core.touched:
+            self.subscriptions, core.touched = core.touched, []
+            for subscription in self.subscriptions:
+                subscription.touched = False
+        if core.events:
+            self.events, core.events = core.events, []
+        if core.trace:
+            self.frames, core.trace = core.trace, []
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.subscriptions or self.events or self.frames)
+
+
+class Shell(Protocol):
+    """What uses the engine."""
+
+    def deliver(self, news: News) -> None:
+        """Wake those who wait. Called in any thread, under no lock; it must not block."""
+
+    def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
+        """Ask a function of the user's for a login or passcode. Called in a thread that may block."""
+
+
+class Engine:
+    """One client's I/O thread.
+
+    Args:
+        core: the client without I/O.
+        addresses: where brokers may be, in the order in which they are tried.
+        shell: who is told.
+    """
+
+    def __init__(self, core: ClientCore, addresses: Sequence[Address], shell: Shell) -> None:
+        self.core = core
+        self.lock = threading.Lock()
+        self.addresses = list(addresses)
+        self._shell = shell
+        self._options: Options = core.options
+        self._idle: Waker
+        self._waker: Waker | None = None  # what ends the wait that the I/O thread is in
+        self._thread = threading.Thread(target=self._main, name="stompcodec-client", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; it connects by itself."""
+        with self.lock:
+            self._idle = self._waker = Waker()
+        self._thread.start()
+
+    def do(self, work: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        """Call a method of the core, from any thread, and have the I/O thread see to what follows from it."""
+        core = self.core
+        with self.lock:
+            result = work(*args, **kwargs)
+            waker = self._waker
+            news = News(core) if core.calls.finished or core.touched or core.events else None
+        if news is not None:
+            self._shell.deliver(news)
+        if waker is not None:
+            waker.wake()
+        return result
+
+    def acknowledge(self, message: BaseMessage) -> bool:
+        """As in the core."""
+        with self.lock:
+            done = self.core.acknowledge(message)
+            waker = self._waker
+        if done and waker is not None:
+            waker.wake()
+        return done
+
+    def take(self, subscription: Subscription) -> None:
+        """Take what is in an inbox. The caller holds the lock. The I/O thread need only know if it may read again."""
+        was = self.core.paused
+        self.core.take(subscription)
+        if was and not self.core.paused and self._waker is not None:
+            self._waker.wake()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended; for at most `timeout` seconds."""
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    # ---- everything below runs in the I/O thread ----
+
+    def _main(self) -> None:
+        try:
+            self._supervise()
+        except Exception as error:  # a fault of ours must not leave anyone waiting
+            log.exception("the I/O thread failed")
+            with self.lock:
+                self.core.end(error)
+        finally:
+            self._tell()
+            with self.lock:
+                self._waker = None
+            self._idle.close()
+
+    def _tell(self) -> None:
+        with self.lock:
+            news = News(self.core)
+        if news:
+            self._shell.deliver(news)
+
+    def _turn(self, owner: _Owner | None) -> float | None:
+        """Write what waits, and tell those who wait. When the next turn is due."""
+        core = self.core
+        now = time.monotonic()
+        while True:
+            with self.lock:
+                chunks = core.take_output(now)
+                if not chunks or owner is None:
+                    due = core.next_deadline()
+                    news = News(core)
+                    paused = core.paused
+                    break
+            owner.wire.write(chunks)
+        if owner is not None and owner.paused is not paused:
+            owner.paused = paused
+            (owner.wire.pause_reading if paused else owner.wire.resume_reading)()
+        if news:
+            self._shell.deliver(news)
+        return due
+
+    def _tick(self, due: float | None, wire: SyncWire | None) -> None:
+        """Do what is due, if the time has come."""
+        now = time.monotonic()
+        if due is None or now < due:
+            return
+        late = now - due
+        if late > _LATE:
+            log.warning("the I/O thread was held up for %.1f s: something keeps the interpreter busy", late)
+            if wire is not None:
+                wire.poll(0)  # what came in the meantime speaks for the peer
+        with self.lock:
+            self.core.tick(now, late if late > _LATE else 0.0)
+
+    def _wait(self, until: float | None, attempt: _Attempt | None = None) -> bool:
+        """Without a connection: do what is due, until a point in time or the end of an attempt. False: closed."""
+        while self.core.state not in ("closing", "closed"):
+            due = self._turn(None)
+            now = time.monotonic()
+            if (until is not None and now >= until) or (attempt is not None and attempt.done):
+                return True
+            times = [time - now for time in (due, until) if time is not None]
+            self._idle.wait(max(min(times), 0.0) if times else None)
+            self._tick(due, None)
+        return False
+
+    # ---- connecting ----
+
+    def _supervise(self) -> None:
+        """Connect, and connect again, until the client is closed or gives up."""
+        options = self._options
+        started = time.monotonic()
+        delays: Iterator[float] | None = None
+        first = True
+        while True:
+            error: BaseException | None = None
+            for address in list(self.addresses):
+                since = time.monotonic()
+                error = self._session(address)
+                if self.core.state in ("closing", "closed"):
+                    return
+                if error is None:  # there was a session, and it was lost
+                    first = False
+                    good = time.monotonic() - since > _GOOD
+                    delays = None if good else delays
+                    self._begin_with(address, after=not good)
+                    break
+                log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, error)
+            if first and error is not None and time.monotonic() - started >= options.startup_timeout:
+                self._give_up(error)
+                return
+            delays = delays or (options.reconnect.delays(random.random) if options.reconnect else iter(()))
+            delay = next(delays, None)
+            if delay is None:
+                self._give_up(error or self.core.error or ConnectionLostError("the connection was lost"))
+                return
+            if not self._wait(time.monotonic() + delay):
+                return
+
+    def _begin_with(self, address: Address, after: bool) -> None:
+        """Try this one first, or the one after it."""
+        at = self.addresses.index(address) + after
+        self.addresses = self.addresses[at:] + self.addresses[:at]
+
+    def _give_up(self, error: BaseException) -> None:
+        if isinstance(error, StompError):
+            reason: Exception = error
+        else:
+            reason = ConnectionLostError(f"cannot connect to {self.addresses[0]}: {error}", sent=False)
+            reason.__cause__ = error
+        if self.core.server is not None:  # else whoever connects is told
+            log.error("no more attempts to connect: %s", reason)
+        with self.lock:
+            self.core.end(reason)
+
+    def _session(self, address: Address) -> BaseException | None:
+        """One connection, to its end. The error if there was no session at all; None if there was one."""
+        core = self.core
+        attempt = _Attempt(self, address)
+        attempt.start()
+        if not self._wait(None, attempt):
+            attempt.abandon()
+            return None
+        owner, error = attempt.owner, attempt.error
+        try:
+            if error is None:
+                with self.lock:
+                    if core.state in ("closing", "closed"):
+                        return None
+                    core.opened(
+                        time.monotonic(),
+                        host=self._options.vhost or address.vhost or address.host,
+                        login=attempt.login,
+                        passcode=attempt.passcode,
+                        whole_frames=owner.wire.whole_frames,
+                    )
+                    owner.connection = core.connection
+                    self._waker = owner.waker
+                self._serve(owner)
+        except StompError as refused:  # CONNECT cannot be written
+            error = refused
+        finally:
+            attempt.abandon()
+            with self.lock:
+                self._waker = self._idle
+        if error is not None:
+            with self.lock:
+                core.lost(error, time.monotonic())
+            return error
+        return None if owner.was_up else core.error or ConnectionLostError("closed by the server", sent=False)
+
+    def _serve(self, owner: _Owner) -> None:
+        """Carry one connection to its end."""
+        core, wire = self.core, owner.wire
+        while True:
+            due = self._turn(owner)
+            if core.connection is not owner.connection:
+                break
+            if not wire.poll(None if due is None else max(due - time.monotonic(), 0.0)):
+                return
+            self._tick(due, wire)
+        if core.state == "closed" and core.error is None:
+            wire.close()
+            until = time.monotonic() + 2 * LINGER
+            while wire.poll(LINGER / 4):
+                if time.monotonic() >= until:
+                    break
+
+
+class _Owner:
+    """The owner of one wire. What an old wire still says reaches nobody: the core goes by its connection."""
+
+    wire: SyncWire
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.waker = Waker()
+        self.connection: Any = None
+        self.paused = False
+        self.was_up = False
+
+    def opened(self, wire: SyncWire) -> None:
+        self.wire = wire
+        limits = self._engine._options.limits or Limits()
+        wire.bound(limits.max_body + _BESIDE_BODY)
+
+    def received(self, data: bytes | memoryview) -> None:
+        engine = self._engine
+        core = engine.core
+        with engine.lock:
+            if self.connection is not None and core.connection is self.connection:
+                core.receive(data, time.monotonic())
+                self.was_up = self.was_up or core.in_session
+
+    def writable(self, yes: bool) -> None:
+        with self._engine.lock:
+            self._engine.core.writable(yes)
+
+    def lost(self, error: BaseException | None) -> None:
+        core = self._engine.core
+        with self._engine.lock:
+            if self.connection is not None and core.connection is self.connection:
+                core.lost(error, time.monotonic())
+
+
+class _Attempt(threading.Thread):
+    """A thread that asks for credentials and connects: a name server, a handshake or a user's function may take long,
+    while calls run out of time and clients are closed."""
+
+    def __init__(self, engine: Engine, address: Address) -> None:
+        super().__init__(name="stompcodec-connect", daemon=True)
+        self._engine = engine
+        self._address = address
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self.owner = _Owner(engine)
+        self.login: str | None = None
+        self.passcode: str | None = None
+        self.error: BaseException | None = None
+        self.done = False
+
+    def run(self) -> None:
+        options = self._engine._options
+        try:
+            self.login = self._credential(options.login, self._address.login)
+            self.passcode = self._credential(options.passcode, self._address.passcode)
+            timeout, waker = options.connect_timeout, self.owner.waker
+            connect(self._address, self.owner, ssl=options.ssl, timeout=timeout, waker=waker)
+        except Exception as error:
+            self.error = error
+        with self._lock:
+            self.done = True
+            if self._abandoned:
+                self._drop()
+            else:
+                self._engine._idle.wake()
+
+    def abandon(self) -> None:
+        """The engine has done with it, or does not want it any more."""
+        with self._lock:
+            self._abandoned = True
+            if self.done:
+                self._drop()
+
+    def _drop(self) -> None:
+        if self.error is None:
+            self.owner.wire.abort()
+        self.owner.waker.close()
+
+    def _credential(self, own: Credential | None, address: str | None) -> str | None:
+        if own is None:
+            return address
+        if isinstance(own, str):
+            return own
+        try:
+            text = self._engine._shell.credential(own, self._engine._options.connect_timeout)
+        except Exception as error:
+            why = type(error).__name__  # its text may hold a secret
+            raise ConnectionLostError(f"the credentials could not be had: {why}", sent=False) from error
+        if not isinstance(text, str):
+            raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)
+        return text

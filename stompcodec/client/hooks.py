@@ -1,0 +1,73 @@
+"""Code of users that looks on: `on_frame` and `on_state`. None of it runs in the I/O thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from typing import Protocol
+
+from stompcodec.client.options import Options
+from stompcodec.codec import Frame
+
+__all__ = ["Seen", "Watcher", "show"]
+
+log = logging.getLogger("stompcodec.client")
+
+#: Turns of the I/O thread whose frames may wait for `on_frame`; more are left out.
+_MOST_SEEN = 1000
+
+
+class Seen(Protocol):
+    """What there is to look at."""
+
+    events: list[tuple[str, Exception | None]]
+    frames: list[tuple[str, Frame]]
+
+
+def show(options: Options, seen: Seen) -> None:
+    """Call the hooks; what they raise is logged."""
+    for direction, frame in seen.frames:
+        if options.on_frame is not None:
+            try:
+                options.on_frame(direction, frame)
+            except Exception:
+                log.exception("on_frame failed")
+    for state, error in seen.events:
+        if options.on_state is not None:
+            try:
+                options.on_state(state, error)
+            except Exception:
+                log.exception("on_state failed")
+
+
+class Watcher:
+    """A thread that calls the hooks. Where they are too slow, frames are left out, and states never."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._queue: queue.SimpleQueue[Seen | None] = queue.SimpleQueue()
+        self._missed = 0
+        self._thread = threading.Thread(target=self._run, name="stompcodec-hooks", daemon=True)
+        self._thread.start()
+
+    def put(self, seen: Seen) -> None:
+        """Have it shown, soon."""
+        if seen.frames and self._queue.qsize() >= _MOST_SEEN:
+            self._missed += len(seen.frames)
+            seen.frames = []
+        if seen.events or seen.frames:
+            self._queue.put(seen)
+
+    def stop(self, timeout: float) -> None:
+        """End the thread once all is shown; wait so many seconds for that."""
+        self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while (seen := self._queue.get()) is not None:
+            show(self._options, seen)
+            if self._missed:
+                log.warning("on_frame is too slow: %d frames were left out", self._missed)
+                self._missed = 0

@@ -1,0 +1,376 @@
+"""A client's connections, one after the other, without I/O: asking for a session, what is sent, and what is lost.
+
+Every call gets its outcome here: accepted, rejected, or unknown because the connection or the time ran out.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from stompcodec.client.dialects import BROKERS, BrokerDialect, guess_broker
+from stompcodec.client.options import Options
+from stompcodec.client.outbox import Outbox, Waiting
+from stompcodec.client.receipts import Call, Calls
+from stompcodec.client.subscription import Subscription
+from stompcodec.client.transaction import BaseTransaction
+from stompcodec.codec import Frame, serialize
+from stompcodec.connection import Connection, Role
+from stompcodec.errors import (
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    RemoteProtocolError,
+    StaleAckError,
+    StompError,
+)
+
+__all__ = ["Link", "log"]
+
+log = logging.getLogger("stompcodec.client")
+
+#: Octets that are moved from the outbox to the connection in one go.
+_FLUSH = 256 * 1024
+
+
+class Link:
+    """The part of the core that sends. `Intake` adds what comes, `ClientCore` what users ask for."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.state = "connecting"  # then "connected", "reconnecting"; at last "closing", "closed"
+        self.epoch = 1  # counts connections
+        self.connection: Connection | None = None
+        self.version: str | None = None
+        self.dialect: BrokerDialect = BROKERS["unknown" if options.dialect == "auto" else options.dialect]
+        self.server: Frame | None = None  # the last CONNECTED
+        self.error: Exception | None = None  # why the last connection ended
+        self.calls = Calls()
+        self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
+        self.events: list[tuple[str, Exception | None]] = []
+        self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
+        self._broken: Exception | None = None
+        self._phase = "down"  # then "asked"; then "restoring"; then "up": the outbox flows
+        self._writable = True
+        self._connected_by: float | None = None
+        self._now = 0.0
+        self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
+        self._transactions: dict[str, BaseTransaction] = {}
+        self._replies: dict[str, Call] = {}  # by correlation-id
+        self._waiters: list[Call] = []  # for a connection
+        self._room: list[tuple[Call, int]] = []  # for room in the outbox, for so many octets
+        self._closers: list[Call] = []
+
+    # ---- the transport ----
+
+    def opened(self, now: float, *, host: str, login: str | None, passcode: str | None, whole_frames: bool) -> None:
+        """There is a transport: ask for a session.
+
+        Raises:
+            FrameError: CONNECT, which has no escapes, cannot carry the credentials.
+        """
+        options = self.options
+        self._now = now
+        self._phase, self._writable, self._broken = "asked", True, None
+        self._connected_by = now + options.connect_timeout
+        self.connection = Connection(
+            Role.CLIENT,
+            versions=options.versions,
+            limits=options.limits,
+            lenient=options.lenient,
+            heart_beat=options.heart_beat,
+            whole_frames=whole_frames,
+            now=now,
+        )
+        given = [("host", host), ("login", login), ("passcode", passcode), ("client-id", options.client_id)]
+        headers = [(name, value) for name, value in given if value is not None and name not in options.headers]
+        headers += options.headers.items()
+        self.connection.send(Frame("CONNECT", headers))
+        if self.trace is not None:
+            self.trace.append(("out", Frame("CONNECT", [(k, "***" if k == "passcode" else v) for k, v in headers])))
+
+    @property
+    def in_session(self) -> bool:
+        """CONNECTED came, and the connection is not lost."""
+        return self._phase in ("restoring", "up")
+
+    def writable(self, yes: bool) -> None:
+        """The transport takes more, or no more."""
+        self._writable = yes
+
+    def take_output(self, now: float) -> list[bytes]:
+        """What the transport has to write now. Ask again as long as there is some."""
+        connection = self.connection
+        if connection is None:
+            return []
+        self._now = now
+        if self._phase == "up" and self._writable and self.outbox:
+            self._flush()
+        chunks = connection.take_output(now)
+        self.outbox.flushed()
+        if self._room and self.outbox.is_half_empty():
+            self._admit()
+        return chunks
+
+    def tick(self, now: float, late: float = 0.0) -> None:
+        """Do what is due. `late`: seconds in which the shell was held up; they are not held against the peer."""
+        self._now = now
+        for call in list(self.calls.deadlines.expired(now)):
+            self._expire(call)
+        connection = self.connection
+        if connection is None:
+            return
+        connection.excuse(late + self._unread())
+        if self._connected_by is not None and now >= self._connected_by:
+            self._break(ConnectionLostError(f"no CONNECTED came in {self.options.connect_timeout} s", sent=False))
+        elif not connection.tick(now):
+            every = connection.heartbeat.receive_every / 1000
+            self._break(ConnectionLostError(f"the server was silent for more than twice {every} s"))
+        self._leave_broken()
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        times = [self.calls.deadlines.next(), self._connected_by]
+        if self.connection is not None:
+            times.append(self.connection.next_deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def lost(self, error: BaseException | None, now: float) -> None:
+        """The transport is gone, or an attempt to open one has failed."""
+        connection, self.connection = self.connection, None
+        self._now = now
+        if connection is not None:
+            try:
+                connection.close(now)
+            except RemoteProtocolError as cut:
+                error = error or cut
+        reason = ConnectionLostError(f"the connection was lost: {error or 'closed by the server'}")
+        reason.__cause__ = error
+        self.error = error if isinstance(error, StompError) else reason
+        self._cut(reason)
+        if self.state == "closing":
+            self.end(None)
+        elif self.state == "connected":
+            log.warning("%s", reason)
+            if self.options.reconnect is None:
+                self.end(self.error)
+            else:
+                self._enter("reconnecting", self.error)
+
+    def end(self, error: Exception | None) -> None:
+        """The client is over: closed (None), or it gave up. Whatever waits gets its outcome."""
+        if self.state == "closed":
+            return
+        self._cut(ConnectionLostError("the client was closed"))
+        self.connection = None
+        self.error = error
+        reason = ConnectionLostError("the client was closed" if error is None else str(error), sent=False)
+        reason.__cause__ = error
+        unsent = self.outbox.discard(everything=True)
+        for waiting in unsent:
+            if waiting.call is not None:
+                again = ConnectionLostError(f"{waiting.call.what}: {reason}", sent=waiting.call.sent)
+                again.__cause__ = error
+                self._finish(waiting.call, again)
+        frames = sum(waiting.call is None for waiting in unsent)
+        if frames:
+            log.error("%d frames were never sent: %s", frames, reason)
+        final = error if error is None or isinstance(error, StompError) else reason
+        self._enter("closed", error)
+        self._end_subscriptions(final)
+        for call in [*self._waiters, *(call for call, _ in self._room), *self._replies.values()]:
+            self._finish(call, final or reason)
+        self._waiters.clear()
+        self._room.clear()
+        self._wake(self._closers)
+
+    # ---- what `Intake` fills in ----
+
+    def _restore(self) -> None:
+        raise NotImplementedError
+
+    def _end_subscriptions(self, error: Exception | None) -> None:
+        raise NotImplementedError
+
+    def _drop_subscription(self, subscription: Subscription) -> None:
+        raise NotImplementedError
+
+    def _unread(self) -> float:
+        raise NotImplementedError
+
+    def _weigh(self) -> None:
+        raise NotImplementedError
+
+    # ---- sending ----
+
+    def _connected(self, frame: Frame) -> None:
+        """CONNECTED came."""
+        assert self.connection is not None
+        self.server, self.version, self._connected_by = frame, self.connection.version, None
+        if self.options.dialect == "auto":
+            self.dialect = guess_broker(frame.get("server"))
+        log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
+        self._phase = "restoring"
+        self._restore()
+
+    def _up(self) -> None:
+        """The subscriptions are back: the outbox flows."""
+        self._phase = "up"
+        if self.state != "closing":
+            self._enter("connected", None)
+        self._wake(self._waiters)
+
+    def _put(self, frame: Frame, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
+        """Send a frame now, or behind what waits already. `bound`: it means nothing on another connection.
+
+        Raises:
+            FrameError: it cannot be written in this version.
+        """
+        if call is not None:
+            self.calls.open(call, self._now)
+        try:
+            if self._phase == "up" and self._writable and not self.outbox:
+                self._transmit(frame, call, text)
+                return
+            serialize(frame, self.version or "1.2")  # the caller shall hear of it, not the log
+        except StompError:
+            if call is not None:
+                call.done = True
+            raise
+        self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
+
+    def _transmit(self, frame: Frame, call: Call | None = None, text: bool = False) -> None:
+        """Hand a frame to the connection."""
+        connection = self.connection
+        assert connection is not None
+        if text and self.dialect.jms:
+            connection.output.append(serialize(frame, self.version, content_length="never"))
+        else:
+            connection.send(frame)
+        self.outbox.passed(frame)
+        if call is not None:
+            self.calls.sent[call.id] = call
+            call.sent = True
+            if call.resend:
+                call.frame = (frame, text)
+            self._weigh()
+        if self.trace is not None:
+            self.trace.append(("out", frame))
+
+    def _flush(self) -> None:
+        """Move what waits to the connection, in its order."""
+        moved = 0
+        while self.outbox and moved < _FLUSH:
+            waiting = self.outbox.pop()
+            moved += len(waiting.frame.body) + 1
+            if waiting.call is not None and waiting.call.done:  # its time is over, and its caller told so
+                continue
+            try:
+                self._transmit(waiting.frame, waiting.call, waiting.text)
+            except StompError as error:  # another version than when it was put there
+                if waiting.call is not None:
+                    self._finish(waiting.call, error)
+                else:
+                    log.error("%s was not sent: %s", waiting.frame.command, error)
+
+    def _admit(self) -> None:
+        """Those who wait for room may try again, if there is enough for them."""
+        room, self._room = self._room, []
+        for call, octets in room:
+            if self.outbox.has_room(octets):
+                self._finish(call)
+            elif not call.done:
+                self._room.append((call, octets))
+
+    # ---- outcomes ----
+
+    def _finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
+        """Give a call its outcome, once."""
+        if not self.calls.finish(call, error, result):
+            return
+        if call.needs_reply:
+            self._replies.pop(call.subject, None)
+        if isinstance(call.subject, BaseTransaction):
+            self._ended(call.subject, call, error)
+        if self._restoring.pop(call.id, None) is not None:
+            self._restore()
+
+    def _ended(self, transaction: BaseTransaction, call: Call, error: Exception | None) -> None:
+        """COMMIT or ABORT has its outcome."""
+        self._transactions.pop(transaction.id, None)
+        if transaction.state == "committing":
+            transaction.state = "committed" if error is None else "aborted"
+
+    def _expire(self, call: Call) -> None:
+        """Time is up for a call."""
+        message = f"{call.what}: nothing came back in {call.timeout} s"
+        if call.id not in self.calls.sent:
+            self.outbox.remove(call)
+        self._finish(call, ReceiptTimeoutError(message, sent=call.sent))
+        if call.command == "DISCONNECT":
+            log.info("the server did not answer DISCONNECT")
+            self.end(None)
+        if call.command == "SUBSCRIBE":
+            if call.subject.call is call:
+                self._drop_subscription(call.subject)
+            else:
+                log.warning("%s", message)
+
+    def _cut(self, reason: ConnectionLostError) -> None:
+        """Nothing more can come on this connection: settle all that depended on it."""
+        self._phase, self._broken, self._connected_by = "down", None, None
+        self._restoring.clear()
+        self.epoch += 1
+        for transaction in self._transactions.values():
+            transaction.state = "lost"
+        self._transactions.clear()
+        again: list[Waiting] = []
+        for call in list(self.calls.sent.values()):
+            if call.command == "SUBSCRIBE" and call.subject.call is call:
+                continue  # it is sent again with the next connection
+            if call.resend and self.state != "closed" and call.frame is not None:
+                frame, text = call.frame
+                again.append(Waiting(frame, call, 0, text))
+            elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
+                self._finish(call)  # the end of the connection did it
+            else:
+                lost = ConnectionLostError(f"{call.what}: the outcome is unknown: {reason}")
+                lost.__cause__ = reason.__cause__
+                self._finish(call, lost)
+        self.calls.sent.clear()
+        self.outbox.flushed()
+        for waiting in self.outbox.discard():
+            if waiting.call is not None:
+                self._finish(waiting.call, self._unsent(waiting))
+        self.outbox.push_front(again)
+
+    def _unsent(self, waiting: Waiting) -> Exception | None:
+        """The outcome of what was bound to a connection, and did not leave in time."""
+        command = waiting.frame.command
+        if command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
+            return None
+        if command in ("ACK", "NACK"):
+            return StaleAckError(f"{command} was not sent before the connection was lost: the message comes again")
+        return ConnectionLostError(f"{command} was not sent before the connection was lost", sent=False)
+
+    def _check_open(self) -> None:
+        if self.state in ("closing", "closed"):
+            raise LocalProtocolError("the client is closed")
+
+    def _break(self, error: Exception) -> None:
+        """The connection cannot go on; it is lost as soon as what came is handled (`_leave_broken`)."""
+        if self._broken is None:
+            self._broken = error
+
+    def _leave_broken(self) -> None:
+        if self._broken is not None:
+            self.lost(self._broken, self._now)
+
+    def _enter(self, state: str, error: Exception | None) -> None:
+        if state != self.state:
+            self.state = state
+            self.events.append((state, error))
+
+    def _wake(self, calls: list[Call]) -> None:
+        for call in calls:
+            self._finish(call)
+        calls.clear()

@@ -1,0 +1,104 @@
+"""The options of a client, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from stompcodec.client.backoff import Backoff
+from stompcodec.client.dialects import BROKERS
+from stompcodec.codec import Frame
+from stompcodec.spec import VERSIONS, Limits
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Credential", "Options"]
+
+#: A text, or what is called for it before every attempt to connect, such as a function that fetches a token.
+Credential = str | Callable[[], "str | Awaitable[str]"]
+_BACKOFF = Backoff()
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything `connect` and `connect_async` take beside the address. Times are in seconds.
+
+    Raises:
+        ValueError, TypeError: an option makes no sense.
+
+    >>> Options(heart_beat=(1000, 1000)).receipt_timeout
+    30.0
+    """
+
+    login: Credential | None = None
+    """Wins over the one in the address. A callable is asked before every attempt, in a thread of its own."""
+    passcode: Credential | None = field(default=None, repr=False)
+    """As `login`. It is never logged, and masked for `on_frame`."""
+    vhost: str | None = None
+    """The `host` header of CONNECT; None for the path of the address, or else its host."""
+    client_id: str | None = None
+    """The `client-id` header of CONNECT, which some brokers want for durable subscriptions."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further headers of CONNECT."""
+    versions: Sequence[str] = VERSIONS
+    """The versions of STOMP that are offered."""
+    heart_beat: tuple[int, int] = (10_000, 10_000)
+    """How often we can send and how often we want to receive, in ms; 0 for not at all."""
+    limits: Limits | None = None
+    """Sizes that are accepted; None for the defaults of `Limits`."""
+    lenient: bool = False
+    """Pass over what brokers get wrong, as `Parser(lenient=True)` does."""
+    ssl: ssl.SSLContext | None = field(default=None, repr=False)
+    """For stomp+ssl and wss; None for the machine's certificates, verified."""
+    reconnect: Backoff | None = _BACKOFF
+    """Delays between attempts after a loss; None: a lost connection ends the client."""
+    startup_timeout: float = 0.0
+    """How long the first attempts may fail before `connect` gives up; 0: every address is tried once."""
+    connect_timeout: float = 10.0
+    """For one attempt: to open the transport, and again to get CONNECTED."""
+    receipt_timeout: float = 30.0
+    """How long a call waits for its receipt, unless it says otherwise."""
+    close_timeout: float = 5.0
+    """How long `close` waits for what is on its way."""
+    resend: bool = False
+    """Send again, after a loss, what was sent with a receipt and got none: at least once, instead of an error."""
+    outbox_frames: int = 10_000
+    """The most frames that wait to be sent."""
+    outbox_octets: int = 64 * 2**20
+    """The most octets that wait to be sent."""
+    outbox_full: Literal["block", "raise"] = "block"
+    """Whether SEND then waits (up to its time-out), or raises OutboxFullError at once."""
+    inbox_messages: int = 10_000
+    """From how many messages that nobody has taken on reading pauses. Brokers heed `prefetch` long before."""
+    inbox_octets: int = 64 * 2**20
+    """The same in octets."""
+    dialect: str = "auto"
+    """How this broker spells what STOMP leaves open; auto: guessed from the `server` header of CONNECTED."""
+    on_frame: Callable[[str, Frame], object] | None = None
+    """Called with "in" or "out" and the frame, for every frame. It sees; it cannot change."""
+    on_state: Callable[[str, Exception | None], object] | None = None
+    """Called with the new state, and the error behind it."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: every wait needs a time above 0, in seconds")
+        for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        if self.startup_timeout < 0:
+            raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
+        if self.dialect != "auto" and self.dialect not in BROKERS:
+            raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
+        if self.outbox_full not in ("block", "raise"):
+            raise ValueError(f"outbox_full is {self.outbox_full!r}: use block or raise")
+        if self.reconnect is not None and not isinstance(self.reconnect, Backoff):
+            raise TypeError("reconnect must be a Backoff, or None to not reconnect")
+        _checked_versions(self.versions)
+
+
+def _checked_versions(versions: Iterable[str]) -> None:
+    if isinstance(versions, str) or not set(versions) or not set(versions) <= set(VERSIONS):
+        raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}")

@@ -1,0 +1,148 @@
+"""What a program waits for: calls, each with one outcome and a deadline.
+
+A call is accepted (`error` is None), rejected (RejectedError), or its outcome is unknown (ConnectionLostError,
+ReceiptTimeoutError). Every call gets its outcome, exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+__all__ = ["Call", "Calls", "Deadlines"]
+
+_TIDY = 1024
+
+
+class Call:
+    """One thing that is waited for.
+
+    Args:
+        what: in words, for messages, as in "SEND to /queue/a".
+        timeout: seconds from when it is opened.
+        command: of the frame; "" where there is none.
+        resend: send it again when the connection was lost before its receipt.
+
+    A shell calls `wake` once the outcome is there, under no lock. Nobody waits for a call without it.
+
+    >>> call = Call("SEND to /queue/a", 30.0)
+    >>> call.done, call.error
+    (False, None)
+    """
+
+    __slots__ = (
+        *("command", "deadline", "done", "error", "frame", "id", "needs_reply", "resend", "result", "sent", "subject"),
+        *("timeout", "wake", "what"),
+    )
+
+    def __init__(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> None:
+        self.what = what
+        self.timeout = timeout
+        self.command = command
+        self.resend = resend
+        self.id = ""
+        self.deadline = 0.0
+        self.done = False
+        self.error: Exception | None = None
+        self.result: Any = None
+        self.sent = False  # its frame went to a connection, at least once
+        self.frame: Any = None  # kept for as long as it may be sent again
+        self.needs_reply = False
+        self.subject: Any = None  # the subscription or transaction it is about, or the correlation-id
+        self.wake: Callable[[], object] | None = None
+
+    def __repr__(self) -> str:
+        state = "waits" if not self.done else "accepted" if self.error is None else type(self.error).__name__
+        return f"<Call {self.what}: {state}>"
+
+
+class Calls:
+    """The calls that are open, and those whose outcome nobody was told yet.
+
+    >>> calls = Calls()
+    >>> call = calls.make("SEND to /queue/a", 30.0, "SEND")
+    >>> calls.open(call, now=0.0)
+    >>> calls.finish(call), calls.finish(call), calls.finished
+    (True, False, [<Call SEND to /queue/a: accepted>])
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending; their frame went to the connection
+        self.finished: list[Call] = []
+        self.deadlines = Deadlines()
+        self._ids = count(1)
+
+    def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
+        """A new call with an id of its own, not open yet. Any thread may do this."""
+        call = Call(what, timeout, command, resend=resend)
+        call.id = f"r{next(self._ids)}"
+        return call
+
+    def open(self, call: Call, now: float) -> None:
+        """Its time runs from now on."""
+        self.deadlines.add(call, now)
+
+    def finish(self, call: Call, error: Exception | None = None, result: Any = None) -> bool:
+        """Give a call its outcome; False where it has one already."""
+        if call.done:
+            return False
+        call.done = True
+        call.error = error
+        call.result = result
+        call.frame = None
+        self.sent.pop(call.id, None)
+        self.finished.append(call)
+        return True
+
+
+class Deadlines:
+    """Which calls run out of time, without a look at each of them.
+
+    Calls with the same time-out run out in the order in which they came, so there is a queue for each time-out.
+
+    >>> deadlines = Deadlines()
+    >>> call = Call("SEND", 5.0)
+    >>> deadlines.add(call, now=10.0)
+    >>> deadlines.next(), [*deadlines.expired(14.0)], [*deadlines.expired(15.0)]
+    (15.0, [], [<Call SEND: waits>])
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[float, deque[Call]] = {}
+        self._tidy_at: dict[float, int] = {}  # the length at which calls that are done are taken out of the middle
+
+    def add(self, call: Call, now: float) -> None:
+        """Set the deadline of a call."""
+        call.deadline = now + call.timeout
+        queue = self._queues.get(call.timeout)
+        if queue is None:
+            queue = self._queues[call.timeout] = deque()
+        while queue and queue[0].done:
+            queue.popleft()
+        if len(queue) >= self._tidy_at.get(call.timeout, _TIDY):
+            queue = self._queues[call.timeout] = deque(each for each in queue if not each.done)
+            self._tidy_at[call.timeout] = max(_TIDY, 2 * len(queue))
+        queue.append(call)
+
+    def next(self) -> float | None:
+        """The first deadline of all, in seconds; None where nobody waits."""
+        first = None
+        for timeout, queue in list(self._queues.items()):
+            while queue and queue[0].done:
+                queue.popleft()
+            if not queue:
+                del self._queues[timeout]
+                self._tidy_at.pop(timeout, None)
+            elif first is None or queue[0].deadline < first:
+                first = queue[0].deadline
+        return first
+
+    def expired(self, now: float) -> Iterator[Call]:
+        """Calls whose deadline has come, taken out."""
+        for queue in list(self._queues.values()):
+            while queue and (queue[0].done or queue[0].deadline <= now):
+                call = queue.popleft()
+                if not call.done:
+                    yield call

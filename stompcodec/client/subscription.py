@@ -1,0 +1,104 @@
+"""A subscription: what was asked for, what has come and is not taken yet, and how it ended."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stompcodec.client.dialects import BrokerDialect
+from stompcodec.client.message import BaseMessage
+from stompcodec.client.receipts import Call
+
+__all__ = ["ACK_MODES", "Subscription"]
+
+ACK_MODES = ("auto", "client", "client-individual")
+
+
+class Subscription:
+    """One subscription; it outlives connections.
+
+    Messages come into `inbox` in the I/O thread. Consumers take all of it at once into `batch`, so that the two
+    threads meet once a batch and not once a message.
+    """
+
+    message_class: type[BaseMessage] = BaseMessage
+
+    def __init__(
+        self,
+        destination: str,
+        *,
+        id: str,
+        ack: str = "auto",
+        prefetch: int | None = None,
+        selector: str | None = None,
+        durable: str | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        confirm: bool = True,
+    ) -> None:
+        if ack not in ACK_MODES:
+            raise ValueError(f"ack is {ack!r}: use {', '.join(ACK_MODES)}")
+        if prefetch is not None and prefetch < 1:
+            raise ValueError(f"prefetch is {prefetch}: it must be 1 or more")
+        self.client: Any = None
+        self.destination = destination
+        self.id = durable or id
+        self.ack = ack
+        self.prefetch = prefetch
+        self.selector = selector
+        self.durable = durable
+        self.headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        self.confirm = confirm
+        self.explicit = ack != "auto"
+        self.cumulative = ack == "client"
+        self.attempt_headers: tuple[str, ...] = ()
+        self.inbox: deque[Any] = deque()
+        self.inbox_octets = 0
+        self.batch: deque[Any] = deque()
+        self.seq = 0  # messages that came, over all connections
+        self.open = 0  # messages of this connection that are not settled, those in inbox and batch included
+        self.settled_to = 0  # the `seq` up to which a cumulative acknowledgement went
+        self.subscribed = False  # SUBSCRIBE went out on this connection
+        self.confirmed = False  # and was answered
+        self.receipt_id = ""
+        self.call: Call | None = None  # waits for the first confirmation
+        self.touched = False  # it is in the list of those to wake
+        self.waiting = False  # a consumer waits
+        self.deaf = False  # nothing more will come in
+        self.closed = False  # and nothing can be settled any more
+        self.error: Exception | None = None  # why
+        self.news: Exception | None = None  # an ERROR that belongs to no call: raised once
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.id} to {self.destination!r} ack={self.ack}>"
+
+    def subscribe_headers(self, dialect: BrokerDialect, client_id: str | None) -> list[tuple[str, str]]:
+        """The headers of SUBSCRIBE, in this broker's words.
+
+        Raises:
+            LocalProtocolError: this broker cannot.
+        """
+        headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
+        if self.selector is not None:
+            headers.append(("selector", self.selector))
+        if self.prefetch is not None:
+            headers += dialect.prefetch_headers(self.prefetch)
+        if self.durable is not None:
+            headers += dialect.durable_headers(self.durable, client_id)
+        given = {name for name, _ in self.headers}
+        return [pair for pair in headers if pair[0] not in given] + self.headers
+
+    def unsubscribe_headers(self, dialect: BrokerDialect, client_id: str | None, delete: bool) -> list[tuple[str, str]]:
+        """The headers of UNSUBSCRIBE; `delete` ends a durable subscription for good."""
+        headers = [("id", self.id)]
+        if delete and self.durable is not None:
+            headers += dialect.durable_headers(self.durable, client_id)
+        return headers
+
+    def forget(self) -> int:
+        """Drop what was not handed out; how many messages that were."""
+        count = len(self.inbox) + len(self.batch)
+        self.inbox.clear()
+        self.inbox_octets = 0
+        self.batch.clear()
+        return count

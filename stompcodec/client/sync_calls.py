@@ -1,0 +1,149 @@
+"""Receipts and transactions for threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.client.receipts import Call
+from stompcodec.client.shell import HeaderSource, now, outgoing
+from stompcodec.client.sync_messages import Message
+from stompcodec.client.transaction import BaseTransaction
+from stompcodec.errors import ReceiptTimeoutError, StompError
+
+if TYPE_CHECKING:
+    from stompcodec.client.sync import Client
+
+__all__ = ["Receipt", "Transaction"]
+
+#: The I/O thread ends every call in time. Should it ever fail to, nobody waits much longer.
+_GRACE = 5.0
+
+
+class Receipt:
+    """A call whose outcome may be waited for later: accepted, rejected, or unknown."""
+
+    __slots__ = ("_call", "_lock")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        call.wake = self._lock.release
+
+    def __repr__(self) -> str:
+        return repr(self._call).replace("Call", "Receipt", 1)
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is there."""
+        return self._call.done
+
+    def wait(self) -> Any:
+        """Wait for the outcome, at most for the time-out of the call. Returns when the broker accepted.
+
+        Raises:
+            RejectedError: the broker refused.
+            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+        """
+        call = self._call
+        if not self._lock.acquire(timeout=call.timeout + _GRACE):
+            raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
+        self._lock.release()  # for whoever waits too
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+
+class Transaction(BaseTransaction):
+    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
+
+    def __init__(self, client: Client, id: str, timeout: float | None) -> None:
+        super().__init__(id)
+        self._client = client
+        self._timeout = timeout
+
+    def __enter__(self) -> Transaction:
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            if self.state != "aborted":
+                self.commit()
+        elif self.state == "open":
+            with contextlib.suppress(StompError):  # the user's error says more
+                self.abort(wait=False)
+
+    def begin(self) -> Transaction:
+        """Start it, once there is a connection.
+
+        Raises:
+            ReceiptTimeoutError: there was none in time.
+        """
+        client = self._client
+        while not client.engine.do(client.core.begin, self, now()):
+            client.wait_connected(self._timeout)
+        return self
+
+    def send(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        headers: HeaderSource | None = None,
+        *,
+        content_encoding: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Send as part of it. There is no receipt but that of `commit`.
+
+        Raises:
+            ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
+        """
+        client, message = self._client, outgoing(destination, body, headers, content_encoding)
+
+        def attempt() -> bool:
+            do = client.engine.do
+            return do(client.core.send_in, self, message.pairs, message.body, now(), text=message.text)
+
+        client.push(attempt, len(message.body), timeout)
+
+    def ack(self, message: Message) -> None:
+        """Acknowledge as part of it.
+
+        Raises:
+            StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
+        """
+        client = self._client
+        client.engine.do(client.core.settle, message, "ACK", now(), transaction=self)
+
+    def nack(self, message: Message, *, requeue: bool | None = None) -> None:
+        """Refuse as part of it; as `Message.nack`."""
+        client = self._client
+        client.engine.do(client.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Let it take effect; returns when the broker has done so.
+
+        Raises:
+            RejectedError: the broker refused: nothing of it took effect.
+            ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
+            ReceiptTimeoutError: the outcome is unknown.
+        """
+        self._finish("COMMIT", timeout).wait()
+
+    def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
+        """Let nothing of it take effect. The messages it acknowledged are open again."""
+        receipt = self._finish("ABORT", timeout)
+        if wait:
+            receipt.wait()
+
+    def _finish(self, command: str, timeout: float | None) -> Receipt:
+        client = self._client
+        call = client._call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
+        receipt = Receipt(call)
+        client.engine.do(client.core.finish_transaction, self, command, now(), call)
+        return receipt

@@ -1,0 +1,43 @@
+"""A transaction: SEND, ACK and NACK that take effect together, or not at all."""
+
+from __future__ import annotations
+
+from stompcodec.client.message import BaseMessage
+from stompcodec.errors import ConnectionLostError, LocalProtocolError
+
+__all__ = ["BaseTransaction"]
+
+
+class BaseTransaction:
+    """What transactions of both shells have in common: the id, the connection, and how it stands."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.epoch = 0
+        self.state = "new"  # then "open"; then "committing"; at last "committed", "aborted" or "lost"
+        self.settled: list[tuple[BaseMessage, int, int]] = []  # message, settled_to and open of its subscription before
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id} {self.state}>"
+
+    def check(self) -> None:
+        """Refuse what comes too late.
+
+        Raises:
+            ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
+            LocalProtocolError: it is not open.
+        """
+        if self.state == "lost":
+            raise ConnectionLostError("the transaction ended with its connection: nothing of it took effect")
+        if self.state != "open":
+            raise LocalProtocolError(f"the transaction is {self.state}")
+
+    def undo(self) -> None:
+        """After ABORT the messages that it settled are open again."""
+        for message, settled_to, count in reversed(self.settled):
+            subscription = message.subscription
+            message.settled = ""
+            subscription.open += count
+            if subscription.settled_to == message.seq:  # else a later one covers it
+                subscription.settled_to = settled_to
+        self.settled.clear()

@@ -1,0 +1,215 @@
+"""A broker without sockets: peers that give it octets and read its answers, and time that stands still until told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from stompcodec import Frame, Limits, Parser, serialize
+from stompcodec.broker.config import Config
+from stompcodec.broker.core import Broker
+from stompcodec.broker.session import Session
+from stompcodec.broker.store import MemoryStore
+from stompcodec.errors import StoreError
+
+__all__ = ["Bench", "FaultyStore", "Peer"]
+
+
+class Bench:
+    """A broker, its clocks, and the turns of a loop that flushes all sessions."""
+
+    def __init__(self, store: Any = None, **config: Any) -> None:
+        self.now = 0.0
+        self.date = 1_000_000.0
+        self.config = Config(**config)
+        self.store = MemoryStore() if store is None else store
+        #: What the store wants the loop to call.
+        self.soon: list[Callable[[], object]] = []
+        self.broker = Broker(self.config, self.store, wall=lambda: self.date, epoch="e", call_soon=self.soon.append)
+        #: Set by the broker when something was done in the background.
+        self.woken = False
+        self.broker.wake = self._wake
+        self.broker.open(self.now)
+        self.peers: dict[Session, Peer] = {}
+
+    def peer(self, version: str = "1.2", *, connect: bool = True, **options: Any) -> Peer:
+        """A connected peer of a version."""
+        peer = Peer(self, version, **options)
+        if connect:
+            peer.connect()
+        return peer
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def turn(self) -> None:
+        """Turns until nobody wants another one."""
+        for _ in range(10_000):
+            while self.soon:
+                self.soon.pop(0)()
+            self.woken = False
+            for session in self.broker.turn(self.now):
+                peer = self.peers.get(session)
+                if peer is not None and peer.reading:
+                    peer.flush()
+            if not (self.broker.dirty or self.broker._resumable or self.broker._opened or self.soon):
+                assert not self.woken
+                return
+        raise AssertionError("the broker never rests")
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, from deadline to deadline."""
+        until = self.now + seconds
+        while True:
+            deadline = self.broker.next_deadline()
+            if deadline is None or deadline > until:
+                break
+            self.now = max(self.now, deadline)
+            self.broker.tick(self.now)
+            self.turn()
+        self.now = until
+
+
+class Peer:
+    """One client of the broker."""
+
+    def __init__(self, bench: Bench, version: str = "1.2", **options: Any) -> None:
+        self.bench = bench
+        self.version = version
+        self.whole_frames = options.get("whole_frames", False)
+        self.session = bench.broker.attach(bench.now, **options)
+        bench.peers[self.session] = self
+        self.parser = Parser(None, limits=Limits())
+        self.inbox: list[Frame] = []
+        self.chunks: list[bytes] = []
+        self.octets = b""
+        self.closed = False
+        #: What comes is taken. False: it stays with the broker, as if the transport was full.
+        self.reading = True
+
+    def connect(self, **headers: str) -> Frame:
+        """CONNECT, and the answer."""
+        entries = {"accept-version": self.version, "host": "/", "login": "guest", "passcode": "guest", **headers}
+        if self.version == "1.0":
+            del entries["accept-version"]
+        self.send("CONNECT", **entries)
+        return self.next("CONNECTED")
+
+    def octets_of(self, command: str, body: bytes = b"", **headers: str) -> bytes:
+        """A frame; underscores in names of headers are hyphens."""
+        pairs = {name.rstrip("_").replace("_", "-"): value for name, value in headers.items()}
+        return serialize(Frame(command, pairs, body), None if command in ("CONNECT", "STOMP") else self.version)
+
+    def send(self, command: str, body: bytes = b"", **headers: str) -> None:
+        """A frame, and the turn it makes."""
+        self.raw(self.octets_of(command, body, **headers))
+
+    def raw(self, octets: bytes) -> None:
+        """Octets as they are, and the turn they make."""
+        self.session.receive(octets, self.bench.now)
+        self.bench.turn()
+
+    def put(self, destination: str, body: bytes | str = b"", **headers: str) -> None:
+        """SEND."""
+        self.send("SEND", body.encode() if isinstance(body, str) else body, destination=destination, **headers)
+
+    def subscribe(self, destination: str, id: str = "1", ack: str = "auto", **headers: str) -> None:
+        self.send("SUBSCRIBE", destination=destination, id=id, ack=ack, **headers)
+
+    def ack(self, message: Frame, command: str = "ACK", **headers: str) -> None:
+        """ACK, or another command, for a MESSAGE, as the version spells it."""
+        if self.version == "1.2":
+            self.send(command, id=message.headers["ack"], **headers)
+        else:
+            names = {"message_id": message.headers["message-id"]}
+            subscription = message.get("subscription")
+            if subscription is not None:
+                names["subscription"] = subscription
+            self.send(command, **names, **headers)
+
+    def nack(self, message: Frame, **headers: str) -> None:
+        self.ack(message, "NACK", **headers)
+
+    def flush(self) -> None:
+        """Take what the session holds."""
+        chunks = self.session.take_output()
+        self.chunks += chunks
+        self.octets += b"".join(chunks)
+        for frame in self.parser.feed(b"".join(chunks)):
+            self.inbox.append(frame)
+            if frame.command == "CONNECTED":
+                self.parser.version = frame.get("version", "1.0")
+        if self.whole_frames:
+            for chunk in chunks:
+                assert chunk == b"\n" or chunk.endswith(b"\0\n")
+        if self.session.closing:
+            self.closed = True
+
+    def lose(self) -> None:
+        """The transport breaks."""
+        self.session.lost(self.bench.now)
+        self.bench.turn()
+
+    def take(self) -> list[Frame]:
+        """All frames that have come."""
+        frames, self.inbox = self.inbox, []
+        return frames
+
+    def next(self, command: str | None = None) -> Frame:
+        """The next frame that has come."""
+        assert self.inbox, f"no frame came; expected {command}"
+        frame = self.inbox.pop(0)
+        assert command is None or frame.command == command, frame
+        return frame
+
+    def bodies(self) -> list[bytes]:
+        """The bodies of the messages that have come; nothing else may have."""
+        frames = self.take()
+        assert all(frame.command == "MESSAGE" for frame in frames), frames
+        return [frame.body for frame in frames]
+
+    def error(self) -> Frame:
+        """The ERROR that has come, last, and closed the session."""
+        frames = self.take()
+        assert frames, "no frame came; expected ERROR"
+        assert frames[-1].command == "ERROR", frames
+        assert self.closed
+        return frames[-1]
+
+
+class FaultyStore(MemoryStore):
+    """A store whose commits fail on demand, and take as long as one likes."""
+
+    def __init__(self, background: bool = False) -> None:
+        super().__init__()
+        self.faulty = False
+        self.background = background
+        self.commits = 0
+        self.job: Any = None
+
+    def commit_later(self, done: Any, call_soon: Any) -> None:
+        assert self.job is None, "one at a time"
+        batch = MemoryStore()
+        batch._puts, batch._removes, batch._updates = self._puts, self._removes, self._updates
+        self._puts, self._removes, self._updates = {}, {}, {}
+        batch._kept = self._kept
+        self.job = batch, done, call_soon
+        self.commits += 1
+        if not self.background:
+            self.finish(at_once=True)
+
+    def finish(self, at_once: bool = False) -> None:
+        """The end of the commit under way."""
+        (batch, done, call_soon), self.job = self.job, None
+        error = StoreError("the disk is full: make room") if self.faulty else None
+        if error is None:
+            batch.commit()
+        if at_once:
+            done(error)
+        else:
+            call_soon(partial(done, error))
+
+    @property
+    def bodies(self) -> list[str]:
+        return [stored.tail[:-1].rpartition(b"\n\n")[2].decode() for stored in self.load()]

@@ -1,0 +1,296 @@
+"""ACK, NACK, redelivery and dead letters, in all versions and ack modes."""
+
+import pytest
+from broker.harness import Bench
+
+VERSIONS = ["1.0", "1.1", "1.2"]
+
+
+def filled(count, **config):
+    """A bench with `count` messages in /queue/a, and its sender."""
+    bench = Bench(**config)
+    sender = bench.peer()
+    for number in range(count):
+        sender.put("/queue/a", str(number))
+    return bench, sender
+
+
+def queue_of(bench, name="/queue/a"):
+    return bench.broker.queues["/", name]
+
+
+def left(bench, name="/queue/a"):
+    """Bodies of what the queue still has, with the count of deliveries."""
+    peer = bench.peer()
+    peer.subscribe(name)
+    frames = peer.take()
+    return [(frame.body.decode(), int(frame.get("redelivery-count", "0"))) for frame in frames]
+
+
+@pytest.mark.req("S12-MSG-05", "S12-ACK-01", "S12-ACK-04", "S11-ACK-01", "S11-ACK-02", "S11-ACK-04", "S10-ACK-01")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_what_is_acknowledged_is_gone(version, mode):
+    bench, _ = filled(3)
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", ack=mode)
+    messages = peer.take()
+    assert ("ack" in messages[0].headers) is (version == "1.2")
+    peer.ack(messages[1], receipt="r")
+    assert peer.next("RECEIPT").headers["receipt-id"] == "r"
+    peer.lose()
+    assert left(bench) == ([("2", 1)] if mode == "client" else [("0", 1), ("2", 1)])
+
+
+@pytest.mark.req("S12-SUB-11", "S11-SUB-10", "S12-SUB-13", "S11-SUB-11")
+def test_client_is_cumulative_whatever_was_acknowledged_before():
+    bench, _ = filled(10)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client")
+    messages = peer.take()
+    for index in (2, 3, 7):
+        peer.ack(messages[index])
+        assert queue_of(bench).count == 9 - index
+    peer.ack(messages[6])
+    assert peer.error().headers["message"] == "no such delivery"
+    assert left(bench) == [("8", 1), ("9", 1)]
+
+
+@pytest.mark.req("S12-SUB-08", "S11-SUB-07")
+def test_auto_needs_no_ack_and_takes_none():
+    bench, _ = filled(1)
+    peer = bench.peer()
+    peer.subscribe("/queue/a")
+    message = peer.next("MESSAGE")
+    assert "ack" not in message.headers
+    assert queue_of(bench).count == 0
+    peer.send("ACK", id="1-1")
+    assert peer.error()
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [b"1-2", b"1-0", b"2-1", b"1-", b"-1", b"1", b"", b"1-1x", b"x-1", b"1--1", b"1-" + b"9" * 5000, b"9" * 50 + b"-1"],
+)
+@pytest.mark.parametrize("command", [b"ACK", b"NACK"])
+def test_ids_that_never_were(octets, command):
+    bench, _ = filled(1)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client")
+    peer.raw(command + b"\nid:" + octets + b"\nreceipt:r\n\n\0")
+    error = peer.error()
+    assert (error.headers["message"], error.headers["receipt-id"]) == ("no such delivery", "r")
+    assert left(bench) == [("0", 1)]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_message_ids_that_never_were(version):
+    bench, _ = filled(1)
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", ack="client")
+    message_id = peer.next("MESSAGE").headers["message-id"]
+    peer.send("ACK", message_id=message_id, subscription="2" if version == "1.1" else "1", receipt="r")
+    if version == "1.0":
+        peer.next("RECEIPT")
+        peer.send("ACK", message_id=message_id)
+    assert peer.error().headers["message"] == "no such delivery"
+
+
+def test_an_ack_counts_once():
+    bench, _ = filled(2)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    messages = peer.take()
+    peer.ack(messages[0])
+    peer.ack(messages[0])
+    assert peer.error()
+    assert left(bench) == [("1", 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_message_in_two_subscriptions(version):
+    bench = Bench()
+    peer = bench.peer(version)
+    for number in ("1", "2"):
+        peer.subscribe("/topic/a", number, ack="client")
+    peer.put("/topic/a", "x")
+    one, two = peer.take()
+    assert one.headers["message-id"] == two.headers["message-id"]
+    peer.ack(two, receipt="2")
+    peer.next("RECEIPT")
+    peer.ack(one, receipt="1")
+    peer.next("RECEIPT")
+    peer.ack(one)
+    assert peer.error()
+
+
+# ---- redelivery ----
+
+
+@pytest.mark.req("S12-SUB-10", "S11-SUB-09")
+@pytest.mark.parametrize("end", ["lose", "disconnect", "unsubscribe", "error"])
+def test_what_is_not_acknowledged_comes_back_in_order(end):
+    bench, sender = filled(5)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    messages = peer.take()
+    peer.ack(messages[1])
+    sender.put("/queue/a", "late")
+    peer.take()
+    if end == "lose":
+        peer.lose()
+    elif end == "disconnect":
+        peer.send("DISCONNECT")
+    elif end == "unsubscribe":
+        peer.send("UNSUBSCRIBE", id="1")
+    else:
+        peer.send("COMMIT", transaction="none")
+    other = bench.peer()
+    other.subscribe("/queue/a")
+    frames = other.take()
+    assert [frame.body for frame in frames] == [b"0", b"2", b"3", b"4", b"late"]
+    assert {frame.headers["redelivered"] for frame in frames} == {"true"}
+    assert {frame.headers["redelivery-count"] for frame in frames} == {"1"}
+    assert queue_of(bench).count == 0
+
+
+def test_messages_of_several_consumers_come_back_in_order():
+    bench, sender = filled(0)
+    peers = [bench.peer() for _ in range(3)]
+    for peer in peers:
+        peer.subscribe("/queue/a", "1", ack="client-individual", prefetch_count="3")
+        peer.subscribe("/queue/a", "2", ack="client-individual", prefetch_count="2")
+    for number in range(20):
+        sender.put("/queue/a", f"{number:02}")
+    for index in (1, 2, 0):
+        peers[index].lose()
+    bodies = [body for body, _ in left(bench)]
+    assert bodies == sorted(bodies)
+    assert len(bodies) == 20
+
+
+def test_a_lost_session_gets_nothing_back():
+    bench, _ = filled(4)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", "1", ack="client", prefetch_count="2")
+    peer.subscribe("/queue/a", "2", ack="client", prefetch_count="1")
+    peer.lose()
+    assert left(bench) == [("0", 1), ("1", 1), ("2", 1), ("3", 0)]
+
+
+@pytest.mark.req("S12-NAK-01", "S12-NAK-02", "S11-NAK-01", "S11-NAK-02", "WISH-NAK-01")
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_nack_delivers_again_in_front(version):
+    bench, _ = filled(3)
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    one, two = peer.take()
+    peer.nack(one, receipt="n")
+    receipt, again = peer.take()
+    assert receipt.headers["receipt-id"] == "n"
+    assert (again.body, again.headers["redelivered"], again.headers["redelivery-count"]) == (b"0", "true", "1")
+    assert again.headers["message-id"] == one.headers["message-id"]
+    assert two.get("redelivered") is None
+    peer.ack(again)
+    peer.ack(two)
+    assert peer.bodies() == [b"2"]
+
+
+@pytest.mark.req("S12-NAK-03", "S11-NAK-03")
+def test_nack_in_client_mode_covers_earlier_ones():
+    bench, _ = filled(4)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client", prefetch_count="3")
+    messages = peer.take()
+    peer.nack(messages[1])
+    assert [(frame.body, frame.get("redelivery-count")) for frame in peer.take()] == [(b"0", "1"), (b"1", "1")]
+    assert len(queue_of(bench).consumers[0].unacked) == 3
+
+
+def test_nack_goes_to_the_next_consumer():
+    bench, sender = filled(0)
+    one, two = bench.peer(), bench.peer()
+    one.subscribe("/queue/a", ack="client")
+    two.subscribe("/queue/a", ack="client")
+    sender.put("/queue/a", "x")
+    one.nack(one.next("MESSAGE"))
+    assert two.next("MESSAGE").headers["redelivery-count"] == "1"
+    assert one.take() == []
+
+
+def test_an_ack_of_a_subscription_that_ended():
+    bench, _ = filled(1)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client")
+    message = peer.next("MESSAGE")
+    peer.send("UNSUBSCRIBE", id="1")
+    peer.ack(message)
+    assert not peer.closed
+    peer.subscribe("/queue/a", "1", ack="client")
+    again = peer.next("MESSAGE")
+    assert again.headers["ack"] != message.headers["ack"]
+    peer.ack(message, receipt="r")
+    assert peer.error().headers["receipt-id"] == "r"
+    assert left(bench) == [("0", 2)]
+
+
+# ---- dead letters ----
+
+
+@pytest.mark.parametrize("attempts", [1, 6])
+def test_after_the_last_attempt_it_is_a_dead_letter(attempts):
+    bench = Bench(max_attempts=attempts)
+    peer = bench.peer()
+    peer.put("/queue/a", b"a\0b", x="a:b", persistent="true", reply_to="/queue/r")
+    peer.subscribe("/queue/a", ack="client-individual")
+    for number in range(attempts):
+        message = peer.next("MESSAGE")
+        assert int(message.get("redelivery-count", "0")) == number
+        peer.nack(message)
+    assert peer.take() == []
+    assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
+    peer.subscribe("/queue/DLQ.a", "2", ack="client")
+    letter = peer.next("MESSAGE")
+    assert letter.body == b"a\0b"
+    assert letter.headers["destination"] == "/queue/DLQ.a"
+    assert letter.headers["original-destination"] == "/queue/a"
+    assert letter.headers["dead-letter-reason"] == "max-attempts"
+    assert (letter.headers["x"], letter.headers["persistent"], letter.headers["reply-to"]) == (
+        "a:b",
+        "true",
+        "/queue/r",
+    )
+    assert letter.get("redelivered") is None
+    for _ in range(3 * attempts):  # a dead letter does not die again
+        peer.nack(letter)
+        letter = peer.next("MESSAGE")
+    peer.ack(letter)
+    assert list(bench.store.load()) == []
+    assert bench.broker.pool.octets == 0
+
+
+def test_a_lost_session_makes_no_dead_letters():
+    bench, _ = filled(1, max_attempts=2)
+    for number in range(10):
+        peer = bench.peer()
+        peer.subscribe("/queue/a", ack="client")
+        assert peer.next("MESSAGE").get("redelivery-count", "0") == str(number)
+        peer.lose()
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client")
+    peer.nack(peer.next("MESSAGE"))
+    assert peer.take() == []
+    assert queue_of(bench, "/queue/DLQ.a").count == 1
+
+
+def test_a_full_dead_letter_queue_loses_nothing():
+    bench, sender = filled(0, max_attempts=1, max_queue_messages=3)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    for number in range(6):
+        sender.put("/queue/a", str(number))
+        peer.nack(peer.next("MESSAGE"))
+    kept = [message.body for message in peer.take()]
+    dead = queue_of(bench, "/queue/DLQ.a").count
+    assert (len(kept), dead) == (2, 4)
+    assert queue_of(bench).count == 2

@@ -1,0 +1,71 @@
+"""The hot road stays short: Python calls a message, from the octets that came to the outbox."""
+
+import sys
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec import BACKEND
+
+#: The parser in Python makes calls of its own: they are not the broker's.
+pytestmark = pytest.mark.skipif(BACKEND != "c", reason="counts the broker, not the parser in Python")
+
+COUNT = 200
+
+
+def calls(action):
+    """How often a Python function was called, or a generator resumed."""
+    seen = []
+
+    def profile(frame, event, _arg):
+        if event == "call":
+            seen.append(frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return len(seen)
+
+
+def bench_of(*subscriptions):
+    bench = Bench()
+    sender = bench.peer()
+    consumers = [bench.peer() for _ in subscriptions]
+    for consumer, (destination, ack) in zip(consumers, subscriptions):
+        consumer.subscribe(destination, ack=ack, prefetch_count="0")
+    return bench, sender, consumers
+
+
+def sends(destination):
+    return b"SEND\ndestination:%b\ncontent-length:1024\n\n%b\0" % (destination, b"x" * 1024) * COUNT
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_a_message_through_a_queue(ack):
+    bench, sender, (consumer,) = bench_of(("/queue/a", ack))
+    octets = sends(b"/queue/a")
+    assert calls(lambda: sender.session.receive(octets, 0.0)) <= 8 * COUNT + 20
+    bench.turn()
+    messages = consumer.take()
+    assert len(messages) == COUNT
+    if ack != "auto":
+        octets = b"".join(b"ACK\nid:%b\n\n\0" % message.headers["ack"].encode() for message in messages)
+        assert calls(lambda: consumer.session.receive(octets, 0.0)) <= 10 * COUNT + 20
+        assert bench.broker.pool.octets == 0
+
+
+def test_a_delivery_of_a_topic_is_no_call_at_all():
+    bench, sender, consumers = bench_of(*[("/topic/a", "auto")] * 10)
+    octets = sends(b"/topic/a")
+    assert calls(lambda: sender.session.receive(octets, 0.0)) <= 8 * COUNT + 50
+    bench.turn()
+    assert [len(consumer.take()) for consumer in consumers] == [COUNT] * 10
+
+
+def test_the_end_of_a_turn_costs_by_session_not_by_message():
+    bench, sender, _ = bench_of(("/queue/a", "auto"))
+    sender.session.receive(sends(b"/queue/a"), 0.0)
+    assert calls(lambda: [session.take_output() for session in bench.broker.turn(0.0)]) < 20

@@ -1,0 +1,61 @@
+"""Messages that expire: when they are READY, in flight, or said to expire by what is no time."""
+
+import pytest
+from broker.harness import Bench
+
+
+@pytest.mark.parametrize("headers", [{"expires": "1000005000"}, {"expiration": "5000"}])
+def test_expired_messages_are_dropped(headers):
+    bench = Bench()
+    peer = bench.peer()
+    for number in range(3):
+        peer.put("/queue/a", str(number), **(headers if number % 2 == 0 else {}))
+    bench.date += 4.9
+    bench.wait(2.0)
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.count == 3
+    bench.date += 0.2
+    if headers.get("expires"):
+        bench.wait(2.0)  # found by the sweep
+        assert queue.count == 1
+    peer.subscribe("/queue/a")  # or when it is to be delivered
+    assert peer.bodies() == [b"1"]
+    assert queue.count == queue.octets == bench.broker.pool.octets == 0
+
+
+def test_an_expired_message_in_flight_may_still_be_acknowledged():
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expiration="1000")
+    peer.subscribe("/queue/a", ack="client")
+    message = peer.next("MESSAGE")
+    bench.date += 10
+    bench.wait(10)
+    peer.ack(message, receipt="r")
+    peer.next("RECEIPT")
+    assert bench.broker.queues == {} or not bench.broker.queues["/", "/queue/a"].count
+
+
+@pytest.mark.parametrize("value", ["0", "", "soon", "-5", "1e3", "9" * 400, "\u0665"])
+def test_what_is_no_time_never_expires(value):
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expires=value, expiration=value)
+    bench.date += 10**6
+    bench.wait(100)
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"x"]
+
+
+def test_expired_messages_become_dead_letters():
+    bench = Bench(dead_letter_expired=True)
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expiration="1", persistent="true", k="v")
+    bench.date += 1
+    bench.wait(2.0)
+    peer.subscribe("/queue/DLQ.a")
+    message = peer.next("MESSAGE")
+    assert (message.body, message.headers["k"], message.get("expiration")) == (b"x", "v", None)
+    assert message.headers["dead-letter-reason"] == "expired"
+    assert message.headers["original-destination"] == "/queue/a"
+    assert list(bench.store.load()) == []

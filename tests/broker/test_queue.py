@@ -1,0 +1,347 @@
+"""Queues: order, who gets what, credit, back-pressure, expiry, and what is left when nobody listens."""
+
+import pytest
+from broker.harness import Bench
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.req("S12-SUB-02", "S12-MSG-01", "S12-MSG-02", "S12-MSG-03", "S12-MSG-04", "S12-MSG-06", "S12-SND-04")
+def test_a_message_goes_through():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/queue/a", "s:1%b%d")
+    peer.put("/queue/a", b"a\0b", x="a:b\n\\", content_type="text/plain", receipt="r")
+    receipt = peer.inbox.pop()
+    message = peer.next("MESSAGE")
+    assert receipt.command == "RECEIPT"
+    headers = dict(message.headers)
+    assert headers.pop("message-id")
+    assert headers == {
+        "subscription": "s:1%b%d",
+        "destination": "/queue/a",
+        "x": "a:b\n\\",
+        "content-type": "text/plain",
+        "content-length": "3",
+    }
+    assert message.body == b"a\0b"
+
+
+@pytest.mark.req("S12-HDR-02", "S12-HDR-05")
+def test_what_the_broker_says_cannot_be_said_by_a_sender():
+    bench = Bench()
+    peer, old = bench.peer(), bench.peer("1.0")
+    forged = {"message_id": "x", "subscription": "x", "ack": "x", "redelivered": "true", "redelivery_count": "9"}
+    peer.put("/queue/a", **forged, receipt="r")
+    peer.next("RECEIPT")
+    peer.subscribe("/queue/a", ack="client")
+    message = peer.next("MESSAGE")
+    assert {name: message.headers.getall(name) for name in ("message-id", "subscription", "ack", "redelivered")} == {
+        "message-id": ["e-1"],
+        "subscription": ["1"],
+        "ack": ["1-1"],
+        "redelivered": [],
+    }
+    assert message.get("receipt") is None
+    old.raw(b"SUBSCRIBE\ndestination:/queue/b\n\n\0")
+    peer.put("/queue/b", **forged)
+    message = old.next("MESSAGE")
+    assert message.get("subscription") is None
+    assert message.get("redelivery-count") is None
+
+
+def test_order_and_no_loss_over_many_turns():
+    bench = Bench(write_high=1000)
+    peer, consumer = bench.peer(), bench.peer()
+    for number in range(200):
+        peer.put("/queue/a", str(number) * 20)
+        if number == 77:
+            consumer.subscribe("/queue/a")
+    assert consumer.bodies() == [str(number).encode() * 20 for number in range(200)]
+
+
+def test_round_robin():
+    bench = Bench()
+    peer, one, two = bench.peer(), bench.peer(), bench.peer()
+    one.subscribe("/queue/a")
+    two.subscribe("/queue/a")
+    for number in range(10):
+        peer.put("/queue/a", str(number))
+    assert one.bodies() == [b"0", b"2", b"4", b"6", b"8"]
+    assert two.bodies() == [b"1", b"3", b"5", b"7", b"9"]
+
+
+def test_two_subscriptions_of_one_session_share():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/queue/a", "1")
+    peer.subscribe("/queue/a", "2")
+    for number in range(4):
+        peer.put("/queue/a", str(number))
+    assert [(frame.headers["subscription"], frame.body) for frame in peer.take()] == [
+        ("1", b"0"),
+        ("2", b"1"),
+        ("1", b"2"),
+        ("2", b"3"),
+    ]
+
+
+@pytest.mark.req("S12-UNS-02", "S11-UNS-02", "S10-UNS-02")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_unsubscribe(version):
+    bench = Bench()
+    peer, other = bench.peer(version), bench.peer()
+    peer.subscribe("/queue/a")
+    peer.send("UNSUBSCRIBE", id="1", receipt="u")
+    peer.next("RECEIPT")
+    other.put("/queue/a", "x")
+    assert peer.take() == []
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"x"]
+    peer.send("UNSUBSCRIBE", id="2")
+    assert peer.error().headers["message"] == "no such subscription"
+
+
+@pytest.mark.req("S10-UNS-01", "S10-SUB-07", "S10-SUB-08")
+def test_1_0_without_ids():
+    bench = Bench()
+    peer = bench.peer("1.0")
+    peer.raw(b"SUBSCRIBE\ndestination: /queue/a\nack: client\n\n\0SEND\ndestination: /queue/a \nx: v\n\nhi\0")
+    message = peer.next("MESSAGE")
+    assert (message.get("subscription"), message.headers["destination"]) == (None, "/queue/a")
+    assert message.headers["x"] == " v"
+    peer.raw(b"ACK\nmessage-id: %b \nreceipt: r\n\n\0" % message.headers["message-id"].encode())
+    assert peer.next("RECEIPT").headers["receipt-id"] == "r"
+    peer.raw(b"UNSUBSCRIBE\ndestination: /queue/a\n\n\0")
+    peer.put("/queue/a", "x")
+    assert peer.take() == []
+    peer.raw(b"SUBSCRIBE\ndestination:/queue/a\n\n\0SUBSCRIBE\ndestination:/queue/a\n\n\0")
+    assert peer.error().headers["message"] == "subscription exists"
+
+
+@pytest.mark.req("S12-SUB-06", "S11-SUB-05", "S12-SUB-03", "S11-SUB-03")
+def test_an_id_in_use():
+    peer = Bench().peer()
+    peer.subscribe("/queue/a")
+    peer.subscribe("/queue/b")
+    assert peer.error().headers["message"] == "subscription exists"
+
+
+@pytest.mark.req("S12-SUB-07", "S11-SUB-06")
+def test_an_unknown_ack_mode():
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", ack="sometimes")
+    assert peer.error().headers["message"] == "unknown ack mode"
+
+
+# ---- versions ----
+
+
+@pytest.mark.req("S12-MSG-06")
+def test_headers_an_older_version_cannot_carry_are_left_out():
+    bench = Bench()
+    peer = bench.peer()
+    peer.send("SEND", b"x", destination="/queue/a", lf="a\nevil:yes", cr="a\rb", colon="a:b", back="a\\b")
+    old = bench.peer("1.0")
+    old.subscribe("/queue/a")
+    message = old.next("MESSAGE")
+    assert message.get("evil") is None
+    assert message.get("lf") is None
+    assert (message.headers["colon"], message.headers["back"]) == ("a:b", "a\\b")
+    peer.send("SEND", b"x", destination="/queue/a", lf="a\nb", colon="a:b")
+    old.send("UNSUBSCRIBE", id="1")
+    middle = bench.peer("1.1")
+    peer.send("SEND", b"x", destination="/queue/a", lf="a\nb", colon="a:b")
+    middle.subscribe("/queue/a")
+    message = middle.next("MESSAGE")
+    assert (message.headers["lf"], message.headers["colon"]) == ("a\nb", "a:b")
+
+
+text = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8)
+
+
+@given(
+    versions=st.tuples(st.sampled_from(["1.1", "1.2"]), st.sampled_from(["1.0", "1.1", "1.2"])),
+    headers=st.dictionaries(text.filter(bool).map("x-".__add__), text, max_size=4),
+    body=st.binary(max_size=20),
+    ack=st.sampled_from(["auto", "client", "client-individual"]),
+)
+def test_what_is_sent_arrives_in_any_version(versions, headers, body, ack):
+    sending, receiving = versions
+    if sending == "1.1":
+        headers = {name: value for name, value in headers.items() if "\r" not in name + value}
+    bench = Bench()
+    sender, receiver = bench.peer(sending), bench.peer(receiving)
+    receiver.subscribe("/queue/a", ack=ack)
+    sender.send("SEND", body, destination="/queue/a", **{f"{name}_": value for name, value in headers.items()})
+    message = receiver.next("MESSAGE")
+    assert message.body == body
+    sent = {name.rstrip("_").replace("_", "-"): value for name, value in ((f"{n}_", v) for n, v in headers.items())}
+    for name, value in sent.items():
+        fits = receiving == "1.2" or (receiving == "1.1" and "\r" not in name + value)
+        fits = fits or (receiving == "1.0" and "\n" not in name + value and ":" not in name)
+        if fits and "\r" not in name + value:
+            assert message.get(name) == value
+        elif not fits:
+            assert message.get(name) in (None, value)
+
+
+# ---- credit ----
+
+
+@pytest.mark.parametrize(
+    ("headers", "count"),
+    [
+        ({}, 100),
+        ({"prefetch_count": "3"}, 3),
+        ({"activemq.prefetchSize": "1"}, 1),
+        ({"credit": "7,1000"}, 7),
+        ({"consumer_window_size": "0"}, 1),
+        ({"consumer_window_size": "-1"}, 120),
+        ({"prefetch_count": "0"}, 120),
+    ],
+)
+def test_prefetch(headers, count):
+    bench = Bench()
+    peer, other = bench.peer(), bench.peer()
+    for number in range(120):
+        other.put("/queue/a", str(number))
+    peer.subscribe("/queue/a", ack="client-individual", **headers)
+    messages = peer.take()
+    assert len(messages) == count
+    for message in messages[:2]:
+        peer.ack(message)
+    assert len(peer.take()) == min(2, count, 120 - count)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "9999999999", "1.5", "\u0663"])
+def test_a_bad_prefetch(value):
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", ack="client", prefetch_count=value)
+    assert peer.error().headers["message"] == "bad prefetch"
+
+
+def test_a_consumer_without_credit_leaves_the_rest_to_others():
+    bench = Bench()
+    peer, stuck, eager = bench.peer(), bench.peer(), bench.peer()
+    stuck.subscribe("/queue/a", ack="client", prefetch_count="2")
+    eager.subscribe("/queue/a")
+    for number in range(100):
+        peer.put("/queue/a", str(number))
+    assert len(stuck.bodies()) == 2
+    assert len(eager.bodies()) == 98
+
+
+def test_a_consumer_whose_transport_is_full_leaves_the_rest_to_others():
+    bench = Bench()
+    peer, stuck, eager = bench.peer(), bench.peer(), bench.peer()
+    stuck.subscribe("/queue/a")
+    eager.subscribe("/queue/a")
+    stuck.session.writable(False, bench.now)
+    for number in range(100):
+        peer.put("/queue/a", str(number))
+    assert stuck.take() == []
+    assert len(eager.bodies()) == 100
+    eager.session.writable(False, bench.now)
+    peer.put("/queue/a", "last")
+    stuck.session.writable(True, bench.now)
+    bench.turn()
+    assert stuck.bodies() == [b"last"]
+
+
+# ---- back-pressure ----
+
+
+@pytest.mark.parametrize("limit", [{"max_queue_messages": 10}, {"max_queue_octets": 10 * 60}, {"max_octets": 10 * 60}])
+def test_the_sender_to_a_full_queue_waits(limit):
+    bench = Bench(**limit)
+    peer, other, consumer = bench.peer(), bench.peer(), bench.peer()
+    name = "/queue/a"
+    size = 0
+    while not peer.session.paused:
+        peer.put(name, "x" * 10)
+        size += 1
+    queue = bench.broker.queues["/", name]
+    assert queue.count == size
+    assert queue.full
+    assert (queue.count - 1 <= 10) or "max_queue_messages" not in limit
+    assert bench.broker.pool.octets == queue.octets > 0
+    assert not other.session.paused
+    consumer.subscribe(name, ack="client-individual")
+    messages = consumer.take()
+    released = 0
+    for message in messages:  # UNACKED counts too, so that a consumer that never acknowledges bounds it
+        consumer.ack(message)
+        if not peer.session.paused:
+            released = released or queue.count
+    assert 0 < released < size
+    assert bench.broker.pool.octets == queue.octets == 0
+
+
+def test_a_session_that_waits_and_goes():
+    bench = Bench(max_queue_messages=1)
+    peer, consumer = bench.peer(), bench.peer()
+    peer.put("/queue/a")
+    peer.put("/queue/a")
+    assert peer.session.paused
+    peer.lose()
+    assert bench.broker.queues["/", "/queue/a"].blocked == []
+    consumer.subscribe("/queue/a")
+    assert len(consumer.bodies()) == 2
+
+
+def test_who_consumes_the_queue_is_refused_instead():
+    bench = Bench(max_queue_messages=2)
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client")
+    for _ in range(3):
+        peer.put("/queue/a")
+    assert not peer.session.paused
+    messages = peer.take()
+    assert len(messages) == 3
+    peer.ack(messages[0])  # still possible, and makes room
+    peer.put("/queue/a")
+    peer.put("/queue/a", receipt="r")
+    frames = peer.take()
+    assert (frames[-1].headers["message"], frames[-1].headers["receipt-id"]) == ("the queue is full", "r")
+    assert bench.broker.queues["/", "/queue/a"].count == 3
+
+
+# ---- names ----
+
+
+def test_names_without_prefix_are_queues_of_their_own():
+    bench = Bench()
+    peer = bench.peer()
+    for name in ("a", "/queue/a", "queue/a", "/other/a"):
+        peer.put(name, name)
+    for number, name in enumerate(("a", "/queue/a", "queue/a", "/other/a")):
+        peer.subscribe(name, str(number))
+        message = peer.next("MESSAGE")
+        assert (message.body.decode(), message.headers["destination"]) == (name, name)
+
+
+def test_prefixes_can_be_set():
+    bench = Bench(queue_prefixes=("q/",), topic_prefixes=("t/", "q/t/"))
+    peer = bench.peer()
+    for name in ("q/a", "t/a", "q/t/a", "/topic/a"):
+        peer.put(name, name)
+    for number, name in enumerate(("q/a", "t/a", "q/t/a", "/topic/a")):
+        peer.subscribe(name, str(number))
+    assert peer.bodies() == [b"q/a", b"/topic/a"]
+
+
+def test_idle_queues_go_and_come_back():
+    bench = Bench()
+    peer, sender = bench.peer(), bench.peer()
+    sender.put("/queue/a", "1")
+    peer.subscribe("/queue/a", ack="client")
+    bench.wait(100)
+    peer.ack(peer.next("MESSAGE"))
+    peer.send("UNSUBSCRIBE", id="1")
+    assert len(bench.broker.queues) == 1
+    bench.wait(100)
+    assert len(bench.broker.queues) == 0
+    sender.put("/queue/a", "2")  # whoever remembered the old one finds the new one
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"2"]

@@ -1,0 +1,87 @@
+"""The session scenarios against our broker, over TCP and WebSocket. `make scenarios` runs the same, and any folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("websockets")
+
+import run_scenarios
+from crash.process import BrokerProcess
+
+TESTS = Path(__file__).parents[1]
+CONFIGS = TESTS.parent / "examples" / "brokers"
+FOLDER = TESTS / "scenarios"
+#: At once. Most of a scenario's time is waiting for what must not come.
+JOBS = 24
+
+pytestmark = pytest.mark.skipif(not CONFIGS.is_dir(), reason="without the examples: this is not the whole tree")
+
+
+def _scenarios() -> Iterator[Any]:
+    for path in sorted(FOLDER.glob("*.json")):
+        for scenario in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
+            config = (scenario.get("features") or ["default"])[0]
+            if (CONFIGS / f"{config}.toml").is_file():
+                yield pytest.param(config, scenario, id=scenario["id"])
+
+
+CHOSEN = list(_scenarios())
+
+
+def _options(port: int, ws: str | None) -> argparse.Namespace:
+    return argparse.Namespace(
+        host="127.0.0.1",
+        port=port,
+        ws=ws,
+        timeout=15.0,
+        login="guest",
+        passcode="guest",
+        vhost="/",
+        queue_prefix="/queue/spec-",
+        topic_prefix="/topic/spec-",
+    )
+
+
+@pytest.fixture(scope="module", params=["TCP", "WebSocket"])
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[str]]]:
+    """Scenario -> what went wrong, None for nothing. All of them are started at once; each test waits for its own."""
+    brokers: dict[str, BrokerProcess] = {}
+    pool = ThreadPoolExecutor(JOBS)
+    found = {}
+    try:
+        for config, scenario in (param.values for param in CHOSEN):
+            if config not in brokers:
+                folder = tmp_path_factory.mktemp(config)
+                brokers[config] = BrokerProcess(folder, config=CONFIGS / f"{config}.toml")
+                brokers[config].start()
+            broker = brokers[config]
+            options = _options(broker.port, None) if request.param == "TCP" else _options(broker.ws_port, "/any/path")
+            found[scenario["id"]] = pool.submit(run_scenarios.run, scenario, options)
+        yield found
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for broker in brokers.values():
+            broker.kill()
+
+
+@pytest.mark.parametrize(("config", "scenario"), CHOSEN)
+def test_scenario(config: str, scenario: dict[str, Any], results: dict[str, Future[str]]) -> None:
+    assert results[scenario["id"]].result() is None
+
+
+def test_all_are_here() -> None:
+    """What a broker of STOMP must do, and each feature that has a configuration."""
+    configs = {param.values[0] for param in CHOSEN}
+    assert {"default", "nack", "transactional-ack", "auth", "limits", "heart-beat-timeout", "virtual-hosts"} <= configs
+    assert len(CHOSEN) > 120

@@ -1,0 +1,264 @@
+"""The broker against a model that only knows what is right: order, no loss, no duplicate that is not marked, windows,
+transactions as a whole, and sessions that end at any point; in several versions, over restarts."""
+
+from functools import partial
+
+from broker.harness import Bench, FaultyStore, Peer
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from model import broker_model as model
+
+from stompcodec.broker.commands import HANDLERS, _acknowledge, _send_any
+
+QUICK = dict(HANDLERS)
+DESTINATIONS = ["/queue/a", "/queue/b", "/queue/DLQ.a", "/topic/t"]
+MODES = ["auto", "client", "client-individual"]
+MAX_ATTEMPTS = 3
+
+
+class StoreAtWork(FaultyStore):
+    """A store without faults, which may write in the background: then that takes until the turn has ended."""
+
+    def commit_later(self, done, call_soon):
+        super().commit_later(done, call_soon)
+        if self.job is not None:
+            call_soon(lambda: self.finish())
+
+
+class Pair:
+    """A peer, and the model's idea of it."""
+
+    def __init__(self, peer: Peer, twin: model.Peer) -> None:
+        self.peer = peer
+        self.twin = twin
+        self.keys = 0
+        self.receipts = 0
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """Every step is one frame, cut somewhere, or an event of the transport; then both sides are compared."""
+
+    @initialize(write_high=st.sampled_from([1, 200, 262_144]), background=st.booleans(), quick=st.booleans())
+    def start(self, write_high, background, quick):
+        if not quick:  # the quick roads may only skip: without them all is the same
+            HANDLERS.update(SEND=_send_any, ACK=partial(_acknowledge, True))
+        self.config = {"max_attempts": MAX_ATTEMPTS, "write_high": write_high}
+        self.bench = Bench(StoreAtWork(background), **self.config)
+        self.model = model.Broker(MAX_ATTEMPTS)
+        self.pairs: list[Pair] = []
+        self.bodies = 0
+
+    def teardown(self):
+        HANDLERS.update(QUICK)
+
+    # ---- help ----
+
+    def pick(self, data, condition=lambda pair: True):
+        pairs = [pair for pair in self.pairs if condition(pair)]
+        return data.draw(st.sampled_from(pairs)) if pairs else None
+
+    def send(self, data, pair, command, body=b"", **headers):
+        """A frame with a receipt, which has to come."""
+        pair.receipts += 1
+        peer = pair.peer
+        octets = peer.octets_of(command, body, receipt=str(pair.receipts), **headers)
+        cut = data.draw(st.integers(0, len(octets) - 1), label="cut")
+        if cut:
+            peer.raw(octets[:cut])
+        peer.raw(octets[cut:])
+
+    def look(self):
+        """Compare what came with what the model allows."""
+        deliveries = []
+        for pair in self.pairs:
+            receipts = []
+            for frame in pair.peer.take():
+                if frame.command == "RECEIPT":
+                    receipts.append(frame.headers["receipt-id"])
+                    continue
+                assert frame.command == "MESSAGE", frame
+                consumer = pair.twin.consumers[frame.headers["subscription"]]
+                attempts = int(frame.get("redelivery-count", "0"))
+                assert (frame.get("redelivered") == "true") is (attempts > 0)
+                assert frame.headers["destination"] == consumer.queue.name
+                ack_id = frame.get("ack") or frame.headers["message-id"]
+                deliveries.append((consumer, ack_id, frame.body.decode(), attempts))
+            wanted = [str(pair.receipts)] if pair.receipts > getattr(pair, "answered", 0) else []
+            assert receipts == wanted
+            pair.answered = pair.receipts
+        self.model.delivered(deliveries)
+        self.model.rest()
+
+    def drop(self, pair):
+        self.pairs.remove(pair)
+        self.model.end(pair.twin)
+        self.look()
+
+    # ---- steps ----
+
+    @precondition(lambda self: len(self.pairs) < 5)
+    @rule(version=st.sampled_from(["1.0", "1.1", "1.2", "1.2"]), whole_frames=st.booleans())
+    def connect(self, version, whole_frames):
+        twin = model.Peer()
+        self.model.peers.append(twin)
+        self.pairs.append(Pair(self.bench.peer(version, whole_frames=whole_frames), twin))
+
+    @rule(
+        data=st.data(), destination=st.sampled_from(DESTINATIONS), mode=st.sampled_from(MODES), window=st.integers(1, 4)
+    )
+    def subscribe(self, data, destination, mode, window):
+        pair = self.pick(data, lambda pair: len(pair.twin.consumers) < 3)
+        if pair is not None:
+            pair.keys += 1
+            key = f"s:{pair.keys}" if pair.peer.version != "1.0" else f"s{pair.keys}"
+            self.model.subscribe(pair.twin, key, destination, mode, window)
+            self.send(data, pair, "SUBSCRIBE", id=key, destination=destination, ack=mode, prefetch_count=str(window))
+            self.look()
+
+    @rule(data=st.data())
+    def unsubscribe(self, data):
+        pair = self.pick(data, lambda pair: pair.twin.consumers)
+        if pair is not None:
+            key = data.draw(st.sampled_from(sorted(pair.twin.consumers)))
+            self.model.unsubscribe(pair.twin, key)
+            self.send(data, pair, "UNSUBSCRIBE", id=key)
+            self.look()
+
+    @rule(
+        data=st.data(),
+        destination=st.sampled_from(["/queue/a", "/queue/a", "/queue/b", "/topic/t"]),
+        persistent=st.booleans(),
+        inside=st.booleans(),
+    )
+    def put(self, data, destination, persistent, inside):
+        pair = self.pick(data)
+        if pair is None:
+            return
+        names = sorted(pair.twin.transactions)
+        name = data.draw(st.sampled_from(names)) if inside and names else None
+        self.bodies += 1
+        body = f"m{self.bodies}"
+        headers = {} if name is None else {"transaction": name}
+        self.model.send(pair.twin, destination, body, persistent, name)
+        if persistent:
+            headers["persistent"] = "true"
+        self.send(data, pair, "SEND", body.encode(), destination=destination, **headers)
+        self.look()
+
+    @rule(data=st.data(), command=st.sampled_from(["ACK", "ACK", "NACK"]), inside=st.booleans())
+    def settle(self, data, command, inside):
+        pair = self.pick(
+            data,
+            lambda pair: (
+                any(consumer.unacked for consumer in pair.twin.consumers.values())
+                and (command == "ACK" or pair.peer.version != "1.0")
+            ),
+        )
+        if pair is None:
+            return
+        consumers = [consumer for consumer in pair.twin.consumers.values() if consumer.unacked]
+        consumer = data.draw(st.sampled_from(consumers))
+        ack_id = data.draw(st.sampled_from(list(consumer.unacked)))
+        names = sorted(pair.twin.transactions)
+        name = data.draw(st.sampled_from(names)) if inside and names else None
+        headers = {} if name is None else {"transaction": name}
+        if pair.peer.version == "1.2":
+            headers["id"] = ack_id
+        else:
+            headers |= {"message_id": ack_id, "subscription": consumer.key}
+        self.model.settle(consumer, ack_id, command == "ACK", name)
+        self.send(data, pair, command, **headers)
+        self.look()
+
+    @rule(data=st.data())
+    def begin(self, data):
+        pair = self.pick(data, lambda pair: len(pair.twin.transactions) < 2)
+        if pair is not None:
+            pair.keys += 1
+            pair.twin.transactions[f"t{pair.keys}"] = []
+            self.send(data, pair, "BEGIN", transaction=f"t{pair.keys}")
+            self.look()
+
+    @rule(data=st.data(), commit=st.booleans())
+    def end_transaction(self, data, commit):
+        pair = self.pick(data, lambda pair: pair.twin.transactions)
+        if pair is not None:
+            name = data.draw(st.sampled_from(sorted(pair.twin.transactions)))
+            (self.model.commit if commit else self.model.abort)(pair.twin, name)
+            self.send(data, pair, "COMMIT" if commit else "ABORT", transaction=name)
+            self.look()
+
+    @rule(data=st.data(), yes=st.booleans())
+    def transport(self, data, yes):
+        pair = self.pick(data)
+        if pair is not None:
+            pair.twin.flowing = yes
+            pair.peer.session.writable(yes, self.bench.now)
+            self.bench.turn()
+            self.look()
+
+    @rule(data=st.data(), how=st.sampled_from(["lose", "disconnect", "fail", "cut"]))
+    def end(self, data, how):
+        pair = self.pick(data)
+        if pair is None:
+            return
+        if how == "disconnect":
+            self.send(data, pair, "DISCONNECT")
+            assert pair.peer.take()[-1].headers["receipt-id"] == str(pair.receipts)
+        elif how == "fail":
+            pair.peer.send("COMMIT", transaction="none")
+            assert pair.peer.error()
+        elif how == "cut":
+            pair.peer.raw(b"SEND\ndestination:/queue/a\ncontent-length:100\n\nhalf of it")
+        pair.peer.lose()
+        pair.peer.take()
+        self.drop(pair)
+
+    @rule()
+    def restart(self):
+        self.bench.broker.stop(self.bench.now)
+        self.bench.turn()
+        for pair in self.pairs:
+            assert pair.peer.error()
+        self.pairs.clear()
+        self.model.restart()
+        self.bench = Bench(self.bench.store, **self.config)
+
+    @rule()
+    def time(self):
+        self.bench.wait(40.0)  # idle destinations go
+        self.look()
+
+    @invariant()
+    def accounts(self):
+        """The broker's own books agree with the model's, and with each other."""
+        if not hasattr(self, "bench"):
+            return
+        broker = self.bench.broker
+        for (_, name), queue in broker.queues.items():
+            twin = self.model.queue(name)
+            assert [message.frame.body.decode() for message in queue.messages] == [entry.body for entry in twin.ready]
+            held = sum(len(o.taken) for o in self.held() if o.consumer.queue is twin)
+            unacked = sum(len(consumer.unacked) for consumer in twin.consumers)
+            assert queue.count == len(twin.ready) + unacked + held
+        total = sum(queue.octets for queue in broker.queues.values())
+        topics = [c.queue for topic in broker.router("/").topics.values() for c in topic.consumers]
+        assert broker.pool.octets == total + sum(queue.octets for queue in topics)
+        stored = {(stored.destination, stored.seq) for stored in self.bench.store.load()}
+        assert len(stored) == self.persistent()
+
+    def held(self):
+        operations = (o for peer in self.model.peers for ops in peer.transactions.values() for o in ops)
+        return [operation for operation in operations if isinstance(operation, model.Held)]
+
+    def persistent(self):
+        """How many messages have to be in the store."""
+        queues = self.model.queues.values()
+        ready = sum(entry.persistent for queue in queues for entry in queue.ready)
+        unacked = sum(e.persistent for queue in queues for c in queue.consumers for e in c.unacked.values())
+        return ready + unacked + sum(e.persistent for o in self.held() for e in o.taken.values())
+
+
+BrokerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestBroker = BrokerMachine.TestCase

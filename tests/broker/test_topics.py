@@ -1,0 +1,252 @@
+"""Topics, slow subscribers, and temporary destinations."""
+
+import pytest
+from broker.harness import Bench
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+def test_every_subscription_gets_every_message(ack):
+    bench = Bench()
+    sender = bench.peer()
+    sender.put("/topic/a", "for nobody")
+    peers = [bench.peer(version) for version in ("1.0", "1.1", "1.2")]
+    for peer in peers:
+        peer.subscribe("/topic/a", "1", ack=ack)
+        peer.subscribe("/topic/a", "2%d%%b%b", ack=ack)
+        peer.subscribe("/topic/b", "3", ack=ack)
+    for number in range(5):
+        sender.put("/topic/a", str(number), x="a:b")
+    for peer in peers:
+        frames = peer.take()
+        for key in ("1", "2%d%%b%b"):
+            mine = [frame for frame in frames if frame.headers["subscription"] == key]
+            assert [frame.body for frame in mine] == [b"0", b"1", b"2", b"3", b"4"]
+            assert {frame.headers["x"] for frame in mine} == {"a:b"}
+            assert len({frame.headers["message-id"] for frame in mine}) == 5
+        assert len(frames) == 10
+        peer.send("UNSUBSCRIBE", id="1")
+    sender.put("/topic/a", "5")
+    assert [len(peer.take()) for peer in peers] == [1, 1, 1]
+
+
+def test_nack_of_a_topic_comes_back_to_that_subscription_alone():
+    bench = Bench()
+    one, two, sender = bench.peer(), bench.peer(), bench.peer()
+    one.subscribe("/topic/a", ack="client-individual")
+    two.subscribe("/topic/a", ack="client-individual")
+    sender.put("/topic/a", "0")
+    sender.put("/topic/a", "1")
+    first, second = one.take()
+    one.nack(first)
+    again = one.next("MESSAGE")
+    assert (again.body, again.headers["redelivery-count"]) == (b"0", "1")
+    assert [frame.get("redelivered") for frame in two.take()] == [None, None]
+    one.ack(again)
+    one.ack(second)
+    assert one.take() == []
+
+
+def test_what_a_subscription_holds_goes_with_it():
+    bench = Bench()
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/topic/a", ack="client", prefetch_count="1")
+    for number in range(10):
+        sender.put("/topic/a", str(number), persistent="true")
+    assert bench.broker.pool.octets > 0
+    assert list(bench.store.load()) == []
+    peer.send("UNSUBSCRIBE", id="1")
+    assert bench.broker.pool.octets == 0
+    peer.take()
+    peer.subscribe("/topic/a")
+    assert peer.take() == []
+
+
+def stuck_subscriber(**config):
+    """A subscriber that stopped reading, and one that did not."""
+    bench = Bench(topic_backlog=5, **config)
+    sender, stuck, eager = bench.peer(), bench.peer(), bench.peer()
+    stuck.subscribe("/topic/a")
+    eager.subscribe("/topic/a")
+    stuck.session.writable(False, bench.now)
+    return bench, sender, stuck, eager
+
+
+def test_a_slow_subscriber_is_disconnected():
+    bench, sender, stuck, eager = stuck_subscriber(slow_consumer="disconnect")
+    for number in range(5):
+        sender.put("/topic/a", str(number))
+    assert not stuck.closed
+    sender.put("/topic/a", "5")
+    assert stuck.error().headers["message"] == "slow consumer"
+    sender.put("/topic/a", "6")
+    assert len(eager.bodies()) == 7
+    assert bench.broker.pool.octets == 0
+
+
+def test_a_slow_subscriber_loses_the_oldest():
+    bench, sender, stuck, eager = stuck_subscriber(slow_consumer="drop")
+    for number in range(100):
+        sender.put("/topic/a", str(number))
+    stuck.session.writable(True, bench.now)
+    bench.turn()
+    assert stuck.bodies() == [b"95", b"96", b"97", b"98", b"99"]
+    assert len(eager.bodies()) == 100
+
+
+def test_a_slow_subscriber_makes_senders_wait():
+    bench, sender, stuck, eager = stuck_subscriber(slow_consumer="block")
+    for number in range(5):
+        sender.put("/topic/a", str(number))
+    assert not sender.session.paused
+    sender.put("/topic/a", "5")
+    sender.put("/topic/a", "6")  # that the backlog is full is seen when a turn ends
+    assert sender.session.paused
+    stuck.session.writable(True, bench.now)
+    bench.turn()
+    assert not sender.session.paused
+    assert len(stuck.bodies()) == len(eager.bodies()) == 7
+    stuck.session.writable(False, bench.now)
+    for number in range(7):
+        sender.put("/topic/a", str(number))
+    assert sender.session.paused
+    stuck.lose()
+    assert not sender.session.paused
+
+
+def test_octets_of_a_backlog_are_bounded():
+    _, sender, stuck, _ = stuck_subscriber(slow_consumer="disconnect", topic_backlog_octets=1000)
+    sender.put("/topic/a", "x" * 900)
+    assert not stuck.closed
+    sender.put("/topic/a", "x" * 100)
+    assert stuck.closed
+
+
+def test_unacknowledged_messages_of_a_topic_are_bounded_too():
+    bench = Bench(topic_backlog=5)
+    sender, peer = bench.peer(), bench.peer()
+    peer.subscribe("/topic/a", ack="client-individual")
+    for number in range(5):
+        sender.put("/topic/a", str(number))
+    peer.ack(peer.take()[0])
+    sender.put("/topic/a", "5")
+    assert not peer.closed
+    sender.put("/topic/a", "6")
+    assert peer.error().headers["message"] == "slow consumer"
+
+
+def test_the_slow_one_may_be_the_sender():
+    bench = Bench(topic_backlog=2)
+    peer = bench.peer()
+    peer.subscribe("/topic/a", ack="client")
+    for number in range(4):
+        peer.put("/topic/a", str(number), receipt=str(number))
+    assert peer.error().headers["message"] == "slow consumer"
+
+
+# ---- temporary destinations ----
+
+
+def test_request_and_reply():
+    bench = Bench()
+    client, worker = bench.peer(), bench.peer()
+    client.subscribe("/temp-queue/reply", "r")
+    worker.subscribe("/queue/work")
+    client.put("/queue/work", "ask", reply_to="/temp-queue/reply")
+    request = worker.next("MESSAGE")
+    address = request.headers["reply-to"]
+    assert address.startswith("/temp-queue/")
+    assert address != "/temp-queue/reply"
+    assert request.headers.getall("reply-to") == [address]
+    worker.put(address, "answer", receipt="1")
+    worker.next("RECEIPT")
+    answer = client.next("MESSAGE")
+    assert (answer.body, answer.headers["subscription"]) == (b"answer", "r")
+    client.put("/temp-queue/reply", "to myself")
+    assert client.bodies() == [b"to myself"]
+    client.put("/queue/other", "forward", reply_to=address)
+    worker.subscribe("/queue/other", "2")
+    assert worker.next("MESSAGE").headers["reply-to"] == address
+
+
+def test_the_same_name_in_two_sessions():
+    bench = Bench()
+    one, two = bench.peer(), bench.peer()
+    for peer, body in ((one, "1"), (two, "2")):
+        peer.subscribe("/temp-queue/a")
+        peer.put("/temp-queue/a", body)
+    assert (one.bodies(), two.bodies()) == ([b"1"], [b"2"])
+
+
+def test_a_temporary_destination_is_its_owners():
+    bench = Bench()
+    owner, other = bench.peer(), bench.peer()
+    owner.subscribe("/temp-queue/a")
+    (address,) = bench.broker.router("/").owners
+    other.subscribe(address)
+    assert other.error().headers["message"] == "a temporary destination of another session"
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_it_ends_with_its_owner(kind):
+    bench = Bench()
+    owner, other = bench.peer(), bench.peer()
+    owner.subscribe(f"/temp-{kind}/a", ack="client")
+    (address,) = bench.broker.router("/").owners
+    other.put(address, "x", persistent="true")
+    assert owner.next("MESSAGE").body == b"x"
+    owner.lose()
+    other.put(address, "y", receipt="r")
+    other.next("RECEIPT")
+    assert not other.closed
+    assert not bench.broker.router("/").owners
+    assert bench.broker.pool.octets == 0
+    assert bench.broker.queues == {}
+    assert list(bench.store.load()) == []
+
+
+def test_a_temporary_topic():
+    bench = Bench()
+    owner, other = bench.peer(), bench.peer()
+    owner.subscribe("/temp-topic/a", "1")
+    owner.subscribe("/temp-topic/a", "2")
+    (address,) = bench.broker.router("/").owners
+    other.put(address, "x")
+    assert owner.bodies() == [b"x", b"x"]
+
+
+def test_a_session_that_is_too_slow_while_it_subscribes():
+    bench = Bench(topic_backlog=2, max_attempts=1)
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/topic/a", ack="client", prefetch_count="1")
+    for _ in range(3):
+        sender.session.receive(b"SEND\ndestination:/topic/a\n\n\0", 0.0)
+    peer.session.receive(b"SUBSCRIBE\nid:2\ndestination:/topic/a\n\n\0", 0.0)
+    bench.turn()
+    assert peer.error().headers["message"] == "slow consumer"
+    assert bench.broker.router("/").topics["/topic/a"].consumers == ()
+    assert bench.broker.pool.octets == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"selector": "a = 1"},
+        {"durable": "true"},
+        {"persistent": "true"},
+        {"durable-subscription-name": "x"},
+        {"activemq.subscriptionName": "x"},
+    ],
+)
+def test_what_would_lose_messages_in_silence_is_refused(headers):
+    bench = Bench()
+    peer = bench.peer()
+    peer.send("SUBSCRIBE", destination="/topic/a", id="1", receipt="r", **headers)
+    error = peer.error()
+    assert "not supported" in error.headers["message"]
+    assert error.headers["receipt-id"] == "r"
+
+
+def test_a_durable_subscription_of_a_queue_is_any_subscription():
+    peer = Bench().peer()
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", receipt="r", durable="true", persistent="true")
+    assert peer.next().command == "RECEIPT"

@@ -1,0 +1,290 @@
+"""A small scripted server for the client's tests, built on `Connection(Role.SERVER)`: real sockets, one thread.
+
+It is no broker: each connection is handled by rules that a test may replace, and everything it got is in `frames`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import selectors
+import socket
+import threading
+import time
+
+from stompcodec import Frame
+from stompcodec.connection import Connection, Role
+from stompcodec.errors import RemoteProtocolError
+
+
+def free_port():
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Side:
+    """One connection, as the server sees it."""
+
+    def __init__(self, peer, sock, number):
+        self.peer = peer
+        self.sock = sock
+        self.number = number
+        self.connection = Connection(Role.SERVER, heart_beat=peer.heart_beat, versions=peer.versions, now=0.0)
+        self.subscriptions = {}
+        self.unacked = {}
+        self.transactions = {}
+        self.silent = False
+        self.closed = False
+
+    def send(self, command, headers=(), body=b""):
+        self.connection.send(Frame(command, headers, body))
+        self.flush()
+
+    def receipt(self, frame):
+        if frame.get("receipt") is not None:
+            self.send("RECEIPT", {"receipt-id": frame.headers["receipt"]})
+
+    def error(self, frame, message="refused"):
+        headers = {"message": message}
+        if frame is not None and frame.get("receipt") is not None:
+            headers["receipt-id"] = frame.headers["receipt"]
+        self.send("ERROR", headers)
+
+    def deliver(self, subscription, body=b"", headers=(), count=1, **more):
+        """One MESSAGE to a subscription of this connection."""
+        asked = self.subscriptions[subscription]
+        for _ in range(count):
+            number = f"m{self.peer.next_id()}"
+            pairs = [
+                ("subscription", subscription),
+                ("message-id", number),
+                ("destination", asked.headers["destination"]),
+            ]
+            if asked.get("ack", "auto") != "auto":
+                self.unacked[number] = asked
+                if self.connection.version == "1.2":
+                    pairs.append(("ack", number))
+            self.connection.send(Frame("MESSAGE", [*pairs, *dict(headers).items(), *more.items()], body))
+        self.flush()
+
+    def flush(self):
+        data = b"".join(self.connection.take_output(time.monotonic()))
+        if data and not self.closed and not self.silent:
+            with contextlib.suppress(OSError):
+                self.sock.sendall(data)
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            with contextlib.suppress(KeyError, ValueError):
+                self.peer.selector.unregister(self.sock)
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
+            self.sock.close()
+
+
+class Peer:
+    """The server. `rules` maps a command to a function of (side, frame); what it lacks is done as a broker would."""
+
+    def __init__(self, *, heart_beat=(0, 0), versions=("1.0", "1.1", "1.2"), server="test/1", rules=None, port=0):
+        self.heart_beat = heart_beat
+        self.versions = versions
+        self.server = server
+        self.rules = dict(rules or {})
+        self.frames = []
+        self.sides = []
+        self.changed = threading.Condition()
+        self.queues = collections.defaultdict(list)
+        self.dead = []
+        self._ids = 0
+        self.selector = selectors.DefaultSelector()
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.port = self.listener.getsockname()[1]
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        self._todo = collections.deque()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self.selector.register(self._wake_in, selectors.EVENT_READ)
+        self._running = True
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self):
+        return f"stomp://127.0.0.1:{self.port}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def next_id(self):
+        self._ids += 1
+        return self._ids
+
+    def stop(self):
+        self._running = False
+        self._wake()
+        self.thread.join(5)
+        for side in self.sides:
+            side.close()
+        self.listener.close()
+        self.selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    # ---- from the test's thread ----
+
+    def do(self, work):
+        """Run in the server's thread, and wait for it. What it raises is raised here."""
+        done = threading.Event()
+        box = []
+
+        def run():
+            try:
+                box.append((work(), None))
+            except Exception as error:
+                box.append((None, error))
+            done.set()
+
+        self._todo.append(run)
+        self._wake()
+        assert done.wait(5)
+        result, error = box[0]
+        if error is not None:
+            raise error
+        return result
+
+    def wait(self, condition, timeout=5.0):
+        """Until condition(self) is true; it is looked at after each frame."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: condition(self), timeout), [frame for _, frame in self.frames]
+
+    def got(self, command, **headers):
+        """The frames of a command that came, with these headers."""
+        wanted = {name.replace("_", "-"): value for name, value in headers.items()}
+        return [
+            frame
+            for _, frame in list(self.frames)
+            if frame.command == command and all(frame.get(name) == value for name, value in wanted.items())
+        ]
+
+    def commands(self, number=None):
+        return [frame.command for side, frame in list(self.frames) if number is None or side == number]
+
+    def cut(self):
+        """Close all connections without a word."""
+        self.do(lambda: [side.close() for side in self.sides])
+
+    def side(self):
+        return next(side for side in reversed(self.sides) if not side.closed)
+
+    def deliver(self, subscription, body=b"", **options):
+        self.do(lambda: self.side().deliver(subscription, body, **options))
+
+    # ---- the server's thread ----
+
+    def _wake(self):
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"x")
+
+    def _run(self):
+        while self._running:
+            for key, _ in self.selector.select(0.05):
+                if key.fileobj is self.listener:
+                    self._accept()
+                elif key.fileobj is self._wake_in:
+                    self._wake_in.recv(4096)
+                else:
+                    self._read(key.data)
+            while self._todo:
+                self._todo.popleft()()
+            now = time.monotonic()
+            for side in self.sides:
+                if side.closed:
+                    continue
+                if not side.connection.tick(now):
+                    self.dead.append(side.number)  # the client was silent for too long
+                    side.close()
+                side.flush()
+
+    def _accept(self):
+        sock, _ = self.listener.accept()
+        side = Side(self, sock, len(self.sides) + 1)
+        self.sides.append(side)
+        self.selector.register(sock, selectors.EVENT_READ, side)
+
+    def _read(self, side):
+        try:
+            data = side.sock.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            side.close()
+            self._note()
+            return
+        try:
+            for frame in side.connection.receive(data, time.monotonic()):
+                self.frames.append((side.number, frame))
+                rule = self.rules.get(frame.command)
+                (rule or getattr(self, f"on_{frame.command.lower()}", Peer.on_other.__get__(self)))(side, frame)
+                self._note()
+                if side.closed:
+                    return
+        except RemoteProtocolError as error:
+            self.frames.append((side.number, error.reply))
+            side.close()
+
+    def _note(self):
+        with self.changed:
+            self.changed.notify_all()
+
+    def on_connect(self, side, frame):
+        side.connection.accept({"session": str(side.number), "server": self.server})
+        side.flush()
+
+    def on_subscribe(self, side, frame):
+        side.subscriptions[frame.headers.get("id", frame.headers["destination"])] = frame
+        side.receipt(frame)
+        self.hand_out(side, frame)
+
+    def hand_out(self, side, frame):
+        """Give what a queue holds to a new subscriber."""
+        waiting, self.queues[frame.headers["destination"]] = self.queues[frame.headers["destination"]], []
+        for body in waiting:
+            side.deliver(frame.headers.get("id"), body)
+
+    def on_unsubscribe(self, side, frame):
+        side.subscriptions.pop(frame.headers["id"], None)
+        side.receipt(frame)
+
+    def on_send(self, side, frame):
+        """To subscribers of the destination, wherever they are; reply-to comes along."""
+        side.receipt(frame)
+        if frame.get("transaction"):
+            return
+        extra = {
+            name: frame.headers[name] for name in ("reply-to", "correlation-id", "content-encoding") if frame.get(name)
+        }
+        for other in self.sides:
+            for name, asked in list(other.subscriptions.items()):
+                if not other.closed and asked.headers["destination"] == frame.headers["destination"]:
+                    other.deliver(name, frame.body, extra)
+                    return
+        self.queues[frame.headers["destination"]].append(frame.body)
+
+    def on_ack(self, side, frame):
+        name = frame.get("id") or frame.get("message-id")
+        assert name in side.unacked, f"an ACK that this connection may not send: {frame!r}"
+        del side.unacked[name]
+        side.receipt(frame)
+
+    on_nack = on_ack
+
+    def on_disconnect(self, side, frame):
+        side.receipt(frame)
+        side.close()
+
+    def on_other(self, side, frame):
+        side.receipt(frame)

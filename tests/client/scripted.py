@@ -1,0 +1,168 @@
+"""A `ClientCore` on a fake clock, with a server at the other end that does just what a test says."""
+
+from __future__ import annotations
+
+import itertools
+
+from stompcodec import Frame, serialize
+from stompcodec.client.core import ClientCore
+from stompcodec.client.options import Options
+from stompcodec.client.subscription import Subscription
+from stompcodec.client.transaction import BaseTransaction
+from stompcodec.connection import Connection, Role
+
+
+class Scripted:
+    """The client, the time, and the server's half of the present connection."""
+
+    def __init__(self, *, version="1.2", server="test/1", server_beat=(0, 0), **options):
+        options.setdefault("heart_beat", (0, 0))
+        ids = itertools.count(1)
+        self.core = ClientCore(Options(**options), lambda: f"key{next(ids)}")
+        self.version = version
+        self.server_name = server
+        self.server_beat = server_beat
+        self.now = 100.0
+        self.server = None
+        self.seen = []  # all frames of the client, over all connections: (connection, frame)
+        self.connections = 0
+        self._names = itertools.count(1)
+
+    # ---- the connection ----
+
+    def open(self):
+        """A transport is there; the client asks for a session."""
+        self.connections += 1
+        self.server = Connection(Role.SERVER, versions=[self.version], heart_beat=self.server_beat, now=self.now)
+        self.core.opened(self.now, host="h", login="ann", passcode="s3cret", whole_frames=False)
+
+    def connect(self, confirm=True):
+        """A session; with `confirm`, its subscriptions are confirmed, too."""
+        self.open()
+        (frame,) = self.frames()
+        assert frame.command == "CONNECT"
+        self.server.accept({"server": self.server_name, "session": "1"})
+        self.pump()
+        if confirm:
+            self.confirm_all()
+        return self
+
+    def frames(self):
+        """What the client has sent since the last look."""
+        found = []
+        while chunks := self.core.take_output(self.now):
+            for frame in self.server.receive(b"".join(chunks), self.now):
+                found.append(frame)
+                self.seen.append((self.connections, frame))
+                if frame.command == "CONNECT":
+                    break
+        return found
+
+    def commands(self):
+        return [frame.command for frame in self.frames()]
+
+    def pump(self):
+        """What the server wrote goes to the client."""
+        self.core.receive(b"".join(self.server.take_output(self.now)), self.now)
+
+    def answer(self, command, headers=(), body=b""):
+        self.server.send(Frame(command, headers, body))
+        self.pump()
+
+    def receipt(self, frame):
+        self.answer("RECEIPT", {"receipt-id": frame.headers["receipt"]})
+
+    def confirm_all(self):
+        """Answer all receipts that are asked for; the frames."""
+        found = self.frames()
+        for frame in found:
+            if frame.get("receipt") is not None:
+                self.receipt(frame)
+        return found
+
+    def error(self, frame=None, message="no"):
+        headers = {"message": message}
+        if frame is not None:
+            headers["receipt-id"] = frame.headers["receipt"]
+        # Not by `server.send`: it would hear nothing more, while real servers of 1.0 and 1.1 may go on.
+        self.core.receive(serialize(Frame("ERROR", headers), self.version, content_length="never"), self.now)
+
+    def lose(self, error=None):
+        self.core.lost(error, self.now)
+
+    def wait(self, seconds):
+        """Time passes; the core is ticked when it asks for it."""
+        end = self.now + seconds
+        for _ in range(10_000):
+            due = self.core.next_deadline()
+            if due is None or due > end:
+                break
+            self.now = max(self.now, due)
+            self.core.tick(self.now)
+        self.now = end
+
+    # ---- what users do ----
+
+    def call(self, what="call", timeout=30.0, command="SEND", **options):
+        return self.core.calls.make(what, timeout, command, **options)
+
+    def send(self, body=b"x", receipt=False, resend=False, timeout=30.0, destination="/queue/a"):
+        pairs = [("destination", destination)]
+        call = None
+        if receipt:
+            call = self.call("SEND", timeout, resend=resend)
+            pairs.append(("receipt", call.id))
+        assert self.core.send(Frame("SEND", pairs, body), self.now, call)
+        return call
+
+    def subscribe(self, ack="auto", confirm=True, timeout=30.0, **options):
+        name = f"s{next(self._names)}"
+        subscription = Subscription(f"/queue/{name}", id=name, ack=ack, confirm=confirm, **options)
+        self.core.subscribe(subscription, self.now, self.call("SUBSCRIBE", timeout, "SUBSCRIBE"))
+        return subscription
+
+    def subscribed(self, ack="auto", **options):
+        """A subscription that is confirmed."""
+        subscription = self.subscribe(ack, **options)
+        self.confirm_all()
+        assert subscription.confirmed
+        return subscription
+
+    def deliver(self, subscription, number="m1", body=b"x", **headers):
+        """One MESSAGE; the message as the client has it."""
+        pairs = {"subscription": subscription.id, "message-id": number, "destination": subscription.destination}
+        if subscription.explicit and self.server.version == "1.2":
+            pairs["ack"] = f"a{number}"
+        self.answer("MESSAGE", {**pairs, **headers}, body)
+        return self.take(subscription)[-1]
+
+    def flood(self, subscription, count, size=10):
+        """Many messages that nobody takes."""
+        frame = b"MESSAGE\nsubscription:%s\nmessage-id:m\ndestination:d\nack:a\ncontent-length:%d\n\n%s\0"
+        self.core.receive(frame % (subscription.id.encode(), size, bytes(size)) * count, self.now)
+
+    def take(self, subscription):
+        self.core.take(subscription)
+        taken = list(subscription.batch)
+        subscription.batch.clear()
+        return taken
+
+    def ack(self, message, command="ACK", **options):
+        self.core.settle(message, command, self.now, **options)
+
+    def begin(self, name="t1"):
+        transaction = BaseTransaction(name)
+        assert self.core.begin(transaction, self.now)
+        return transaction
+
+    def finish(self, transaction, command="COMMIT"):
+        call = self.call(command, 30.0, command)
+        self.core.finish_transaction(transaction, command, self.now, call)
+        return call
+
+
+def outcome(call):
+    """A call's outcome in a word."""
+    if not call.done:
+        return "waits"
+    return "accepted" if call.error is None else type(call.error).__name__

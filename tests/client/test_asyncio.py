@@ -1,0 +1,88 @@
+"""What only the shell for asyncio has."""
+
+import asyncio
+import time
+
+import pytest
+from client.peer import Peer
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
+
+
+def test_asyncio_idioms(peer):
+    async def main():
+        client = await stomp.connect_async(peer.url)
+        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(50)])
+        got = []
+        async with client.subscribe("/queue/a", ack="client") as subscription:
+            async for message in subscription:
+                got.append(int(message.body))
+                if len(got) == 50:
+                    await message.ack()
+                    break
+        assert got == list(range(50))
+        waiting = asyncio.create_task(client.subscribe("/queue/b").get())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.request("/queue/nobody", b"?"), 0.05)
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_busy_iterator_lets_other_tasks_run(peer):
+    """Even where messages are there always, each batch lets the other tasks have a turn."""
+    frame = Frame("MESSAGE", {"subscription": "s1", "message-id": "m", "destination": "/queue/a"}, b"x")
+
+    async def main():
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with stomp.connect_async(peer.url) as client:
+            subscription = await client.subscribe("/queue/a")
+            counter = asyncio.create_task(count())
+            await asyncio.sleep(0)
+            before = turns
+            for _ in range(5):
+                with client.engine.lock:
+                    client.core.receive(serialize(frame), time.monotonic())
+                await subscription.__anext__()
+            assert turns >= before + 5
+            counter.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_handler_task_may_close_its_client(peer):
+    async def main():
+        closed = asyncio.Event()
+
+        async def handle(message):
+            await client.close()
+            closed.set()
+
+        client = await stomp.connect_async(peer.url)
+        await client.subscribe("/queue/a", handler=handle)
+        peer.deliver("s1", b"x")
+        await asyncio.wait_for(closed.wait(), 5)
+
+    asyncio.run(main())
+
+
+def test_a_refused_subscription_is_raised_from_the_first_message():
+    async def main(peer):
+        async with stomp.connect_async(peer.url) as client:
+            with pytest.raises(stomp.RejectedError):
+                await client.subscribe("/queue/a").__anext__()
+
+    with Peer(rules={"SUBSCRIBE": lambda side, frame: side.error(frame)}) as peer:
+        asyncio.run(main(peer))

@@ -1,0 +1,198 @@
+"""Both shells: getting a connection, credentials and secrets, hooks."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+
+import pytest
+from client.peer import Peer, free_port
+from client.shells import QUICK
+
+import stompcodec.client as stomp
+from stompcodec.errors import ConfigError
+
+# ---- connecting ----
+
+
+def test_nobody_is_there(shell):
+    port = free_port()
+    started = time.monotonic()
+    with pytest.raises(stomp.ConnectionLostError, match=f"cannot connect to stomp://127.0.0.1:{port}: ") as lost:
+        shell.connect(f"stomp://127.0.0.1:{port}")
+    assert time.monotonic() - started < 5
+    assert not lost.value.sent
+    assert isinstance(lost.value, OSError)
+
+
+def test_waiting_for_a_server_that_starts_late(shell):
+    port = free_port()
+    box = []
+    starter = threading.Timer(0.3, lambda: box.append(Peer(port=port)))
+    starter.start()
+    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=10, reconnect=QUICK)
+    assert client.state == "connected"
+    starter.join()
+    box[0].stop()
+
+
+def test_a_refused_login(shell):
+    def refuse(side, frame):
+        side.send("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'ann'")
+
+    with Peer(rules={"CONNECT": refuse}) as peer:
+        with pytest.raises(stomp.RejectedError, match="CONNECT was rejected: Bad CONNECT: Access refused"):
+            shell.connect(peer.url.replace("//", "//ann:wrong@"))
+        assert len(peer.got("CONNECT")) == 1
+
+
+def test_a_server_that_never_answers(shell):
+    silent = Peer(rules={"CONNECT": lambda side, frame: None})
+    with silent as peer, pytest.raises(stomp.ConnectionLostError, match="no CONNECTED came"):
+        shell.connect(peer.url, connect_timeout=0.2)
+
+
+@pytest.mark.req("S12-CON-08", "S12-CON-11")
+def test_the_url_says_who_and_where(shell, peer):
+    shell.connect(f"stomp://ann:p%40ss@127.0.0.1:{peer.port}/orders")
+    shell.connect(peer.url, login="bob", passcode="other", vhost="/", client_id="me", headers={"x": "y"})
+    first, second = peer.got("CONNECT")
+    assert [first.get(name) for name in ("host", "login", "passcode")] == ["orders", "ann", "p@ss"]
+    assert [second.get(name) for name in ("host", "login", "client-id", "x")] == ["/", "bob", "me", "y"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"receipt_timeout": 0}, ValueError),
+        ({"outbox_frames": 0}, ValueError),
+        ({"outbox_full": "maybe"}, ValueError),
+        ({"startup_timeout": -1}, ValueError),
+        ({"dialect": "klingon"}, ValueError),
+        ({"versions": "1.2"}, ValueError),
+        ({"reconnect": True}, TypeError),
+        ({"no_such": 1}, TypeError),
+    ],
+)
+def test_options_are_checked(options, error):
+    with pytest.raises(error):
+        stomp.connect("stomp://localhost", **options)
+    with pytest.raises(error):
+        stomp.connect_async("stomp://localhost", **options)
+
+
+def test_bad_urls():
+    with pytest.raises(ConfigError):
+        stomp.connect("http://localhost")
+
+
+def test_versions_are_negotiated(shell):
+    with Peer(versions=["1.1"]) as peer:
+        assert shell.connect(peer.url).version == "1.1"
+        assert shell.connect(peer.url, versions=["1.0", "1.1"]).version == "1.1"
+        with pytest.raises(stomp.ConnectionLostError):
+            shell.connect(peer.url, versions=["1.2"])
+
+
+# ---- credentials and secrets ----
+
+
+def test_credentials_by_function_are_asked_for_each_attempt(shell, peer):
+    count = iter(range(100))
+    client = shell.connect(peer.url, login="ann", passcode=lambda: f"token{next(count)}", reconnect=QUICK)
+    peer.cut()
+    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+    assert [frame.headers["passcode"] for frame in peer.got("CONNECT")] == ["token0", "token1"]
+    client.wait_connected()
+
+
+def test_credentials_by_coroutine(peer):
+    async def main():
+        async def fetch():
+            await asyncio.sleep(0.01)
+            return "token"
+
+        async with stomp.connect_async(peer.url, login="ann", passcode=fetch):
+            assert peer.got("CONNECT")[0].headers["passcode"] == "token"
+
+    asyncio.run(main())
+
+
+def test_credentials_that_cannot_be_had(shell, peer):
+    def fail():
+        raise RuntimeError("the secret is s3cret")
+
+    with pytest.raises(stomp.ConnectionLostError, match="RuntimeError") as lost:
+        shell.connect(peer.url, passcode=fail)
+    assert "s3cret" not in str(lost.value)
+    with pytest.raises(stomp.ConnectionLostError, match="they must be str"):
+        shell.connect(peer.url, passcode=lambda: 7)
+
+
+def test_passcodes_are_never_logged(shell, peer, caplog):
+    seen = []
+    with caplog.at_level(logging.DEBUG):
+        client = shell.connect(
+            f"stomp://ann:s3cret@127.0.0.1:{peer.port}",
+            reconnect=QUICK,
+            on_frame=lambda way, frame: seen.append((way, frame)),
+        )
+        peer.cut()
+        peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+        client.wait_connected()
+        client.close()
+        with contextlib.suppress(stomp.StompError):
+            shell.connect(f"stomp://ann:s3cret@127.0.0.1:{free_port()}")
+    assert peer.got("CONNECT")[0].headers["passcode"] == "s3cret"
+    assert "s3cret" not in caplog.text
+    assert "s3cret" not in repr(client.options) + repr(seen)
+    assert [frame.headers["passcode"] for way, frame in seen if frame.command == "CONNECT"] == ["***", "***"]
+
+
+# ---- hooks ----
+
+
+def test_hooks_see_frames_and_states(shell, peer):
+    frames, states = [], []
+    client = shell.connect(
+        peer.url,
+        reconnect=QUICK,
+        on_frame=lambda way, frame: frames.append((way, frame.command)),
+        on_state=lambda state, error: states.append((state, type(error).__name__)),
+    )
+    client.send("/queue/a", b"x", receipt=True)
+    peer.cut()
+    peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+    client.wait_connected()
+    client.close()
+    assert frames[:4] == [("out", "CONNECT"), ("in", "CONNECTED"), ("out", "SEND"), ("in", "RECEIPT")]
+    assert ("out", "DISCONNECT") in frames
+    assert states == [
+        ("connected", "NoneType"),
+        ("reconnecting", "ConnectionLostError"),
+        ("connected", "NoneType"),
+        ("closing", "NoneType"),
+        ("closed", "NoneType"),
+    ]
+
+
+def test_hooks_that_fail_or_call_back_harm_nothing(shell, peer, caplog):
+    def fail(*_):
+        raise ValueError("hook")
+
+    client = shell.connect(peer.url, on_frame=fail, on_state=fail)
+    client.send("/queue/a", b"x", receipt=True)
+    client.close()
+    assert caplog.text.count("on_frame failed") >= 4
+    assert "on_state failed" in caplog.text
+
+
+def test_a_hook_that_blocks_holds_up_nothing(peer):
+    go_on = threading.Event()
+    with stomp.connect(peer.url, on_frame=lambda *_: go_on.wait(10)) as client:
+        client.send("/queue/a", b"x", receipt=True)
+        for _ in range(3000):
+            client.send("/queue/a", b"x", receipt=True, wait=False)
+        client.ping()
+        go_on.set()

@@ -1,0 +1,377 @@
+"""Calls and their outcomes: accepted, rejected, unknown; the outbox; transactions."""
+
+import logging
+
+import pytest
+from client.scripted import Scripted, outcome
+
+from stompcodec import Frame
+from stompcodec.client.outbox import OutboxFullError
+from stompcodec.errors import (
+    ConnectionLostError,
+    FrameError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    RejectedError,
+    StaleAckError,
+)
+
+
+@pytest.fixture
+def client():
+    return Scripted().connect()
+
+
+@pytest.mark.req("S12-CON-01", "S12-CON-06", "S12-CON-07", "S12-CON-08", "S12-CON-11", "S12-NEG-01", "S12-NEG-02")
+def test_connect_says_what_the_client_can():
+    client = Scripted(heart_beat=(1000, 2000), client_id="me", headers={"x": "y"})
+    client.open()
+    (frame,) = client.frames()
+    assert frame.headers.pairs() == [
+        ("accept-version", "1.0,1.1,1.2"),
+        ("heart-beat", "1000,2000"),
+        ("host", "h"),
+        ("login", "ann"),
+        ("passcode", "s3cret"),
+        ("client-id", "me"),
+        ("x", "y"),
+    ]
+
+
+def test_a_receipt_accepts(client):
+    call = client.send(receipt=True)
+    (frame,) = client.frames()
+    assert outcome(call) == "waits"
+    client.receipt(frame)
+    assert outcome(call) == "accepted"
+    assert client.core.calls.finished.count(call) == 1
+    assert not client.core.calls.sent
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_an_error_goes_to_the_call_that_it_names(version):
+    client = Scripted(version=version).connect()
+    first, second = client.send(receipt=True), client.send(receipt=True)
+    _, frame = client.frames()
+    client.error(frame, "no such queue")
+    assert outcome(second) == "RejectedError"
+    assert "no such queue" in str(second.error)
+    assert second.error.frame.command == "ERROR"
+    # 1.2 says that the session is over then; older servers go on.
+    assert outcome(first) == ("ConnectionLostError" if version == "1.2" else "waits")
+    assert (client.core.connection is None) == (version == "1.2")
+
+
+def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog):
+    client = Scripted(version="1.1").connect()
+    subscription = client.subscribed()
+    with caplog.at_level(logging.ERROR, "stompcodec.client"):
+        client.error(None, "something is wrong")
+    assert isinstance(subscription.news, RejectedError)
+    assert "something is wrong" in caplog.text
+
+
+def test_an_error_that_names_nobody_ends_the_client_that_does_not_reconnect(caplog):
+    client = Scripted(reconnect=None).connect()
+    subscription, call = client.subscribed(), client.send(receipt=True)
+    client.error(None, "shutting down")
+    assert client.core.state == "closed"
+    assert isinstance(subscription.error, RejectedError)
+    assert outcome(call) == "ConnectionLostError"
+    assert isinstance(call.error.__cause__, RejectedError)
+
+
+def test_time_runs_out_for_each_call_on_its_own(client):
+    slow, quick = client.send(receipt=True, timeout=30.0), client.send(receipt=True, timeout=2.0)
+    client.frames()
+    client.wait(1.9)
+    assert (outcome(slow), outcome(quick)) == ("waits", "waits")
+    client.wait(0.2)
+    assert (outcome(slow), outcome(quick)) == ("waits", "ReceiptTimeoutError")
+    assert quick.error.sent
+    client.wait(30)
+    assert outcome(slow) == "ReceiptTimeoutError"
+
+
+def test_what_never_left_says_so():
+    client = Scripted().connect()
+    client.lose()
+    call = client.send(receipt=True, timeout=5.0)
+    client.wait(6)
+    assert isinstance(call.error, ReceiptTimeoutError)
+    assert not call.error.sent
+    client.connect()
+    assert client.commands() == []
+
+
+def test_a_loss_makes_the_outcome_unknown(client):
+    call = client.send(receipt=True)
+    client.frames()
+    client.lose(OSError("reset"))
+    assert isinstance(call.error, ConnectionLostError)
+    assert call.error.sent
+    assert "reset" in str(call.error)
+    client.connect()
+    assert client.frames() == []
+
+
+def test_with_resend_it_is_sent_again_in_order():
+    client = Scripted(resend=True).connect()
+    calls = [client.send(b"%d" % number, receipt=True, resend=True) for number in range(3)]
+    first, _, third = client.frames()
+    client.receipt(first)
+    client.lose()
+    client.send(b"new")
+    assert [outcome(call) for call in calls] == ["accepted", "waits", "waits"]
+    client.connect(confirm=False)
+    frames = client.confirm_all()
+    assert [frame.body for frame in frames] == [b"1", b"2", b"new"]
+    assert frames[1] == third
+    assert [outcome(call) for call in calls] == ["accepted"] * 3
+
+
+def test_what_waits_survives_and_keeps_its_order(client):
+    client.lose()
+    for number in range(5):
+        client.send(b"%d" % number)
+    client.connect()
+    assert [frame.body for _, frame in client.seen if frame.command == "SEND"] == [b"%d" % n for n in range(5)]
+
+
+def test_nothing_overtakes_while_the_transport_is_full(client):
+    subscription = client.subscribed("client-individual")
+    message = client.deliver(subscription)
+    client.core.writable(False)
+    client.send(b"reply")
+    client.ack(message)
+    client.send(b"last")
+    assert client.frames() == []
+    client.core.writable(True)
+    assert client.commands() == ["SEND", "ACK", "SEND"]
+
+
+def test_the_outbox_is_bounded():
+    client = Scripted(outbox_frames=3).connect()
+    client.core.writable(False)
+    for _ in range(3):
+        client.send()
+    assert not client.core.send(Frame("SEND", {"destination": "a"}), client.now)
+    room = client.call("room")
+    client.core.when_room(room, client.now, 10)
+    client.core.take_output(client.now)
+    assert outcome(room) == "waits"
+    client.core.writable(True)
+    assert client.commands() == ["SEND"] * 3
+    assert outcome(room) == "accepted"
+
+
+def test_the_outbox_is_bounded_in_octets():
+    client = Scripted(outbox_octets=10_000).connect()
+    client.lose()
+    client.send(b"x" * 6000)
+    assert not client.core.send(Frame("SEND", {"destination": "a"}, b"x" * 6000), client.now)
+    client.send(b"x" * 10)
+    assert client.core.outbox.octets < 10_000
+
+
+def test_one_frame_that_is_larger_than_the_outbox_may_come_alone():
+    client = Scripted(outbox_octets=1000).connect()
+    client.send(b"x" * 5000)
+    assert client.commands() == ["SEND"]
+
+
+def test_a_full_outbox_may_raise():
+    client = Scripted(outbox_frames=1, outbox_full="raise").connect()
+    client.lose()
+    client.send()
+    with pytest.raises(OutboxFullError):
+        client.core.send(Frame("SEND", {"destination": "a"}), client.now)
+
+
+def test_acknowledgements_find_room_always():
+    client = Scripted(outbox_frames=1).connect()
+    subscription = client.subscribed("client-individual")
+    messages = [client.deliver(subscription, f"m{number}") for number in range(5)]
+    client.core.writable(False)
+    client.send()
+    for message in messages:
+        client.ack(message)
+    client.core.writable(True)
+    assert client.commands() == ["SEND"] + ["ACK"] * 5
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_frame_that_cannot_be_written_is_refused_at_once(client, connected):
+    if not connected:
+        client.lose()
+    call = client.call()
+    with pytest.raises(FrameError):
+        client.core.send(Frame("SEND", {"destination": "\ud800"}), client.now, call)
+    client.wait(60)
+    assert client.core.calls.finished.count(call) == 0
+    assert client.core.outbox.frames == 0
+
+
+def test_a_frame_that_the_next_version_cannot_carry_fails_alone():
+    client = Scripted(version="1.2").connect()
+    client.lose()
+    calls = []
+    for name in ("a\nb", "ab"):
+        call = client.call()
+        frame = Frame("SEND", [("destination", "a"), ("x", name), ("receipt", call.id)])
+        assert client.core.send(frame, client.now, call)
+        calls.append(call)
+    client.version = "1.0"
+    client.connect()
+    assert [outcome(call) for call in calls] == ["FrameError", "accepted"]
+
+
+# ---- transactions ----
+
+
+@pytest.mark.req("S12-TX-01", "S12-TX-02", "S12-TX-06", "S12-TX-07", "S12-SND-02", "S12-ACK-02")
+def test_a_transaction_commits(client):
+    subscription = client.subscribed("client-individual")
+    message = client.deliver(subscription)
+    transaction = client.begin()
+    assert client.core.send_in(transaction, [("destination", "/queue/b")], b"1", client.now, text=False)
+    client.ack(message, transaction=transaction)
+    call = client.finish(transaction)
+    frames = client.confirm_all()
+    assert [frame.command for frame in frames] == ["BEGIN", "SEND", "ACK", "COMMIT"]
+    assert {frame.headers["transaction"] for frame in frames} == {"t1"}
+    assert (outcome(call), transaction.state) == ("accepted", "committed")
+    with pytest.raises(LocalProtocolError, match="committed"):
+        client.core.send_in(transaction, [("destination", "/queue/b")], b"", client.now, text=False)
+
+
+def test_a_transaction_ends_with_its_connection(client):
+    subscription = client.subscribed("client-individual")
+    message = client.deliver(subscription)
+    transaction = client.begin()
+    client.frames()
+    client.lose()
+    client.connect()
+    for attempt in (
+        lambda: client.core.send_in(transaction, [("destination", "/queue/b")], b"", client.now, text=False),
+        lambda: client.ack(message, transaction=transaction),
+        lambda: client.finish(transaction),
+    ):
+        with pytest.raises(ConnectionLostError, match="nothing of it took effect"):
+            attempt()
+    assert "COMMIT" not in [frame.command for _, frame in client.seen]
+    assert not [frame for number, frame in client.seen if number == 2 and frame.get("transaction")]
+
+
+def test_a_commit_that_was_sent_is_unknown_and_one_that_was_not_is_not(client):
+    sent = client.begin("t1")
+    first = client.finish(sent)
+    client.frames()
+    client.core.writable(False)
+    unsent = client.begin("t2")
+    second = client.finish(unsent)
+    client.lose()
+    assert isinstance(first.error, ConnectionLostError)
+    assert first.error.sent
+    assert isinstance(second.error, ConnectionLostError)
+    assert not second.error.sent
+
+
+def test_what_an_aborted_transaction_acknowledged_is_open_again(client):
+    subscription = client.subscribed("client-individual")
+    message = client.deliver(subscription)
+    transaction = client.begin()
+    client.ack(message, transaction=transaction)
+    assert subscription.open == 0
+    client.finish(transaction, "ABORT")
+    assert subscription.open == 1
+    client.ack(message)
+    assert client.commands() == ["BEGIN", "ACK", "ABORT", "ACK"]
+
+
+def test_begin_waits_for_a_connection(client):
+    from stompcodec.client.transaction import BaseTransaction
+
+    client.lose()
+    assert not client.core.begin(BaseTransaction("t9"), client.now)
+    waits = client.call("connection")
+    client.core.when_connected(waits, client.now)
+    client.connect()
+    assert outcome(waits) == "accepted"
+    client.begin("t9")
+
+
+# ---- the end ----
+
+
+@pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
+def test_close_says_goodbye_behind_all_that_waits(client):
+    client.core.writable(False)
+    client.send(b"last")
+    close = client.call("close", command="")
+    client.core.close(client.now, close)
+    with pytest.raises(LocalProtocolError, match="closed"):
+        client.send(b"too late")
+    client.core.writable(True)
+    send, disconnect = client.frames()
+    assert (send.body, disconnect.command) == (b"last", "DISCONNECT")
+    assert outcome(close) == "waits"
+    client.receipt(disconnect)
+    assert (outcome(close), client.core.state) == ("accepted", "closed")
+
+
+@pytest.mark.req("S12-LNG-03")
+@pytest.mark.parametrize("how", ["lost", "silent"])
+def test_close_copes_without_the_last_receipt(client, how):
+    close = client.call("close", 60.0, command="")
+    client.core.close(client.now, close)
+    client.frames()
+    if how == "lost":
+        client.lose()
+    else:
+        client.wait(5.1)
+    assert (outcome(close), client.core.state) == ("accepted", "closed")
+
+
+def test_closing_twice_is_fine(client):
+    calls = [client.call("close", command="") for _ in range(3)]
+    client.core.close(client.now, calls[0])
+    client.core.close(client.now, calls[1])
+    client.confirm_all()
+    client.core.close(client.now, calls[2])
+    assert [outcome(call) for call in calls] == ["accepted"] * 3
+
+
+def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, caplog):
+    sent = client.send(receipt=True)
+    client.frames()
+    client.lose()
+    waiting = client.send(receipt=True)
+    client.send(b"nobody waits for this one")
+    subscribing = client.subscribe()
+    connected = client.call("connected", command="")
+    client.core.when_connected(connected, client.now)
+    error = RejectedError("login", Frame("ERROR"))
+    with caplog.at_level(logging.ERROR, "stompcodec.client"):
+        client.core.end(error)
+    assert outcome(sent) == "ConnectionLostError"
+    assert isinstance(waiting.error, ConnectionLostError)
+    assert not waiting.error.sent
+    assert subscribing.call.error is error
+    assert connected.error is error
+    assert "1 frames were never sent" in caplog.text
+
+
+def test_an_ack_after_close_is_stale(client):
+    subscription = client.subscribed("client-individual")
+    message = client.deliver(subscription)
+    client.core.close(client.now, client.call("close", command=""))
+    with pytest.raises(StaleAckError):
+        client.ack(message)
+
+
+def test_secrets_are_masked_in_the_trace():
+    client = Scripted(on_frame=lambda *_: None)
+    client.open()
+    ((direction, frame),) = client.core.trace
+    assert (direction, frame.headers["passcode"]) == ("out", "***")

@@ -1,0 +1,283 @@
+"""The life of a client as a state machine: whatever happens in whatever order, these hold.
+
+- Nothing is acknowledged on another connection than the one by which it came, and nothing twice.
+- Every call gets one outcome; what says that it never left was never seen by a server, what was accepted was.
+- What is sent keeps its order; without `resend` nothing is sent twice.
+- On a new connection the subscriptions come first; a transaction lives on one connection only.
+"""
+
+import collections
+
+from client.scripted import Scripted, outcome
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
+
+ACKS = st.sampled_from(["auto", "client", "client-individual"])
+
+
+class Life(RuleBasedStateMachine):
+    @initialize(version=st.sampled_from(["1.0", "1.1", "1.2"]), frames=st.sampled_from([4, 1000]))
+    def start(self, version, frames):
+        self.client = Scripted(version=version, outbox_frames=frames, inbox_messages=5)
+        self.version = version
+        self.calls = []
+        self.sends = {}  # body -> call or None
+        self.resent = set()
+        self.live = []
+        self.subscriptions = []
+        self.messages = []
+        self.transactions = []
+        self.delivered = {}  # message-id -> (connection, cumulative)
+        self.settled = set()
+        self.asked = []  # frames of this connection with a receipt that is not answered
+        self.confirmed_by = {}
+        self.counter = 0
+        self.writable = True
+        self.log = []  # (connection, frame)
+
+    # ---- the server ----
+
+    @property
+    def up(self):
+        return self.client.core.connection is not None
+
+    def look(self):
+        """Judge what the client sent since."""
+        if not self.up:
+            self.asked.clear()
+            return
+        for frame in self.client.frames():
+            self.log.append((self.client.connections, frame))
+            if frame.get("receipt") is not None:
+                self.asked.append(frame)
+            if frame.command in ("ACK", "NACK"):
+                self.judge_ack(frame)
+            if frame.command == "SEND" and frame.get("transaction") is None:
+                self.judge_send(frame)
+            if frame.get("transaction") is not None and frame.command != "BEGIN":
+                begun = [
+                    number
+                    for number, other in self.log
+                    if other.command == "BEGIN" and other.get("transaction") == frame.get("transaction")
+                ]
+                assert begun == [self.client.connections]
+
+    def judge_ack(self, frame):
+        name = (frame.get("id") or frame.headers["message-id"]).removeprefix("a")
+        connection, _ = self.delivered[name]
+        assert connection == self.client.connections, "a stale ack"
+        if frame.get("transaction") is None:
+            assert name not in self.settled, "acknowledged twice"
+            self.settled.add(name)
+
+    def judge_send(self, frame):
+        number = int(frame.body)
+        assert not [each for each in self.asked if each.command == "SUBSCRIBE" and self.holds_up(each)]
+        before = [
+            int(f.body) for c, f in self.log[:-1] if c == self.client.connections and f.command == "SEND" and f.body
+        ]
+        assert not before or before[-1] < number, "out of order"
+        if number in [int(f.body) for c, f in self.log[:-1] if f.command == "SEND" and f.body]:
+            assert number in self.resent, "sent twice"
+
+    def holds_up(self, frame):
+        """A subscription that came back and is not confirmed, for as long as that is waited for."""
+        subscription = self.client.core.subscriptions.get(frame.headers["id"])
+        recent = self.client.now - self.connected_at < 30
+        return subscription is not None and subscription.id in self.returning and recent and not subscription.confirmed
+
+    @precondition(lambda self: not self.up)
+    @rule()
+    def connect(self):
+        self.asked.clear()
+        self.writable = True
+        self.connected_at = self.client.now
+        self.returning = list(self.client.core.subscriptions)
+        self.client.connect(confirm=False)
+        self.look()
+        subscribed = [f.headers["id"] for c, f in self.log if c == self.client.connections and f.command == "SUBSCRIBE"]
+        one_by_one = self.client.core._one_by_one  # after a nameless ERROR
+        assert subscribed == list(self.returning)[: 1 if one_by_one else None]
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def lose(self):
+        self.look()
+        self.client.lose()
+        self.asked.clear()
+
+    @precondition(lambda self: self.up and self.asked)
+    @rule(data=st.data())
+    def receipt(self, data):
+        frame = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        self.client.receipt(frame)
+        self.look()
+
+    @precondition(lambda self: self.up and self.asked)
+    @rule(data=st.data())
+    def error(self, data):
+        frame = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        self.client.error(frame)
+        assert self.up == (self.version != "1.2")
+        self.look()
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def nameless_error(self):
+        self.client.error(None)
+        self.look()
+
+    @precondition(lambda self: self.up and self.live)
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def deliver(self, data, count):
+        subscription = data.draw(st.sampled_from(self.live))
+        if subscription.closed or not subscription.subscribed:
+            return
+        for _ in range(count):
+            self.counter += 1
+            name = f"m{self.counter}"
+            self.delivered[name] = (self.client.connections, subscription.cumulative)
+            pairs = {"subscription": subscription.id, "message-id": name, "destination": subscription.destination}
+            if subscription.explicit and self.version == "1.2":
+                pairs["ack"] = f"a{name}"
+            self.client.answer("MESSAGE", pairs)
+
+    @rule(yes=st.booleans())
+    def writable(self, yes):
+        if self.up:
+            self.client.core.writable(yes)
+            self.look()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 20.0]))
+    def time_passes(self, seconds):
+        self.client.wait(seconds)
+        self.look()
+
+    # ---- the user ----
+
+    @rule(receipt=st.booleans(), resend=st.booleans())
+    def send(self, receipt, resend):
+        self.counter += 1
+        if not self.client.core.outbox.has_room(10):
+            return
+        call = self.client.send(b"%d" % self.counter, receipt=receipt, resend=resend)
+        self.sends[self.counter] = call
+        if receipt:
+            self.calls.append(call)
+            if resend:
+                self.resent.add(self.counter)
+        self.look()
+
+    @rule(ack=ACKS, confirm=st.booleans())
+    def subscribe(self, ack, confirm):
+        subscription = self.client.subscribe(ack, confirm=confirm)
+        self.calls.append(subscription.call)
+        self.live.append(subscription)
+        self.subscriptions.append(subscription)
+        self.look()
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), receipt=st.booleans())
+    def unsubscribe(self, data, receipt):
+        subscription = data.draw(st.sampled_from(self.live))
+        self.live.remove(subscription)
+        call = self.client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE") if receipt else None
+        if call:
+            self.calls.append(call)
+        self.client.core.unsubscribe(subscription, self.client.now, call)
+        self.look()
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def take(self, data):
+        self.messages += self.client.take(data.draw(st.sampled_from(self.live)))
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data(), command=st.sampled_from(["ACK", "NACK"]), receipt=st.booleans(), within=st.booleans())
+    def settle(self, data, command, receipt, within):
+        message = data.draw(st.sampled_from(self.messages))
+        opened = [each for each in self.transactions if each.state == "open"]
+        options = {}
+        if within and opened:
+            options["transaction"] = data.draw(st.sampled_from(opened))
+        elif receipt:
+            options["call"] = self.client.call(command, 30.0, command)
+        stale = message.subscription.explicit and not message.settled
+        stale = stale and (message.epoch != self.client.core.epoch or message.subscription.closed)
+        try:
+            self.client.ack(message, command, **options)
+        except StaleAckError:
+            assert stale
+        except LocalProtocolError:
+            pass
+        else:
+            assert not stale
+            if "call" in options:
+                self.calls.append(options["call"])
+        self.look()
+
+    @precondition(lambda self: self.client.core.state == "connected")
+    @rule()
+    def begin(self):
+        self.counter += 1
+        self.transactions.append(self.client.begin(f"t{self.counter}"))
+        self.look()
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), command=st.sampled_from(["SEND", "COMMIT", "ABORT"]))
+    def transact(self, data, command):
+        transaction = data.draw(st.sampled_from(self.transactions))
+        state = transaction.state
+        try:
+            if command == "SEND":
+                self.client.core.send_in(transaction, [("destination", "/queue/t")], b"", self.client.now, text=False)
+            else:
+                self.calls.append(self.client.finish(transaction, command))
+        except ConnectionLostError:
+            assert state == "lost"
+        except LocalProtocolError:
+            assert state in ("committing", "committed", "aborted")
+        else:
+            assert state == "open"
+        self.look()
+
+    # ---- what always holds ----
+
+    @invariant()
+    def counts_agree(self):
+        core = self.client.core
+        assert core.backlog == sum(len(each.inbox) for each in self.subscriptions)
+        assert core.outbox.frames >= len(core.outbox)
+        assert (len(core.outbox) == 0) or (core.outbox.octets > 0)
+        assert all(each.open >= 0 for each in self.live)
+
+    def teardown(self):
+        client = getattr(self, "client", None)
+        if client is None:
+            return
+        close = client.call("close", 60.0, "")
+        self.calls.append(close)
+        client.core.close(client.now, close)
+        self.look()
+        client.wait(120)
+        assert client.core.state == "closed"
+        told = collections.Counter(id(call) for call in client.core.calls.finished)
+        on_wire = collections.Counter(int(f.body) for _, f in self.log if f.command == "SEND" and f.body)
+        for call in self.calls:
+            assert call.done, f"no outcome: {call}"
+            assert told[id(call)] == 1
+        for number, call in self.sends.items():
+            if call is None:
+                continue
+            if outcome(call) in ("accepted", "RejectedError"):
+                assert on_wire[number] >= 1
+            if isinstance(call.error, (ConnectionLostError, ReceiptTimeoutError)):
+                assert call.error.sent == (on_wire[number] > 0)
+        assert client.core.backlog == sum(len(each.inbox) for each in self.subscriptions)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=200, stateful_step_count=50)

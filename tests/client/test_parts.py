@@ -1,0 +1,150 @@
+"""The small parts of the client: delays, deadlines, the outbox, news, options, and the door."""
+
+import subprocess
+import sys
+
+import pytest
+from client.scripted import Scripted
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.engine import News
+from stompcodec.client.outbox import Outbox, Waiting
+from stompcodec.client.receipts import Calls, Deadlines
+
+SECONDS = st.floats(0.01, 100)
+
+
+@given(SECONDS, st.floats(1, 10), st.floats(0, 1), st.integers(1, 20), st.randoms(use_true_random=False))
+def test_delays_stay_in_their_bounds(first, factor, jitter, attempts, random):
+    policy = stomp.Backoff(first=first, factor=factor, most=first * 50, jitter=jitter, attempts=attempts)
+    delays = list(policy.delays(random.random))
+    assert len(delays) == attempts
+    longest = first
+    for delay in delays:
+        assert longest * (1 - jitter) * 0.999 <= delay <= longest * 1.001
+        longest = min(longest * factor, policy.most)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"first": 0}, {"first": 60}, {"factor": 0.5}, {"jitter": 2}, {"attempts": 0}],
+    ids=str,
+)
+def test_delays_that_make_no_sense(wrong):
+    with pytest.raises(ValueError, match=r"is "):
+        stomp.Backoff(**wrong)
+
+
+@given(st.lists(st.tuples(st.sampled_from([1.0, 2.5, 30.0]), st.floats(0, 5), st.booleans()), max_size=60))
+def test_deadlines_are_those_of_a_sorted_list(steps):
+    deadlines, calls, model, now = Deadlines(), Calls(), [], 0.0
+    for timeout, pause, finish_one in steps:
+        now += pause
+        call = calls.make("x", timeout)
+        deadlines.add(call, now)
+        model.append((now + timeout, call))
+        if finish_one:
+            _, done = model.pop(len(model) // 2)
+            done.done = True
+        assert deadlines.next() == min((at for at, _ in model), default=None)
+        expired = set(map(id, deadlines.expired(now)))
+        assert expired == {id(call) for at, call in model if at <= now}
+        model = [(at, call) for at, call in model if at > now]
+
+
+def test_calls_that_are_done_do_not_pile_up_behind_one_that_waits():
+    deadlines, calls = Deadlines(), Calls()
+    deadlines.add(calls.make("never answered", 30.0), 0.0)
+    for _ in range(10_000):
+        call = calls.make("answered", 30.0)
+        deadlines.add(call, 0.0)
+        call.done = True
+    assert sum(map(len, deadlines._queues.values())) <= 2048
+
+
+FRAMES = st.builds(lambda size: Frame("SEND", {"destination": "a"}, bytes(size)), st.integers(0, 100))
+
+
+@given(st.lists(st.tuples(FRAMES, st.sampled_from(["push", "pass", "flush", "pop", "discard", "front", "remove"]))))
+def test_the_outbox_counts_right(steps):
+    outbox, model, passed, calls = Outbox(10, 5000), [], [], Calls()
+    for frame, step in steps:
+        waiting = Waiting(frame, calls.make("x", 1.0), len(frame.body) % 2)
+        if step == "push":
+            outbox.push(waiting)
+            model.append(waiting)
+        elif step == "front":
+            outbox.push_front([waiting])
+            model.insert(0, waiting)
+        elif step == "pass":
+            outbox.passed(frame)
+            passed.append(frame)
+        elif step == "flush":
+            outbox.flushed()
+            passed.clear()
+        elif step == "pop" and model:
+            assert outbox.pop() is model.pop(0)
+        elif step == "remove" and model:
+            assert outbox.remove(model.pop(len(model) // 2).call)
+            assert not outbox.remove(waiting.call)
+        elif step == "discard":
+            assert outbox.discard() == [each for each in model if each.epoch]
+            model = [each for each in model if not each.epoch]
+        frames = [each.frame for each in model] + passed
+        assert list(outbox) == model
+        assert (outbox.frames, outbox.octets) == (len(frames), sum(len(each.body) + 256 for each in frames))
+        assert outbox.has_room(0) == (not frames or (len(frames) < 10 and outbox.octets + 256 <= 5000))
+
+
+def test_news_are_told_once_and_by_one():
+    client = Scripted(on_frame=print).connect()
+    client.core.events.clear()
+    client.core.trace.clear()
+    client.core.calls.finished.clear()
+    empty = News(client.core)
+    assert not empty
+    subscription = client.subscribed()
+    client.deliver(subscription)
+    client.lose()
+    assert not empty
+    news = News(client.core)
+    assert news.calls == [subscription.call]
+    assert news.subscriptions == [subscription]
+    assert news.events[0][0] == "reconnecting"
+    assert {way for way, _ in news.frames} == {"in", "out"}
+    assert not News(client.core)
+
+
+def test_the_door():
+    assert [name for name in stomp.__all__ if not hasattr(stomp, name)] == []
+    assert all(getattr(stomp, name).__doc__ for name in stomp.__all__)
+
+
+def test_it_needs_no_other_package():
+    program = """
+import sys
+before = set(sys.modules)
+import stompcodec.client
+inner = {name.partition('.')[0] for name in set(sys.modules) - before}
+known = sys.stdlib_module_names | {'stompcodec'}
+print(sorted(name for name in inner - known if 'cython' not in name))  # the modules of Cython's runtime have no file
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "[]"
+
+
+def test_both_shells_have_the_same_names():
+    pairs = [
+        (stomp.Client, stomp.AsyncClient),
+        (stomp.Message, stomp.AsyncMessage),
+        (stomp.Receipt, stomp.AsyncReceipt),
+        (stomp.Subscription, stomp.AsyncSubscription),
+        (stomp.Transaction, stomp.AsyncTransaction),
+    ]
+    for one, other in pairs:
+        names = [{name for name in dir(each) if not name.startswith("_")} for each in (one, other)]
+        assert names[0] - names[1] <= {"news_came"}
+        assert names[1] - names[0] <= {"confirmed_by_broker", "wake", "cancel"}

@@ -1,0 +1,229 @@
+"""Both shells against a scripted server on real sockets: receiving, settling, handlers."""
+
+import logging
+import threading
+
+import pytest
+from client.peer import Peer
+from client.shells import Seen
+
+import stompcodec.client as stomp
+
+# ---- receiving ----
+
+
+@pytest.mark.req("S12-SUB-01", "S12-SUB-05", "S12-SUB-06", "S12-SUB-07", "S12-SUB-09", "S12-UNS-01")
+def test_iterate_and_acknowledge(shell, peer):
+    client = shell.connect(peer.url)
+    for number in range(5):
+        client.send("/queue/a", b"%d" % number)
+    with client.subscribe("/queue/a", ack="client-individual", prefetch=10) as subscription:
+        for number, message in zip(range(5), subscription):
+            assert (message.body, message.destination) == (b"%d" % number, "/queue/a")
+            message.ack(receipt=number == 4)
+    peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
+    assert len(peer.got("ACK")) == 5
+    (asked,) = peer.got("SUBSCRIBE")
+    assert (asked.headers["ack"], asked.headers["prefetch-count"]) == ("client-individual", "10")
+    assert list(subscription) == []
+
+
+@pytest.mark.req("S12-SUB-12")
+def test_processing_settles(shell, peer):
+    client = shell.connect(peer.url)
+    for body in (b"good", b"bad", b"own", b"none"):
+        client.send("/queue/a", body)
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    with subscription.get(5).processing():
+        pass
+    with pytest.raises(ZeroDivisionError), subscription.get(5).processing():
+        raise ZeroDivisionError
+    with subscription.get(5).processing() as message:
+        message.nack()
+    client.ping()
+    assert [command for command in peer.commands() if "ACK" in command] == ["ACK", "NACK", "NACK"]
+
+
+def test_get_and_take(shell, peer):
+    client = shell.connect(peer.url)
+    subscription = client.subscribe("/queue/a")
+    assert subscription.get(0.01) is None
+    peer.deliver("s1", b"x", count=5)
+    client.ping()  # all five are there
+    assert len(subscription.take(3, 5)) == 3
+    assert len(subscription.take(10, 5)) == 2
+    assert subscription.take(10, 0.01) == []
+    subscription.unsubscribe()
+    assert subscription.get() is None
+
+
+def test_a_refused_subscription(shell):
+    with Peer(rules={"SUBSCRIBE": lambda side, frame: side.error(frame, "access refused")}) as peer:
+        client = shell.connect(peer.url)
+        with pytest.raises(stomp.RejectedError, match="access refused"):
+            client.subscribe("/queue/a")
+        client.wait_connected()
+        assert len(peer.got("SUBSCRIBE")) == 1
+
+
+def test_an_error_of_nobody_is_raised_from_the_iterator(shell):
+    with Peer(versions=["1.1"]) as peer:
+        client = shell.connect(peer.url)
+        subscription = client.subscribe("/queue/a")
+        error = b"ERROR\nmessage:something is wrong\n\n\0"
+        peer.do(lambda: peer.side().sock.sendall(error))
+        with pytest.raises(stomp.RejectedError, match="something is wrong"):
+            next(subscription)
+        peer.deliver("s1", b"still here")
+        assert next(subscription).body == b"still here"
+
+
+def test_many_messages_in_order(shell, peer):
+    client = shell.connect(peer.url)
+    subscription = client.subscribe("/queue/a")
+    peer.do(lambda: [peer.side().deliver("s1", b"%d" % number) for number in range(3000)])
+    assert [int(next(subscription).body) for _ in range(3000)] == list(range(3000))
+
+
+def test_reply(shell, peer):
+    service = shell.connect(peer.url)
+    client = shell.connect(peer.url)
+
+    def answer(message):
+        message.reply(message.body.upper())
+
+    service.subscribe("/queue/service", handler=shell.handler(answer))
+    assert client.request("/queue/service", b"hello", 5).body == b"HELLO"
+    assert client.request("/queue/service", "again", timeout=5).body == b"AGAIN"
+    assert len(peer.got("SUBSCRIBE", destination="/temp-queue/replies")) == 1
+    with pytest.raises(stomp.ReceiptTimeoutError):
+        client.request("/queue/nobody", b"", 0.1)
+    message = client.request("/queue/service", b"x", 5)
+    with pytest.raises(stomp.LocalProtocolError, match="reply-to"):
+        message.reply(b"")
+
+
+# ---- handlers ----
+
+
+def test_a_handler_gets_messages_in_order_and_acknowledges(shell, peer):
+    client = shell.connect(peer.url)
+    seen = Seen()
+    handler = shell.handler(lambda message: seen.add(message.body))
+    subscription = client.subscribe("/queue/a", ack="client-individual", handler=handler)
+    peer.do(lambda: [peer.side().deliver("s1", b"%d" % number) for number in range(50)])
+    assert [int(body) for body in seen.wait(50)] == list(range(50))
+    peer.wait(lambda peer: len(peer.got("ACK")) == 50)
+    subscription.unsubscribe()
+    subscription.join(5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "commands"),
+    [
+        ("nack", ["NACK", "ACK"]),
+        ("ack", ["ACK", "ACK"]),
+        ("ignore", ["ACK"]),
+        (lambda message, error: "ack" if "first" in str(error) else "nack", ["ACK", "ACK"]),
+        (lambda message, error: "nack", ["NACK", "ACK"]),
+        (lambda message, error: "no such policy", ["ACK"]),
+        (lambda message, error: 1 / 0, ["ACK"]),
+    ],
+    ids=["nack", "ack", "ignore", "function", "function nack", "wrong function", "broken function"],
+)
+def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, caplog):
+    client = shell.connect(peer.url)
+    seen = Seen()
+
+    def fail_first(message):
+        seen.add(message.body)
+        if message.body == b"first":
+            raise ValueError("first fails")
+
+    client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(fail_first), on_error=policy)
+    with caplog.at_level(logging.ERROR, "stompcodec.client"):
+        peer.deliver("s1", b"first")
+        peer.deliver("s1", b"second")
+        seen.wait(2)
+        peer.wait(lambda peer: len([1 for command in peer.commands() if "ACK" in command]) == len(commands))
+    assert [command for command in peer.commands() if "ACK" in command] == commands
+    assert "first fails" in caplog.text
+    assert client.state == "connected"
+
+
+def test_requeue_as_the_broker_spells_it(shell):
+    with Peer(server="RabbitMQ/3.10") as peer:
+        client = shell.connect(peer.url)
+        handler = shell.handler(lambda message: 1 / 0)
+        client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="discard")
+        peer.deliver("s1", b"x")
+        peer.wait(lambda peer: peer.got("NACK", requeue="false"))
+
+
+def test_on_error_stop(shell, peer):
+    client = shell.connect(peer.url)
+    handler = shell.handler(lambda message: 1 / 0)
+    subscription = client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="stop")
+    peer.deliver("s1", b"x", count=3)
+    peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
+    with pytest.raises(ZeroDivisionError):
+        subscription.join(5)
+    assert not peer.got("ACK") + peer.got("NACK")
+    with pytest.raises(ValueError, match="on_error"):
+        client.subscribe("/queue/b", handler=handler, on_error="panic")
+
+
+def test_concurrency_and_keys(shell, peer):
+    client = shell.connect(peer.url)
+    both, seen = threading.Barrier(2, timeout=10), Seen()
+
+    def meet(message):
+        both.wait()  # passes only if two handlers run at once
+        seen.add(message.body)
+
+    client.subscribe("/queue/a", handler=shell.handler(meet), concurrency=2)
+    peer.deliver("s1", b"x", count=4)
+    seen.wait(4)
+
+    keyed = Seen()
+    handler = shell.handler(lambda message: keyed.add((message.get("k"), int(message.body))))
+    client.subscribe("/queue/b", handler=handler, concurrency=3, key=lambda message: message.get("k"))
+    for number in range(60):
+        peer.do(lambda number=number: peer.side().deliver("s2", b"%d" % number, {"k": str(number % 5)}))
+    pairs = keyed.wait(60)
+    for key in "01234":
+        mine = [number for name, number in pairs if name == key]
+        assert mine == sorted(mine)
+    with pytest.raises(ValueError, match="concurrency"):
+        client.subscribe("/queue/c", handler=handler, concurrency=0)
+
+
+def test_a_handler_may_use_the_client(shell, peer):
+    client = shell.connect(peer.url, close_timeout=0.5)
+    done = Seen()
+
+    def forward(message):
+        client.send("/queue/out", message.body, receipt=True)
+        if message.body == b"last":
+            client.close()
+        done.add(message.body)
+
+    client.subscribe("/queue/a", handler=shell.handler(forward))
+    peer.deliver("s1", b"first")
+    peer.deliver("s1", b"last")
+    assert done.wait(2) == [b"first", b"last"]
+    assert client.state == "closed"
+
+
+def test_on_message(peer):
+    seen = Seen()
+    with stomp.connect(peer.url) as client:
+
+        @client.on_message("/queue/a", ack="client-individual")
+        def handle(message):
+            seen.add(message.body)
+
+        peer.deliver("s1", b"x")
+        assert seen.wait(1) == [b"x"]
+        handle(next(iter([type("M", (), {"body": b"direct"})])))
+        assert seen.bodies[-1] == b"direct"

@@ -1,0 +1,247 @@
+"""Both shells: heart-beats while handlers block, and too much of everything."""
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+from client.peer import Peer
+from client.shells import QUICK
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
+
+# ---- heart-beats ----
+
+
+@pytest.mark.req("S12-HB-09", "S12-HB-10")
+def test_an_idle_connection_lives(shell):
+    with Peer(heart_beat=(100, 100)) as peer:
+        client = shell.connect(peer.url, heart_beat=(100, 100))
+        time.sleep(0.6)
+        client.ping()
+        assert (client.epoch, peer.dead) == (1, [])
+
+
+def block(seconds, heart_beat, shell_name):
+    """A handler that blocks, in the shell's own way: its thread, or the whole event loop."""
+    started, done = threading.Event(), threading.Event()
+
+    def blocking(message):
+        started.set()
+        time.sleep(seconds)
+        done.set()
+
+    async def blocking_loop(message):
+        blocking(message)
+
+    async def asynchronous(peer):
+        async with stomp.connect_async(peer.url, heart_beat=heart_beat) as client:
+            await client.subscribe("/queue/a", ack="client-individual", handler=blocking_loop)
+            peer.do(lambda: peer.side().deliver("s1", b"x"))
+            await asyncio.to_thread(done.wait, seconds + 10)
+            await client.ping()
+            return client.epoch
+
+    with Peer(heart_beat=heart_beat) as peer:
+        if shell_name == "async":
+            epoch = asyncio.run(asynchronous(peer))
+        else:
+            with stomp.connect(peer.url, heart_beat=heart_beat) as client:
+                client.subscribe("/queue/a", ack="client-individual", handler=blocking)
+                peer.deliver("s1", b"x")
+                assert done.wait(seconds + 10)
+                client.ping()
+                epoch = client.epoch
+        assert (epoch, peer.dead, len(peer.sides)) == (1, [], 1)
+        assert len(peer.got("ACK")) == 1
+
+
+@pytest.mark.req("S12-HB-09")
+@pytest.mark.parametrize("shell_name", ["sync", "async"])
+def test_a_handler_that_blocks_keeps_its_connection(shell_name):
+    block(1.0, (100, 100), shell_name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell_name", ["sync", "async"])
+def test_a_handler_that_blocks_for_a_minute_keeps_its_connection(shell_name):
+    block(65.0, (1000, 1000), shell_name)
+
+
+def test_a_handler_that_computes_keeps_its_connection():
+    """The interpreter's lock is shared, yet the I/O thread gets its turns."""
+
+    def compute(message):
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            sum(range(1000))
+
+    with Peer(heart_beat=(100, 100)) as peer, stomp.connect(peer.url, heart_beat=(100, 100)) as client:
+        subscription = client.subscribe("/queue/a", ack="client-individual", handler=compute)
+        peer.deliver("s1", b"x")
+        peer.wait(lambda peer: peer.got("ACK"))
+        subscription.unsubscribe()
+        assert (client.epoch, peer.dead) == (1, [])
+
+
+@pytest.mark.req("S12-HB-11", "S12-HB-12")
+def test_a_dead_server_is_noticed_in_time(shell):
+    with Peer(heart_beat=(200, 200)) as peer:
+        client = shell.connect(peer.url, heart_beat=(200, 200), reconnect=QUICK)
+        side = peer.side()
+        side.silent = True
+        started = time.monotonic()
+        peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
+        assert 0.3 < time.monotonic() - started < 1.4 + 1.5  # 2 * 0.2 + 1, and a margin for a busy machine
+        client.wait_connected()
+        client.ping()
+
+
+# ---- too much ----
+
+
+def test_reading_and_writing_at_once_stalls_nothing(shell):
+    """Large bodies both ways: whoever stops reading to write waits for ever (500 * 100 kB)."""
+    with Peer() as peer:
+        client = shell.connect(peer.url)
+        count = 200
+        sizes = []
+        full = threading.Event()
+
+        def note(message):
+            sizes.append(len(message.body))
+            if len(sizes) == count:
+                full.set()
+
+        client.subscribe("/queue/a", handler=shell.handler(note))
+        body = bytes(100_000)
+        receipts = [client.send("/queue/a", body, receipt=True, wait=False) for _ in range(count)]
+        for receipt in receipts:
+            receipt.wait()
+        assert full.wait(30)
+        assert set(sizes) == {100_000}
+
+
+def test_a_slow_consumer_stops_the_server_not_the_memory(shell):
+    with Peer(heart_beat=(300, 0)) as peer:
+        client = shell.connect(peer.url, inbox_messages=100, heart_beat=(0, 300))
+        subscription = client.subscribe("/queue/a")
+        total = 10_000
+        frame = Frame("MESSAGE", {"subscription": "s1", "message-id": "m", "destination": "/queue/a"}, bytes(2000))
+        data = serialize(frame) * total
+        peer.side().silent = True  # no heart-beats from its own thread in the middle of a frame
+        sender = threading.Thread(target=lambda: peer.side().sock.sendall(data))
+        sender.start()
+        time.sleep(1.2)  # longer than the heart-beats: the pause is not held against the server
+        assert sender.is_alive()
+        assert client.core.backlog < 1000
+        assert client.epoch == 1
+        for _ in range(total):
+            assert subscription.get(5) is not None
+        assert client.epoch == 1
+        sender.join(10)
+        assert not sender.is_alive()
+
+
+def hold(peer):
+    """Let the server stop reading; returns what makes it go on."""
+    go_on = threading.Event()
+    peer._todo.append(lambda: go_on.wait(20))
+    peer._wake()
+    return go_on
+
+
+def test_a_full_outbox_blocks_and_goes_on(shell):
+    with Peer() as peer:
+        client = shell.connect(peer.url, outbox_frames=50)
+        go_on = hold(peer)
+        body = bytes(100_000)
+        sent = []
+
+        def produce():
+            for number in range(300):
+                client.send("/queue/a", body)
+                sent.append(number)
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        time.sleep(0.3)
+        assert producer.is_alive()
+        assert client.core.outbox.frames <= 51
+        go_on.set()
+        producer.join(30)
+        client.ping()
+        assert len(peer.got("SEND")) == 300
+
+
+def test_a_full_outbox_raises_in_time(shell):
+    with Peer() as peer:
+        waiting = shell.connect(peer.url, outbox_frames=5)
+        raising = shell.connect(peer.url, outbox_frames=5, outbox_full="raise")
+        go_on = hold(peer)
+
+        def produce(client):
+            for _ in range(1000):
+                client.send("/queue/a", bytes(1_000_000), timeout=0.2)
+
+        for client in (waiting, raising):
+            with pytest.raises(stomp.OutboxFullError):
+                produce(client)
+        go_on.set()
+
+
+def test_a_large_body_comes_whole(shell, peer):
+    client = shell.connect(peer.url)
+    subscription = client.subscribe("/queue/a")
+    body = bytes(range(256)) * 40_000
+    client.send("/queue/a", body, receipt=True)
+    assert subscription.get(10).body == body
+
+
+def test_a_body_over_the_limit_ends_the_connection_with_a_typed_error(shell, peer):
+    from stompcodec import Limits
+
+    client = shell.connect(peer.url, limits=Limits(max_body=1000), reconnect=None)
+    subscription = client.subscribe("/queue/a")
+    peer.deliver("s1", bytes(2000))
+    with pytest.raises(stomp.RemoteProtocolError, match="limit-exceeded"):
+        next(subscription)
+
+
+def test_many_threads_at_once(peer):
+    """Whatever threads do while connections are cut and the client is closed: each call ends, in time."""
+    allowed = (stomp.ConnectionLostError, stomp.StaleAckError, stomp.ReceiptTimeoutError, stomp.LocalProtocolError)
+    client = stomp.connect(peer.url, reconnect=QUICK, receipt_timeout=5, close_timeout=1)
+    counts, failures = [0] * 6, []
+
+    def work(number):
+        subscription = None
+        try:
+            while client.state != "closed":
+                with contextlib.suppress(*allowed):
+                    subscription = subscription or client.subscribe(f"/queue/{number}", ack="client-individual")
+                    client.send(f"/queue/{number}", b"x", receipt=True)
+                    message = subscription.get(0.5)
+                    if message is not None:
+                        message.ack(receipt=number % 2 == 0)
+                    with client.transaction() as transaction:
+                        transaction.send("/queue/t", b"x")
+                    counts[number] += 1
+        except Exception as error:  # the test tells it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        time.sleep(0.1)
+        peer.cut()
+    client.close()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failures == []
+    assert min(counts) > 0
+    assert not client.engine.running

@@ -1,0 +1,174 @@
+"""What was sent, confirmed, delivered and acknowledged, and what must not have happened.
+
+A message has a key, "PRODUCER.CONNECTION-NUMBER", and a body that follows from key and size. Every worker of the load
+writes here; the rules are checked as things happen, and the books are closed by `balance`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+__all__ = ["Ledger", "Record", "body_of"]
+
+
+def body_of(key: str, size: int) -> bytes:
+    """The body of a message.
+
+    >>> body_of("a-1", 9)
+    b'a-1\\0a-1\\0a'
+    """
+    unit = f"{key}\0".encode()
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+@dataclass(slots=True)
+class Record:
+    """One message."""
+
+    queue: str
+    group: str | None = None
+    """The transaction it was sent in."""
+    source: str | None = None
+    """The message it was made of, by a worker that moves messages in transactions."""
+    receipted: bool = False
+    acking: bool = False
+    """An acknowledgement is on its way, or its fate is unknown: it may come again or not."""
+    acked: bool = False
+    deliveries: int = 0
+    drained: bool = False
+    """It was in its queue, or the dead-letter queue, when all was over."""
+
+
+@dataclass
+class Ledger:
+    """The books of a run.
+
+    `strict`: nothing that was sent before a connection was lost is read after the message went to another one. Where
+    that can happen (the proxy cuts, both ends notice in their own time) a delivery that breaks a rule is only held
+    against the broker when the connection it came on proves to be alive afterwards: see `confirm`.
+    """
+
+    strict: bool = True
+    moved_from: frozenset[str] = frozenset()
+    """The queues whose messages are moved in transactions."""
+    records: dict[str, Record] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    late: int = 0
+    """Deliveries that were read after their connection was lost and the message was given to another one."""
+    dead: int = 0
+    """Messages that went to a dead-letter queue."""
+
+    def problem(self, kind: str, example: str) -> None:
+        self.problems[kind] += 1
+        if self.problems[kind] <= 5:
+            self.examples.append(f"{kind}: {example}")
+
+    # ---- producers ----
+
+    def sent(self, key: str, queue: str, *, group: str | None = None, source: str | None = None) -> None:
+        self.records[key] = Record(queue, group, source)
+
+    def receipted(self, keys: list[str]) -> None:
+        for key in keys:
+            self.records[key].receipted = True
+
+    # ---- consumers ----
+
+    def delivered(self, key: str, queue: str, body: bytes, size: int, redelivered: bool) -> str | None:
+        """Note a delivery; returns the rule it seems to break, when that cannot be held against the broker yet."""
+        record = self.records.get(key)
+        if record is None:
+            self.problem("never sent", key)
+            return None
+        if record.queue != queue:
+            self.problem("wrong queue", f"{key} on {queue}")
+        if body != body_of(key, size):
+            self.problem("wrong body", f"{key}, {len(body)} octets for {size}")
+        suspicion = None
+        if record.acked:
+            suspicion = "acknowledged message came back"
+        elif record.deliveries and not redelivered:
+            suspicion = "duplicate without redelivered:true"
+        record.deliveries += 1
+        if suspicion and self.strict:
+            self.problem(suspicion, key)
+            return None
+        return suspicion
+
+    def confirm(self, suspicion: str, key: str) -> None:
+        """The connection that gave a suspicious delivery answered afterwards: the broker meant it."""
+        self.problem(suspicion, key)
+
+    def acking(self, keys: list[str]) -> None:
+        for key in keys:
+            self.records[key].acking = True
+
+    def acked(self, keys: list[str]) -> None:
+        for key in keys:
+            self.records[key].acked = True
+
+    def drained(self, key: str, dead: bool) -> None:
+        """It was there when all was over."""
+        record = self.records.get(key)
+        if record is not None:
+            record.drained = True
+            self.dead += dead
+
+    # ---- the end ----
+
+    @property
+    def backlog(self) -> int:
+        """Messages that must be in the queues."""
+        return sum(record.receipted and not record.acking for record in self.records.values())
+
+    def forget(self) -> int:
+        """Drop what is settled, for runs without end; returns how much. If it comes back it was "never sent"."""
+        settled = [
+            key
+            for key, record in self.records.items()
+            if record.acked
+            and record.receipted
+            and not (record.group or record.source or record.queue in self.moved_from)
+        ]
+        for key in settled:
+            del self.records[key]
+        return len(settled)
+
+    def balance(self) -> None:
+        """To be called when every queue was emptied: what is missing, and what is there by half."""
+        groups: dict[str, set[bool]] = {}
+        moved: Counter[str] = Counter()
+        for key, record in self.records.items():
+            if record.receipted and not record.deliveries:
+                self.problem("lost", f"{key} of {record.queue}: receipted, never delivered")
+            elif record.receipted and not (record.acked or record.acking):
+                self.problem("lost", f"{key} of {record.queue}: delivered once, not acknowledged, not there at the end")
+            if record.group is not None:
+                groups.setdefault(record.group, set()).add(record.deliveries > 0)
+            if record.source is not None and record.deliveries:
+                moved[record.source] += 1
+        for group, seen in groups.items():
+            if len(seen) > 1:
+                self.problem("transaction by half", group)
+        for key, record in self.records.items():
+            if record.queue in self.moved_from:
+                times = moved[key] + record.drained
+                if times > 1:
+                    self.problem("moved twice", f"{key}, {times} times")
+                elif times == 0 and record.receipted:
+                    self.problem("lost", f"{key}: its transaction acknowledged it, what was sent in it is not there")
+
+    def figures(self) -> str:
+        """One line: what happened, and what went wrong."""
+        records = self.records.values()
+        receipted = sum(record.receipted for record in records)
+        acked = sum(record.acked for record in records)
+        again = sum(record.deliveries > 1 for record in records)
+        wrong = ", ".join(f"{count} {kind}" for kind, count in sorted(self.problems.items()))
+        return (
+            f"{len(self.records)} sent, {receipted} receipted, {acked} acknowledged, {again} delivered again, "
+            f"{self.dead} dead-lettered, {self.late} late; "
+            f"{wrong or '0 lost, 0 acknowledged messages came back, order kept, every duplicate marked'}"
+        )

@@ -1,0 +1,116 @@
+"""A broker as a process of its own, to be started, killed and looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import stompcodec
+
+#: Where the stompcodec under test was imported from.
+ROOT = str(Path(stompcodec.__file__).parents[1])
+#: Seconds in which a broker is up, also on a machine that is busy.
+_PATIENCE = 60
+
+
+class BrokerProcess:
+    """`stompcodec broker` with data in a folder; every start takes free ports.
+
+    Args:
+        folder: made if it is not there. Holds the data, the log and the ready file.
+        config: a TOML file, or the text of one.
+        flags: more options.
+        memory: keep nothing on disk.
+    """
+
+    def __init__(self, folder: Path, *, config: Path | str | None = None, flags: tuple[str, ...] = (), memory=False):
+        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(config, str):
+            (folder / "broker.toml").write_text(config, encoding="utf-8")
+            config = folder / "broker.toml"
+        self.folder = folder
+        self.ready = folder / "ready"
+        self.log = folder / "log"
+        options = ["--config", str(config)] if config else []
+        options += ["--memory"] if memory else ["--data", str(folder / "data")]
+        options += ["--port", "0", "--ws-port", "0", "--ready-file", str(self.ready), "--log-level", "info", *flags]
+        self._command = [sys.executable, "-m", "stompcodec.cli", "broker", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address: dict[str, Any] = {}
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        assert self._process is None
+        self.ready.unlink(missing_ok=True)
+        paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
+            )
+        give_up = time.monotonic() + _PATIENCE
+        while not self.ready.exists():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                self.kill()
+                raise RuntimeError(f"the broker did not start:\n{self.tail()}")
+            time.sleep(0.005)
+        self.address = json.loads(self.ready.read_text(encoding="utf-8"))
+
+    @property
+    def port(self) -> int:
+        return int(self.address["port"])
+
+    @property
+    def ws_port(self) -> int:
+        return int(self.address["ws_port"])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """As kill -9: nothing of it runs any more afterwards."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = _PATIENCE) -> int:
+        """Ask it to end, and wait; its exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        status = self._process.wait(timeout)
+        self._process = None
+        return status
+
+    def rss(self) -> int:
+        """Its resident memory in octets. Linux only."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("no VmRSS")
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of what it printed and logged."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

@@ -1,0 +1,134 @@
+"""What has a receipt outlives kill -9 and cut connections; and the books notice when it does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+
+from crash.ledger import Ledger, body_of
+from crash.rounds import cut_rounds, kill_rounds
+
+pytestmark = pytest.mark.no_asan
+posix = pytest.mark.skipif(os.name != "posix", reason="kill -9 is of POSIX")
+
+
+@posix
+def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
+    ledger = kill_rounds(tmp_path, 10, seed=1)
+    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    assert sum(record.acked for record in ledger.records.values()) > 500
+    assert sum(record.deliveries > 1 for record in ledger.records.values()) > 10
+
+
+@posix
+def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
+    ledger = cut_rounds(tmp_path, 50, seed=1)
+    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    assert sum(record.acked for record in ledger.records.values()) > 500
+    assert sum(record.deliveries > 1 for record in ledger.records.values()) > 10
+
+
+@posix
+def test_the_books_notice_a_broker_that_forgets(tmp_path: Path) -> None:
+    """The same load against a broker that confirms messages it does not store."""
+    ledger = kill_rounds(tmp_path, 3, seed=1, config='[store]\ndurable = "none"\n')
+    assert ledger.problems["lost"] > 10
+
+
+# ---- the books ----
+
+
+def book(*, strict: bool = True) -> Ledger:
+    """Three messages on two queues."""
+    ledger = Ledger(strict=strict, moved_from=frozenset("m"))
+    for key, queue in (("p-1", "a"), ("p-2", "a"), ("p-3", "m")):
+        ledger.sent(key, queue)
+    return ledger
+
+
+def deliver(ledger: Ledger, key: str, queue: str = "a", redelivered: bool = False) -> str | None:
+    return ledger.delivered(key, queue, body_of(key, 10), 10, redelivered)
+
+
+def test_all_is_well() -> None:
+    ledger = book()
+    ledger.receipted(["p-1", "p-3"])
+    deliver(ledger, "p-1")
+    deliver(ledger, "p-1", redelivered=True)
+    ledger.acking(["p-1"])
+    ledger.acked(["p-1"])
+    deliver(ledger, "p-3", "m")
+    ledger.acked(["p-3"])
+    ledger.sent("q-1", "a", source="p-3")
+    deliver(ledger, "q-1")
+    ledger.balance()
+    assert not ledger.problems
+    assert "0 lost" in ledger.figures()
+
+
+def test_lost() -> None:
+    ledger = book()
+    ledger.receipted(["p-1", "p-2"])
+    deliver(ledger, "p-2")  # never acknowledged, and not there at the end
+    ledger.balance()
+    assert dict(ledger.problems) == {"lost": 2}
+
+
+def test_came_back() -> None:
+    ledger = book()
+    deliver(ledger, "p-1")
+    ledger.acked(["p-1"])
+    deliver(ledger, "p-1", redelivered=True)
+    assert dict(ledger.problems) == {"acknowledged message came back": 1}
+
+
+def test_duplicate() -> None:
+    ledger = book()
+    deliver(ledger, "p-1")
+    deliver(ledger, "p-1")
+    assert dict(ledger.problems) == {"duplicate without redelivered:true": 1}
+
+
+def test_suspicions_wait_when_not_strict() -> None:
+    ledger = book(strict=False)
+    assert deliver(ledger, "p-1") is None
+    suspicion = deliver(ledger, "p-1")
+    assert suspicion == "duplicate without redelivered:true"
+    assert not ledger.problems
+    ledger.confirm(suspicion, "p-1")
+    assert dict(ledger.problems) == {suspicion: 1}
+
+
+def test_wrong_messages() -> None:
+    ledger = book()
+    deliver(ledger, "x-1")
+    deliver(ledger, "p-1", "b")
+    ledger.delivered("p-2", "a", b"something else", 10, False)
+    ledger.delivered("p-2", "a", body_of("p-2", 11), 10, True)
+    assert dict(ledger.problems) == {"never sent": 1, "wrong queue": 1, "wrong body": 2}
+
+
+def test_transactions() -> None:
+    ledger = book()
+    for key in ("t-1", "t-2"):
+        ledger.sent(key, "a", group="t")
+    deliver(ledger, "t-1")
+    ledger.receipted(["p-3"])
+    deliver(ledger, "p-3", "m")
+    ledger.acking(["p-3"])
+    ledger.balance()
+    assert dict(ledger.problems) == {"transaction by half": 1, "lost": 1}
+
+
+def test_moved_twice() -> None:
+    ledger = book()
+    deliver(ledger, "p-3", "m")
+    ledger.sent("q-1", "a", source="p-3")
+    deliver(ledger, "q-1")
+    ledger.drained("p-3", dead=False)
+    ledger.balance()
+    assert dict(ledger.problems) == {"moved twice": 1}

@@ -1,0 +1,120 @@
+# ruby-stomp (gem stomp). Orders: see adapter.py.
+require "base64"
+require "json"
+require "stomp"
+
+$stdout.sync = true
+
+class NotThere < StandardError; end
+
+# One connection. The client's own thread fills the inbox.
+class Link
+  def initialize(order)
+    version = order["version"]
+    headers = { "accept-version" => version, "host" => order["vhost"] }
+    headers["heart-beat"] = order["heart_beat"].join(",") if order["heart_beat"] != [0, 0]
+    headers = {} if version == "1.0"
+    host = { login: order["login"], passcode: order["passcode"], host: order["host"], port: order["port"] }
+    @client = Stomp::Client.new(hosts: [host], reliable: false, connect_headers: headers, connread_timeout: 5)
+    # An ERROR in place of CONNECTED is no exception: the frame has to be looked at.
+    frame = @client.connection_frame
+    raise "refused: #{frame.headers['message']}" unless frame.command == "CONNECTED"
+
+    @messages, @waiting, @arrived, @lock = [], Hash.new { |all, id| all[id] = [] }, ConditionVariable.new, Mutex.new
+  end
+
+  def connected
+    @client.connection_frame.headers
+  end
+
+  def send(order)
+    headers = order["headers"].dup
+    headers[:transaction] = order["transaction"] if order["transaction"]
+    body = Base64.decode64(order["body"])
+    body.force_encoding(order["text"] ? "UTF-8" : "BINARY")
+    return @client.publish(order["destination"], body, headers) unless order["receipt"]
+
+    settle { |done| @client.publish(order["destination"], body, headers) { |_| done << true } }
+  end
+
+  def settle
+    done = Queue.new
+    yield done
+    Timeout.timeout(10) { done.pop }
+  end
+
+  def subscribe(order)
+    id = order["id"]
+    headers = order["headers"].merge("id" => id, "ack" => order["ack"])
+    @client.subscribe(order["destination"], headers) do |message|
+      @lock.synchronize do
+        @messages << message
+        entry = { handle: (@messages.size - 1).to_s, headers: message.headers, body: Base64.strict_encode64(message.body) }
+        @waiting[id] << entry
+        @arrived.broadcast
+      end
+    end
+  end
+
+  def receive(order)
+    finish = Process.clock_gettime(Process::CLOCK_MONOTONIC) + order["seconds"]
+    @lock.synchronize do
+      while @waiting[order["id"]].size < order["count"]
+        left = finish - Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        break if left <= 0
+        @arrived.wait(@lock, left)
+      end
+      { messages: @waiting[order["id"]].shift(order["count"]) }
+    end
+  end
+
+  def ack(order)
+    @client.ack(@messages[order["handle"].to_i], transaction(order))
+  end
+
+  def nack(order)
+    @client.nack(@messages[order["handle"].to_i], transaction(order))
+  end
+
+  def transaction(order)
+    order["transaction"] ? { transaction: order["transaction"] } : {}
+  end
+
+  def unsubscribe(order)
+    @client.unsubscribe(order["destination"], "id" => order["id"])
+  end
+
+  def begin(order) = @client.begin(order["transaction"])
+  def commit(order) = @client.commit(order["transaction"])
+  # Client#abort plays the messages to the listener again on its own, before the broker does: use what is below it.
+  def abort(order) = @client.instance_variable_get(:@connection).abort(order["transaction"])
+
+  def alive(_order)
+    { alive: @client.open? && @client.running }
+  end
+
+  def close(_order)
+    @client.close(receipt: "bye")
+  end
+end
+
+links = {}
+$stdin.each_line do |line|
+  order = JSON.parse(line)
+  begin
+    answer =
+      if order["do"] == "about"
+        { library: Stomp::Version::STRING }
+      elsif order["do"] == "open"
+        links[order["link"]] = Link.new(order)
+        links[order["link"]].connected
+      else
+        links.fetch(order["link"]).public_send(order["do"], order)
+      end
+    puts JSON.generate(ok: answer.is_a?(Hash) ? answer : {})
+  rescue NotThere => e
+    puts JSON.generate(na: e.message)
+  rescue StandardError, Timeout::Error => e
+    puts JSON.generate(error: "#{e.class}: #{e.message}".scrub)
+  end
+end

@@ -1,0 +1,274 @@
+"""Starts client programs and brokers, and speaks to them. No stompcodec in here: what is tested runs in processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Failed", "Link", "Message", "NotThere", "Program", "Target"]
+
+#: Longer than any client's own time-out.
+_ANSWER_SECONDS = 60.0
+
+
+class Failed(AssertionError):
+    """The client and the broker did not do together what they should."""
+
+
+class NotThere(Exception):
+    """This client, or this broker, has no such thing."""
+
+
+class Target(NamedTuple):
+    """A broker that runs, and what is known about it."""
+
+    name: str
+    host: str
+    port: int
+    url: str = ""
+    """Of its WebSocket; "" if it has none."""
+    login: str = "guest"
+    passcode: str = "guest"
+    vhost: str = "/"
+    refuses: tuple[str, int, str] | None = None
+    """Host, port and WebSocket of a listener that refuses wrong passcodes."""
+    nack: str = "again"
+    """What becomes of a message after NACK: it is delivered "again", or moved to this destination."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """For SUBSCRIBE, so that several messages without ACK are delivered."""
+    lacks: tuple[tuple[str, str, str], ...] = ()
+    """(version, check, why): what cannot be asked of this broker."""
+
+
+class Message(NamedTuple):
+    """A MESSAGE as the client handed it out."""
+
+    handle: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Program:
+    """A running client program.
+
+    Args:
+        command: starts it.
+        environment: variables beside those of this process.
+        version: the STOMP version to ask for.
+        websocket: connect to the WebSocket of the target.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str], version: str, websocket: bool) -> None:
+        self._command = command
+        self._environment = environment
+        self.version = version
+        self.websocket = websocket
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = ""
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is not None:
+            return
+        self._folder = tempfile.mkdtemp(prefix="stompcodec-interop-")
+        self._log = open(Path(self._folder, "stderr"), "w+b")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **self._environment, "TMPDIR": self._folder},
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        """End it and all its children at once: its connections break without a DISCONNECT."""
+        if self._process is None:
+            return
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._log.close()
+        self._process = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def ask(self, do: str, **order: Any) -> dict[str, Any]:
+        """Give an order and wait for its answer.
+
+        Raises:
+            Failed: it went wrong.
+            NotThere: the client has no such thing.
+        """
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        if "body" in order:
+            order["body"] = b64encode(order["body"]).decode()
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **order}).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(f"{do}: the program has ended: {self._last_words()}") from None
+        answer = json.loads(self._line(do))
+        if "na" in answer:
+            raise NotThere(answer["na"])
+        if "error" in answer:
+            raise Failed(f"{do}: {answer['error']}")
+        ok: dict[str, Any] = answer["ok"]
+        return ok
+
+    def _line(self, do: str) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(_ANSWER_SECONDS):
+                raise Failed(f"{do}: no answer in {_ANSWER_SECONDS:g} s: {self._last_words()}")
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failed(f"{do}: the program has ended: {self._last_words()}")
+        return line
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode("utf-8", "replace").strip()[-600:] or "it said nothing"
+
+    def open(self, target: Target, *, passcode: str | None = None, heart_beat: tuple[int, int] = (0, 0)) -> Link:
+        """A connection to the target; with a passcode, to the listener that looks at it."""
+        host, port, url = target.host, target.port, target.url
+        if passcode is not None:
+            assert target.refuses is not None
+            host, port, url = target.refuses
+        if self.websocket and not url:
+            raise NotThere(f"{target.name} has no WebSocket here")
+        name = uuid.uuid4().hex[:8]
+        connected = self.ask(
+            "open",
+            link=name,
+            host=host,
+            port=port,
+            url=url if self.websocket else "",
+            login=target.login,
+            passcode=target.passcode if passcode is None else passcode,
+            vhost=target.vhost,
+            heart_beat=list(heart_beat),
+            version=self.version,
+        )
+        return Link(self, name, target, connected)
+
+
+class Link:
+    """One connection of a client program."""
+
+    def __init__(self, program: Program, name: str, target: Target, connected: dict[str, str]) -> None:
+        self.program = program
+        self.target = target
+        self.connected = connected
+        self._name = name
+
+    def _ask(self, do: str, **order: Any) -> dict[str, Any]:
+        return self.program.ask(do, link=self._name, **order)
+
+    def send(
+        self,
+        destination: str,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        text: bool = False,
+        transaction: str | None = None,
+        receipt: bool = False,
+    ) -> None:
+        self._ask(
+            "send",
+            destination=destination,
+            body=body,
+            headers=headers or {},
+            text=text,
+            transaction=transaction,
+            receipt=receipt,
+        )
+
+    def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
+        name = id or f"s{uuid.uuid4().hex[:8]}"
+        headers = {} if ack == "auto" else dict(self.target.headers)
+        self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers)
+        return Subscription(self, name, destination)
+
+    def receive(self, id: str, count: int, seconds: float) -> list[Message]:
+        found = self._ask("receive", id=id, count=count, seconds=seconds)["messages"]
+        return [Message(entry["handle"], entry["headers"], b64decode(entry["body"])) for entry in found]
+
+    def ack(self, message: Message, transaction: str | None = None) -> None:
+        self._ask("ack", handle=message.handle, transaction=transaction)
+
+    def nack(self, message: Message) -> None:
+        self._ask("nack", handle=message.handle, transaction=None)
+
+    def unsubscribe(self, id: str, destination: str) -> None:
+        self._ask("unsubscribe", id=id, destination=destination)
+
+    def begin(self) -> str:
+        transaction = f"t{uuid.uuid4().hex[:8]}"
+        self._ask("begin", transaction=transaction)
+        return transaction
+
+    def commit(self, transaction: str) -> None:
+        self._ask("commit", transaction=transaction)
+
+    def abort(self, transaction: str) -> None:
+        self._ask("abort", transaction=transaction)
+
+    def alive(self) -> bool:
+        return bool(self._ask("alive")["alive"])
+
+    def close(self) -> None:
+        self._ask("close")
+
+    def settle(self) -> None:
+        """Come back when the broker has dealt with all that was sent on this link: a message has gone round."""
+        destination = f"/queue/interop-round-{uuid.uuid4().hex[:8]}"
+        subscription = self.subscribe(destination)
+        self.send(destination, b"round")
+        subscription.take(1)
+        subscription.cancel()
+
+
+class Subscription:
+    """One subscription of a link."""
+
+    def __init__(self, link: Link, id: str, destination: str) -> None:
+        self._link = link
+        self.id = id
+        self.destination = destination
+
+    def take(self, count: int, seconds: float = 15.0) -> list[Message]:
+        """The next messages, exactly so many.
+
+        Raises:
+            Failed: fewer came in the time.
+        """
+        found = self._link.receive(self.id, count, seconds)
+        if len(found) != count:
+            raise Failed(f"{len(found)} of {count} messages came in {seconds:g} s from {self.destination}")
+        return found
+
+    def bodies(self, count: int, seconds: float = 15.0) -> list[bytes]:
+        return [message.body for message in self.take(count, seconds)]
+
+    def cancel(self) -> None:
+        self._link.unsubscribe(self.id, self.destination)

@@ -1,0 +1,72 @@
+"""Other people's clients against our broker, and our client against other people's brokers: real runs of both.
+
+Every client and broker that is not installed is skipped; `python scripts/interop.py --install` installs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("websockets")
+
+from interop.brokers import BROKERS
+from interop.checks import CHECKS
+from interop.driver import Target
+from interop.rows import OTHERS, OURS, Row
+from interop.run import Outcome, run_rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
+
+Outcomes = dict[str, dict[str, Outcome]]
+
+
+def judge(row: Row, outcome: Outcome) -> None:
+    if outcome.word == "n/a":
+        pytest.skip(f"{row.name}: {outcome.why}")
+    assert outcome.word == "ok", f"{row.name}: {outcome.why}"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Target]:
+    with BROKERS["stompcodec"]() as target:
+        yield target
+
+
+@pytest.fixture(scope="module")
+def of_others(broker: Target) -> Outcomes:
+    return run_rows(OTHERS, broker)
+
+
+@pytest.fixture(scope="module")
+def of_ours(broker: Target) -> Outcomes:
+    return run_rows(OURS, broker)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.name)
+def test_their_clients_and_our_broker(of_others: Outcomes, row: Row, check: str) -> None:
+    judge(row, of_others[row.name][check])
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
+def test_our_client_and_our_broker(of_ours: Outcomes, row: Row, check: str) -> None:
+    judge(row, of_ours[row.name][check])
+
+
+@pytest.fixture(scope="module", params=["rabbitmq", "activemq"])
+def at_others(request: pytest.FixtureRequest) -> Outcomes:
+    broker = BROKERS[request.param]()
+    if broker.missing:
+        pytest.skip(broker.missing)
+    with broker as target:
+        return run_rows(OURS, target)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
+def test_our_client_and_their_brokers(at_others: Outcomes, row: Row, check: str) -> None:
+    judge(row, at_others[row.name][check])
