@@ -99,7 +99,8 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="$(SANITIZE)" \
 		$(PIP) install --no-deps --no-build-isolation --target build/asan/site build/asan/*.tar.gz
 	LD_PRELOAD="$(PRELOAD)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
-		STOMPCODEC_PURE=0 PYTHONPATH=build/asan/site $(PYTEST) --ignore=tests/packaging -m "not no_asan"
+		STOMPCODEC_PURE=0 PYTHONPATH=build/asan/site $(PYTEST) $(filter-out tests/cli,$(CORES)) tests/native \
+		--ignore=tests/broker/test_hostile.py --ignore=tests/broker/test_scenarios.py -m "not no_asan and not slow"
 
 dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty environment and tried
 	@$(BIN)/python scripts/dist.py

@@ -178,7 +178,7 @@ def test_a_lost_session_gets_nothing_back():
     assert left(bench) == [("0", 1), ("1", 1), ("2", 1), ("3", 0)]
 
 
-@pytest.mark.req("S12-NAK-01", "S12-NAK-02", "S11-NAK-01", "S11-NAK-02", "WISH-NAK-01")
+@pytest.mark.req("S12-NAK-01", "S12-NAK-02", "S11-NAK-01", "S11-NAK-02", "S11-SUB-04", "WISH-NAK-01")
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_nack_delivers_again_in_front(version):
     bench, _ = filled(3)

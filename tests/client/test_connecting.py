@@ -53,7 +53,7 @@ def test_a_server_that_never_answers(shell):
         shell.connect(peer.url, connect_timeout=0.2)
 
 
-@pytest.mark.req("S12-CON-08", "S12-CON-11")
+@pytest.mark.req("S12-CON-08", "S12-CON-09", "S12-CON-11", "S11-CON-10", "S11-CON-12")
 def test_the_url_says_who_and_where(shell, peer):
     shell.connect(f"stomp://ann:p%40ss@127.0.0.1:{peer.port}/orders")
     shell.connect(peer.url, login="bob", passcode="other", vhost="/", client_id="me", headers={"x": "y"})

@@ -101,6 +101,7 @@ def test_auto_messages_need_no_ack(client):
     assert client.frames() == []
 
 
+@pytest.mark.req("S11-SUB-08")
 def test_an_ack_in_client_mode_covers_what_came_before(client):
     subscription = client.subscribed("client")
     messages = [client.deliver(subscription, f"m{number}") for number in range(4)]

@@ -23,10 +23,12 @@ def client():
 
 
 @pytest.mark.req("S12-CON-01", "S12-CON-06", "S12-CON-07", "S12-CON-08", "S12-CON-11", "S12-NEG-01", "S12-NEG-02")
+@pytest.mark.req("S11-CON-07")
 def test_connect_says_what_the_client_can():
     client = Scripted(heart_beat=(1000, 2000), client_id="me", headers={"x": "y"})
     client.open()
     (frame,) = client.frames()
+    assert frame.command == "CONNECT"
     assert frame.headers.pairs() == [
         ("accept-version", "1.0,1.1,1.2"),
         ("heart-beat", "1000,2000"),
@@ -320,7 +322,7 @@ def test_close_says_goodbye_behind_all_that_waits(client):
     assert (outcome(close), client.core.state) == ("accepted", "closed")
 
 
-@pytest.mark.req("S12-LNG-03")
+@pytest.mark.req("S12-LNG-03", "S12-DIS-04")
 @pytest.mark.parametrize("how", ["lost", "silent"])
 def test_close_copes_without_the_last_receipt(client, how):
     close = client.call("close", 60.0, command="")

@@ -31,18 +31,20 @@ def place(request, tmp_path_factory):
         yield SimpleNamespace(url=url, name=request.param, options={})
 
 
+@pytest.mark.req("S12-UTF-02", "S11-UTF-02")
 def test_a_round_of_everything(shell, place):
     client = shell.connect(place.url, heart_beat=(500, 500), **place.options)
     assert (client.version, client.dialect) == ("1.2", "stompcodec")
     name = f"/queue/all-{shell.name}-{place.name}"
     bodies = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000)]
     for body in bodies:
-        client.send(name, body, {"a:b": "c\\d\ne"}, receipt=True)
+        client.send(name, body, {"a:b": "c\\d\ne", "größe": "ß"}, receipt=True)
     with client.subscribe(name, ack="client-individual", prefetch=2) as subscription:
         first, second = subscription.get(5), subscription.get(5)
         assert subscription.get(0.05) is None
         assert [first.body, second.body] == bodies[:2]
         assert first.get("a:b") == "c\\d\ne"
+        assert first.get("größe") == "ß"
         with client.transaction() as transaction:
             transaction.ack(first)
             transaction.send(name, b"from the transaction")
