@@ -8,7 +8,9 @@ from broker.harness import Bench, Peer
 from stompcodec.broker.auth import Rule, User, hash_passcode
 
 
-@pytest.mark.req("S12-CON-02", "S12-CTD-01", "S12-NEG-04", "S11-CTD-01", "S11-CTD-03", "S11-HB-01", "S10-CON-03", "S10-CON-04")
+@pytest.mark.req(
+    "S12-CON-02", "S12-CTD-01", "S12-NEG-04", "S11-CTD-01", "S11-CTD-03", "S11-HB-01", "S10-CON-03", "S10-CON-04"
+)
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_connected_has_version_session_server_and_heart_beat(version):
     bench = Bench()
