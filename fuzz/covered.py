@@ -12,6 +12,7 @@ if COVERED:
 
     with atheris.instrument_imports(include=["stompcodec"]):
         import stompcodec._codec_py
+        import stompcodec.capture
         import stompcodec.columns
         import stompcodec.connection
         import stompcodec.content

@@ -23,7 +23,7 @@ from prepare import FUZZ, WORK, Built, build, environment
 
 TARGETS = (
     *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
-    *("connection", "websocket", "broker", "scan"),
+    *("connection", "websocket", "broker", "capture", "scan"),
 )
 LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
 SLOWEST = 30  # seconds for one input

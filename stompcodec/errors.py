@@ -333,7 +333,7 @@ class StaleAckError(StompError):
 
 
 class StoreError(StompError):
-    """The broker's store cannot read or write. The message says what to do.
+    """A store of the broker, or a capture, cannot be read or written. The message says what to do.
 
     >>> issubclass(StoreError, StompError)
     True

@@ -11,7 +11,7 @@ import stompcodec
 __all__ = ["app"]
 
 #: A new verb: its name here, and a module with a click command called `command`.
-VERBS = ("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker")
+VERBS = ("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert")
 
 
 class Verbs(click.Group):

@@ -1,0 +1,271 @@
+"""One segment that is being written: octets of frames in a file, and its index beside it.
+
+The order on the disk is: octets, then the rows that cover them, then whoever waits is told. So an index says what was
+synced, and what lies behind its last row was promised to nobody.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import zlib
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from stompcodec.capture_disk import BINARY, cut, fail, sync, sync_folder, write
+from stompcodec.capture_index import (
+    PIECE,
+    ROW,
+    UNKNOWN,
+    IndexDecoder,
+    IndexEncoder,
+    Row,
+    checksum,
+    index_path,
+    read_rows,
+    read_trailer,
+    rows_of,
+    scan,
+    trailer,
+)
+from stompcodec.errors import StoreError
+
+__all__ = ["SegmentWriter"]
+
+_FLAGS = os.O_RDWR | os.O_CREAT | BINARY
+
+
+class _State(NamedTuple):
+    """What repair found and left."""
+
+    encoder: IndexEncoder
+    octets: int
+    """Of the index."""
+    first: int
+    """Time of the first row."""
+    sealed: bool
+    lost: int
+    """Octets behind the last whole frame, which are gone."""
+
+
+class SegmentWriter:
+    """Writes a segment; what a crash left is put right first.
+
+    Args:
+        path: of the segment, or of a single file.
+        base: how many octets the chain has before it.
+        single: at the end the index goes into the file itself.
+
+    Raises:
+        StoreError: it cannot be written. What was not synced has to be given again; what was, is there.
+    """
+
+    def __init__(self, path: Path, base: int, *, single: bool = False) -> None:
+        self.path = path
+        self.base = base
+        self.failed = False
+        """It cannot even be put back to what was synced: open the capture anew."""
+        self._single = single
+        self._index_path = index_path(path)
+        self._pending: list[tuple[int, int, int]] = []
+        self._file = self._index = -1
+        try:
+            if single:
+                _unseal(path, self._index_path)
+            state = _repair(path, self._index_path, base, single)
+            self._file = os.open(path, _FLAGS, 0o666)
+            self._index = os.open(self._index_path, _FLAGS, 0o666)
+            os.lseek(self._file, 0, os.SEEK_END)
+            os.lseek(self._index, 0, os.SEEK_END)
+        except OSError as error:
+            self.close()
+            raise fail(path, "opened for writing", error) from error
+        self._encoder, self._octets = state.encoder, state.octets
+        self.first = state.first
+        """When its first octets came, in us; 0 while it is empty, or where that is not known."""
+        self.sealed = state.sealed
+        self.lost = state.lost
+        """Octets that repair cut off: a frame that was never complete, or never synced."""
+        self.size = self._encoder.end
+
+    @property
+    def synced(self) -> int:
+        """Octets that are on the disk."""
+        return self._encoder.end
+
+    @property
+    def last(self) -> int:
+        """When the last synced octets came, in us."""
+        return self._encoder.time
+
+    def append(self, data: bytes, time: int) -> None:
+        """Write whole frames. They count once `sync` has returned."""
+        self._usable()
+        try:
+            write(self._file, data)
+        except OSError as error:
+            raise self._undone(error) from error
+        if not self.size:
+            self.first = time
+        self.size += len(data)
+        self._pending.append((self.size, time, zlib.crc32(data)))
+
+    def sync(self) -> None:
+        """Returns once all that was appended is on the disk."""
+        self._usable()
+        if not self._pending:
+            return
+        encoder = copy.copy(self._encoder)
+        rows = b"".join([encoder.row(*row) for row in self._pending])
+        try:
+            sync(self._file)
+            write(self._index, rows)
+            sync(self._index)
+        except OSError as error:
+            raise self._undone(error) from error
+        self._encoder = encoder
+        self._octets += len(rows)
+        self._pending.clear()
+
+    def seal(self) -> None:
+        """Sync, and say that nothing follows. A single file takes its index in."""
+        self.sync()
+        if self.sealed:
+            return
+        encoder = copy.copy(self._encoder)
+        seal = encoder.seal()
+        try:
+            if self._single:
+                self._take_in(seal)
+            else:
+                write(self._index, seal)
+                sync(self._index)
+        except OSError as error:
+            raise self._undone(error) from error
+        self._encoder = encoder
+        self.sealed = True
+
+    def _take_in(self, seal: bytes) -> None:
+        """The file ends with its index from now on. Until that is on the disk, the index beside it counts."""
+        os.lseek(self._index, 0, os.SEEK_SET)
+        while data := os.read(self._index, PIECE):
+            write(self._file, data)
+        write(self._file, seal + trailer(self._encoder.end))
+        sync(self._file)
+        os.unlink(self._index_path)
+        sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """Close the files. What was not synced may be lost."""
+        for file in (self._file, self._index):
+            if file >= 0:
+                os.close(file)
+        self._file = self._index = -1
+
+    def _usable(self) -> None:
+        if self.failed or self._file < 0:
+            raise StoreError(f"{self.path}: it is closed, or could not be written before: open the capture again")
+
+    def _undone(self, error: OSError) -> StoreError:
+        """Back to what was synced: half a frame must not stand before whole ones."""
+        self._pending.clear()
+        self.size = self._encoder.end
+        try:
+            cut(self._file, self._encoder.end)
+            cut(self._index, self._octets)
+        except OSError:
+            self.failed = True
+        return fail(self.path, "written", error)
+
+
+# ---- after a crash ----
+
+
+def _unseal(path: Path, index: Path) -> None:
+    """Put the index of a sealed single file beside it again. If that stands there, sealing was not finished.
+
+    Raises:
+        StoreError: the file is no capture, and is left alone.
+    """
+    if index.exists() or not path.exists():
+        return
+    with path.open("r+b", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - ROW))
+        start = read_trailer(stream.read(ROW), size)
+        decoder = IndexDecoder(0)
+        if start is not None:
+            stream.seek(start)
+            rows = list(read_rows(stream.read, decoder, size - ROW - start))
+            if decoder.sealed and not decoder.damaged and decoder.end == start:
+                _replace(index, IndexEncoder(0), rows)
+                cut(stream.fileno(), start)
+                return
+        _check_that_it_is_one(stream, path, size)
+
+
+def _check_that_it_is_one(stream: BinaryIO, path: Path, size: int) -> None:
+    """It has no good index, so there have to be frames and nothing else: of what is no capture nothing is cut off."""
+    end = max(scan(stream, 0, size), default=0)
+    stream.seek(end)
+    while data := stream.read(min(PIECE, size - end)):
+        end += len(data)
+        if data.strip(b"\r\n"):
+            raise StoreError(f"{path}: it holds more than frames, and no good index: convert it, or name another file")
+
+
+def _replace(index: Path, encoder: IndexEncoder, rows: list[Row]) -> int:
+    """Write an index anew, all or nothing; its octets."""
+    new = index.with_name(index.name + ".new")
+    with new.open("wb") as stream:
+        stream.write(encoder.header())
+        for row in rows:
+            stream.write(encoder.row(row.end, row.time, row.sum))
+        stream.flush()
+        sync(stream.fileno())
+    os.replace(new, index)
+    sync_folder(index.parent)
+    return ROW * (1 + len(rows))
+
+
+def _repair(path: Path, index: Path, base: int, single: bool) -> _State:
+    """Bring a segment and its index together again.
+
+    A good index that ends with a whole row says what was synced: what lies behind was promised to nobody, and is cut
+    off. Where the index is torn, damaged or missing, whole frames behind its last good row are kept.
+    """
+    file = os.open(path, _FLAGS, 0o666)
+    with os.fdopen(file, "r+b", buffering=0) as stream:
+        size = os.fstat(file).st_size
+        decoder = IndexDecoder(base)
+        rows: list[Row] = []
+        good = False
+        if index.exists():
+            rows, good = _fitting(index, decoder, size, single)
+        first = rows[0].time if rows else UNKNOWN
+        end = rows[-1].end if rows else 0
+        encoder = IndexEncoder(base)
+        if good:
+            encoder.follow(decoder)
+            octets = decoder.octets
+        else:
+            rows += rows_of(stream, scan(stream, end, size), end)
+            octets = _replace(index, encoder, rows)
+            end = rows[-1].end if rows else 0
+        if size > end:
+            if good and rows and checksum(stream, rows[-1].start, end) != rows[-1].sum:
+                raise StoreError(f"{index}: it is the index of something else: put the right one there, or convert")
+            cut(file, end)
+    return _State(encoder, octets, first, good and decoder.sealed, size - end)
+
+
+def _fitting(index: Path, decoder: IndexDecoder, size: int, single: bool) -> tuple[list[Row], bool]:
+    """The rows of an index for what a segment of this size can hold, and whether that is the whole index."""
+    rows: list[Row] = []
+    with index.open("rb", buffering=0) as stream:
+        for row in read_rows(stream.read, decoder, os.fstat(stream.fileno()).st_size):
+            if row.end > size:
+                return rows, False
+            rows.append(row)
+    empty = decoder.sealed and not rows  # nobody seals that: the next segment would have its name
+    return rows, not (decoder.damaged or decoder.torn or empty or (decoder.sealed and single))

@@ -1,0 +1,299 @@
+"""Writing captures: a folder of segments, or a single file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from stompcodec.capture_disk import Lock, fail, is_segment, names_of, segment_name, sync_folder
+from stompcodec.capture_index import ROW, IndexDecoder, index_path, read_rows
+from stompcodec.capture_segment import SegmentWriter
+from stompcodec.codec import Frame, serialize
+from stompcodec.errors import FrameError, StoreError
+from stompcodec.spec import dialect_of
+
+__all__ = ["CHAIN", "CaptureWriter", "octets_of"]
+
+#: The chain that is written to unless another is named.
+CHAIN = "frames"
+_LOCK = "lock"
+_USUAL = dialect_of("1.2").commands
+
+
+def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
+    """A frame as captures hold it: by the rules of STOMP 1.2, whatever was spoken, with the headers it has.
+
+    Args:
+        version: other rules, for octets that are for something else than a capture.
+
+    Raises:
+        FrameError: the version cannot carry it.
+
+    >>> octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"hello"))
+    b'MESSAGE\\ndestination:/queue/a\\n\\nhello\\x00'
+    """
+    commands = () if frame.command in _USUAL else (frame.command,)
+    if "content-length" not in frame.headers and b"\0" not in frame.body:
+        return serialize(frame, version, content_length="never", lenient=True, commands=commands)
+    try:
+        return serialize(frame, version, lenient=True, commands=commands)
+    except FrameError as error:
+        if error.kind != "bad-content-length":
+            raise
+    pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # 1.0 allows blanks around it
+    return serialize(Frame(frame.command, pairs, frame.body), version, lenient=True, commands=commands)
+
+
+class CaptureWriter:
+    """Writes a capture: the only one that does so. What a crash left is put right first.
+
+    Args:
+        path: a folder, or a single file; made where it is missing.
+        single: what to make; None for what is there, else a folder. A single file is one segment without end.
+        segment_octets: a segment is sealed rather than to grow beyond; one append is never cut.
+        segment_seconds: a segment is sealed that began so long ago. None for any age.
+
+    Raises:
+        CaptureBusyError: somebody else writes it.
+        StoreError: it cannot be written, or is not of the kind asked for.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with CaptureWriter(folder.name + "/a.stompcap") as capture:
+    ...     at = capture.append(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0", 1_700_000_000_000_000)
+    ...     capture.sync()  # now it is on the disk
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        single: bool | None = None,
+        segment_octets: int = 128 * 2**20,
+        segment_seconds: float | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._octets = segment_octets
+        self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
+        self._open: dict[str, SegmentWriter] = {}
+        self.lost = 0
+        """Octets that repair cut off: of frames that were never complete, or never synced."""
+        if single is None:
+            single = self.path.is_file()
+        if single if self.path.is_dir() else not single and self.path.exists():
+            kinds = ("a folder", "a file")
+            raise StoreError(f"{path}: it is {kinds[not single]}, and not {kinds[single]}: name another one")
+        self.single = single
+        self._lock = self._locked()
+        try:
+            self._begin()
+        except BaseException:
+            self.close(seal=False)
+            raise
+
+    def _locked(self) -> Lock:
+        if self.single:
+            return Lock(self.path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise fail(self.path, "made", error) from error
+        return Lock(self.path / _LOCK)
+
+    def _begin(self) -> None:
+        """Open the last segment of each chain. A sealed one stays as it is."""
+        if self.single:
+            self._add(CHAIN, SegmentWriter(self.path, 0, single=True))
+            return
+        segments = names_of(self.path)
+        _drop_orphans(self.path, {path for _, _, path in segments})
+        for chain, base, path in segments:
+            last = all(base >= other for name, other, _ in segments if name == chain)
+            if last:
+                self._add(chain, SegmentWriter(path, base))
+
+    def _add(self, chain: str, segment: SegmentWriter) -> SegmentWriter:
+        self._open[chain] = segment
+        self.lost += segment.lost
+        return segment
+
+    def __enter__(self) -> CaptureWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(seal=kind is None)
+
+    def append(self, data: bytes, time: int, chain: str = CHAIN) -> int:
+        """Write whole frames, which came together. They count once `sync` has returned.
+
+        Args:
+            data: their octets, by the rules of STOMP 1.2: see `octets_of`.
+            time: when they came, in us since 1970, UTC; 0 where that is not known.
+            chain: which of several streams it is; a single file has one.
+
+        Returns:
+            The offset of their first octet in the chain. It stays the same for ever.
+
+        Raises:
+            StoreError: it cannot be written. Everything since the last `sync` has to be given again.
+            ValueError: a chain cannot have this name.
+        """
+        segment = self._segment(chain, len(data), time)
+        at = segment.base + segment.size
+        if data:
+            segment.append(data, time)
+        return at
+
+    def _segment(self, chain: str, size: int, time: int) -> SegmentWriter:
+        """The one to write to: a new one where the last is full, old or sealed."""
+        if self.single:
+            if chain != CHAIN:
+                raise ValueError(f"chain is {chain!r}: a single file has only {CHAIN!r}")
+            return self._open[CHAIN]
+        segment = self._open.get(chain)
+        if segment is None:
+            return self._new(chain, 0)
+        full = segment.size and segment.size + size > self._octets
+        if full or self._is_old(segment, time):
+            segment.seal()
+        return self._new(chain, segment.base + segment.size) if segment.sealed else segment
+
+    def _is_old(self, segment: SegmentWriter, time: int) -> bool:
+        return bool(self._age is not None and segment.size and segment.first and time - segment.first >= self._age)
+
+    def _new(self, chain: str, base: int) -> SegmentWriter:
+        segment = SegmentWriter(self.path / segment_name(chain, base), base)
+        try:
+            sync_folder(self.path)
+        except OSError as error:
+            segment.close()
+            raise fail(self.path, "written", error) from error
+        if chain in self._open:
+            self._open[chain].close()
+        return self._add(chain, segment)
+
+    def sync(self) -> None:
+        """Returns once all that was appended is on the disk, and seen by readers.
+
+        Raises:
+            StoreError: as for `append`.
+        """
+        for segment in self._open.values():
+            if segment.size > segment.synced:
+                segment.sync()
+
+    @property
+    def failed(self) -> bool:
+        """It cannot go on after an error: close it, and open the capture again."""
+        return any(segment.failed for segment in self._open.values())
+
+    def end(self, chain: str = CHAIN) -> int:
+        """The offset behind what was synced."""
+        segment = self._open.get(chain)
+        return 0 if segment is None else segment.base + segment.synced
+
+    def roll(self, now: int) -> None:
+        """Seal segments that are too old, also where nothing comes. `now` is in us."""
+        if not self.single:
+            for segment in self._open.values():
+                if not segment.sealed and self._is_old(segment, now):
+                    segment.seal()
+
+    def retain(
+        self,
+        now: int,
+        *,
+        seconds: float | None = None,
+        octets: int | None = None,
+        below: Mapping[str, int] | None = None,
+    ) -> int:
+        """Delete sealed segments, oldest first: never what is being written.
+
+        Args:
+            now: in us.
+            seconds: delete what came longer ago than this.
+            octets: delete as long as the segments of a chain have more than this together.
+            below: delete only what lies before these offsets of chains.
+
+        Returns:
+            How many segments were deleted.
+        """
+        if self.single:
+            return 0
+        count = 0
+        chains: dict[str, list[tuple[int, Path]]] = {}
+        for chain, base, path in names_of(self.path):
+            chains.setdefault(chain, []).append((base, path))
+        for chain, segments in chains.items():
+            total = sum(_size_of(path) for _, path in segments)
+            for base, path in segments[:-1]:
+                sealed_at, size = _sealed_at(path, base), _size_of(path)
+                if sealed_at is None or (below is not None and base + size > below.get(chain, 0)):
+                    break
+                old = seconds is not None and sealed_at and now - sealed_at > seconds * 1e6
+                if not old and (octets is None or total <= octets):
+                    break
+                _delete(path)
+                total -= size
+                count += 1
+        return count
+
+    def close(self, *, seal: bool = True) -> None:
+        """Sync, seal, and let others write. To close again does nothing.
+
+        Args:
+            seal: say in the last segments that nothing follows. Without, what was not synced may be lost.
+        """
+        segments, self._open = list(self._open.values()), {}
+        try:
+            if seal:
+                for segment in segments:
+                    if (segment.size or self.single) and not segment.failed:
+                        segment.seal()
+        finally:
+            for segment in segments:
+                segment.close()
+            lock = self.__dict__.pop("_lock", None)
+            if lock is not None:
+                lock.release()
+
+
+def _drop_orphans(folder: Path, segments: set[Path]) -> None:
+    """Indexes whose segment is gone: a deletion that was cut short. Nothing else is touched."""
+    for path in folder.glob("*.idx"):
+        segment = path.with_suffix(".stomp")
+        if is_segment(segment.name) and segment not in segments:
+            path.unlink(missing_ok=True)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _sealed_at(path: Path, base: int) -> int | None:
+    """When the last octets of a sealed segment came; None if it is not sealed, or its index is not good."""
+    try:
+        with index_path(path).open("rb") as stream:
+            decoder = IndexDecoder(base)
+            for _ in read_rows(stream.read, decoder, os.fstat(stream.fileno()).st_size // ROW * ROW):
+                pass
+    except OSError:
+        return None
+    return decoder.time if decoder.sealed and not decoder.damaged else None
+
+
+def _delete(path: Path) -> None:
+    """The octets first: a segment without an index would come to life again, an index without a segment does not."""
+    try:
+        path.unlink(missing_ok=True)
+        index_path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise fail(path, "deleted", error) from error

@@ -1,0 +1,42 @@
+"""What the tests of captures share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from stompcodec import Frame
+from stompcodec.capture import CHAIN, Capture, octets_of
+
+#: Bodies with NULs have a content-length, those without may do without.
+frames = st.builds(
+    lambda number, body: Frame("MESSAGE", {"destination": "/queue/a", "message-id": f"m:{number}\n"}, body),
+    st.integers(0, 10**6),
+    st.one_of(
+        st.binary(max_size=40),
+        st.sampled_from([b"", b"\0", b"MESSAGE\n\n\0", b"stompix1" + bytes(16), b"stompend" + bytes(16)]),
+        st.integers(0, 3000).map(lambda size: b"x" * size),
+    ),
+)
+batches = st.lists(frames, min_size=1, max_size=4)
+TIME = 1_700_000_000_000_000
+
+
+def octets(batch: list[Frame]) -> bytes:
+    return b"".join(map(octets_of, batch))
+
+
+def read(path: Path, chain: str = CHAIN, problems: list[str] | None = None) -> list[Frame]:
+    """The frames of a chain. Without `problems` nothing may be wrong."""
+    capture = Capture(path, on_problem=None if problems is None else problems.append)
+    return [without_length(frame) for _, _, frame in capture.frames(chain)]
+
+
+def without_length(frame: Frame) -> Frame:
+    pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]
+    return Frame(frame.command, pairs, frame.body)
+
+
+def segment(path: Path, number: int = 0) -> Path:
+    return Capture(path).segments()[number].path

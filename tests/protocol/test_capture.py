@@ -1,0 +1,269 @@
+"""Captures that are written and read as they should be: appends, rotation, seals, chains, retention, following."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protocol.capturing import TIME, batches, octets, read, segment, without_length
+
+from stompcodec import Frame, FrameError, Limits, parse
+from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, octets_of
+from stompcodec.capture_index import IndexDecoder, IndexEncoder, Row
+from stompcodec.errors import StoreError
+
+ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))
+TWO = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"two"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.stompcap"
+
+
+@given(
+    st.lists(st.tuples(batches, st.booleans(), st.sampled_from(["frames", "b"])), max_size=12),
+    st.integers(1, 4000),
+    st.lists(st.integers(0, 11), max_size=3),
+)
+def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reopened) -> None:
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, segment_octets=segment_octets)
+    written: dict[str, list[tuple[int, int, Frame]]] = {"frames": [], "b": []}
+    for number, (batch, syncs, chain) in enumerate(appends):
+        if number in reopened:
+            writer.close(seal=syncs)
+            if not syncs:  # then what was not synced is lost, and is appended again
+                for name in written:
+                    written[name] = [each for each in written[name] if each[0] < len_of(path, name)]
+            writer = CaptureWriter(path, segment_octets=segment_octets)
+        at = writer.append(octets(batch), TIME + number, chain)
+        for frame in batch:
+            written[chain].append((at, TIME + number, frame))
+            at += len(octets_of(frame))
+        if syncs:
+            writer.sync()
+            assert writer.end(chain) == at == Capture(path).end(chain)
+    writer.close()
+    capture = Capture(path)
+    for chain, expected in written.items():
+        found = [(at, time, without_length(frame)) for at, time, frame in capture.frames(chain)]
+        assert found == expected
+        for at, time, frame in expected[::3]:  # every offset is a place to begin
+            assert next(iter(capture.frames(chain, at)))[1] == time
+            assert without_length(next(iter(capture.frames(chain, at)))[2]) == frame
+        ends = 0
+        for each in capture.segments(chain):
+            assert each.base == ends
+            data = each.path.read_bytes()
+            rows = list(capture.rows(each))
+            assert [row.end for row in rows][-1:] == ([len(data)] if data else [])
+            for row in rows:  # rows begin and end with frames
+                assert parse(data[row.start : row.end])
+            ends += len(data)
+
+
+def len_of(path: Path, chain: str) -> int:
+    return Capture(path).end(chain)
+
+
+@given(st.lists(batches, max_size=6), st.booleans())
+def test_single_files(tmp_path_factory, appends, reopens) -> None:
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    expected: list[Frame] = []
+    writer = CaptureWriter(path, single=True)
+    for number, batch in enumerate(appends):
+        writer.append(octets(batch), TIME + number)
+        expected += batch
+        if reopens:
+            writer.close()
+            assert [each.name for each in path.parent.iterdir()] == [path.name]
+            assert read(path) == expected
+            writer = CaptureWriter(path)
+        else:
+            writer.sync()
+            assert read(path) == expected
+    writer.close()
+    assert read(path) == expected
+    assert path.read_bytes().startswith(b"".join(map(octets_of, expected)))
+    assert [time for _, time, _ in Capture(path).frames()][-1:] == ([TIME + len(appends) - 1] if appends else [])
+
+
+def test_segments_by_size_and_age(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=2 * len(ONE), segment_seconds=10) as writer:
+        for time in (0, 1, 2, 5, 12, 13):  # in s: the third does not fit, and is 10 s old when the fifth comes
+            writer.append(ONE, TIME + time * 10**6)
+        writer.roll(TIME + 30 * 10**6)
+        assert len(Capture(path).segments()) == 3
+        writer.append(ONE, TIME + 31 * 10**6)
+    sizes = [each.path.stat().st_size // len(ONE) for each in Capture(path).segments()]
+    assert sizes == [2, 2, 2, 1]
+    bases = [each.base for each in Capture(path).segments()]
+    assert bases == [0, 2 * len(ONE), 4 * len(ONE), 6 * len(ONE)]
+
+
+def test_one_append_is_never_cut(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=1) as writer:
+        writer.append(ONE * 10, TIME)
+        writer.append(TWO, TIME)
+    assert [each.base for each in Capture(path).segments()] == [0, 10 * len(ONE)]
+
+
+def test_nothing_is_read_before_it_is_synced(path: Path) -> None:
+    with CaptureWriter(path) as writer:
+        writer.append(ONE, TIME)
+        assert read(path) == []
+        assert writer.end() == 0
+        writer.sync()
+        assert len(read(path)) == 1
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_cursor_follows(path: Path, single: bool) -> None:
+    writer = CaptureWriter(path, single=single, segment_octets=3 * len(ONE))
+    cursor = Capture(path).cursor()
+    assert list(cursor.pieces()) == []
+    at = 0
+    for number in range(10):
+        writer.append(ONE, TIME + number)
+        assert list(cursor.pieces()) == []
+        writer.sync()
+        assert list(cursor.pieces()) == [Piece(at, TIME + number, ONE)]
+        at += len(ONE)
+        assert cursor.offset == at
+        if number == 5:
+            writer.close()
+            assert list(cursor.pieces()) == []
+            writer = CaptureWriter(path, segment_octets=3 * len(ONE))
+    writer.close()
+    assert list(cursor.pieces()) == []
+    assert [piece.offset for piece in Capture(path).pieces(start=4 * len(ONE))] == [n * len(ONE) for n in range(4, 10)]
+
+
+def test_a_cursor_that_was_left_goes_on_where_it_was(path: Path) -> None:
+    with CaptureWriter(path) as writer:
+        for number in range(5):
+            writer.append(ONE, TIME + number)
+    cursor = Capture(path).cursor()
+    assert next(cursor.pieces()).time == TIME
+    assert next(cursor.pieces()).time == TIME + 1
+    assert [piece.time - TIME for piece in cursor.pieces()] == [2, 3, 4]
+
+
+def test_large_frames_come_in_pieces(path: Path) -> None:
+    body = os.urandom(3 * 2**20)
+    with CaptureWriter(path) as writer:
+        writer.append(octets([Frame("SEND", {"destination": "a"}, body)]), TIME)
+    pieces = list(Capture(path).pieces())
+    assert max(len(piece.data) for piece in pieces) <= 2**20
+    assert [piece.end for piece in pieces[:-1]] == [piece.offset for piece in pieces[1:]]
+    assert [frame.body for frame in read(path)] == [body]
+    with pytest.raises(FrameError, match="limit-exceeded"):
+        list(Capture(path).frames(limits=Limits(max_body=2**20)))
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_one_writer(path: Path, single: bool) -> None:
+    writer = CaptureWriter(path, single=single)
+    with pytest.raises(CaptureBusyError, match="another process writes"):
+        CaptureWriter(path)
+    code = f"from stompcodec.capture import CaptureWriter; CaptureWriter({str(path)!r})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, cwd=Path(__file__).parents[2]
+    )
+    assert b"CaptureBusyError" in result.stderr
+    writer.close()
+    writer.close()
+    CaptureWriter(path).close()
+
+
+def test_kinds_are_not_mixed(path: Path) -> None:
+    CaptureWriter(path).close()
+    with pytest.raises(StoreError, match="is a folder, and not a file"):
+        CaptureWriter(path, single=True)
+    CaptureWriter(path.with_suffix(".one"), single=True).close()
+    with pytest.raises(StoreError, match="is a file, and not a folder"):
+        CaptureWriter(path.with_suffix(".one"), single=False)
+    with pytest.raises(StoreError, match="cannot be read"):
+        Capture(path.with_suffix(".none"))
+    with pytest.raises(ValueError, match="chain is"), CaptureWriter(path) as writer:
+        writer.append(ONE, TIME, "../x")
+
+
+def test_retention(path: Path) -> None:
+    second = 10**6
+    with CaptureWriter(path, segment_octets=1) as writer:
+        for number in range(10):
+            writer.append(ONE, TIME + number * second)
+        assert writer.retain(TIME + 9 * second) == 0
+        assert writer.retain(TIME + 9 * second, seconds=6.5) == 3  # those of second 0, 1 and 2
+        assert writer.retain(TIME + 9 * second, octets=5 * len(ONE)) == 2
+        assert writer.retain(TIME + 9 * second, octets=0, below={"frames": 6 * len(ONE)}) == 1
+        assert writer.retain(TIME + 9 * second, octets=0, below={}) == 0
+        assert writer.retain(TIME + 9 * second, octets=0) == 3
+        assert writer.retain(TIME + 10**9 * second, seconds=0, octets=0) == 0  # what is written is never deleted
+        writer.append(TWO, TIME)
+    assert [piece.offset for piece in Capture(path).pieces()] == [9 * len(ONE), 10 * len(ONE)]
+    with pytest.raises(StoreError, match=f"octets 0 to {9 * len(ONE)} of frames are missing"):
+        list(Capture(path).pieces(start=0))
+    assert len(list(path.glob("*.idx"))) == 2
+
+
+def test_an_index_without_a_segment_is_swept_up(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=1) as writer:
+        writer.append(ONE, TIME)
+        writer.append(TWO, TIME)
+    segment(path).unlink()
+    assert len(list(path.glob("*.idx"))) == 2
+    CaptureWriter(path).close()
+    assert len(list(path.glob("*.idx"))) == 1
+
+
+def test_a_missing_segment_is_noticed(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=1) as writer:
+        for _ in range(3):
+            writer.append(ONE, TIME)
+    segment(path, 1).unlink()
+    problems: list[str] = []
+    assert len(read(path, problems=problems)) == 2
+    assert len(problems) == 1
+    assert "are missing" in problems[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2**40), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**32 - 1))), st.data()
+)
+def test_index_rows(rows, data) -> None:
+    encoder, end, expected, wire = IndexEncoder(7), 0, [], None
+    wire = encoder.header()
+    for size, time, sum in rows:
+        wire += encoder.row(end + size, time, sum)
+        expected.append(Row(end, end + size, time, sum))
+        end += size
+    wire += encoder.seal()
+    decoder, found = IndexDecoder(7), []
+    at = 0
+    while at < len(wire):  # however it is cut
+        step = data.draw(st.integers(1, 60))
+        found += decoder.feed(wire[at : at + step])
+        at += step
+        assert decoder.position == min(at, len(wire))
+    assert found == expected
+    assert (decoder.sealed, decoder.damaged, decoder.torn, decoder.end) == (True, False, False, end)
+    assert decoder.feed(bytes(24)) == []
+    assert decoder.damaged
+    assert IndexDecoder(8).feed(wire) == []
+
+
+def test_frames_of_other_versions() -> None:
+    padded = Frame("MESSAGE", [("content-length", " 2 "), ("a", "b:c\r\n")], b"hi")
+    assert parse(octets_of(padded))[0] == Frame("MESSAGE", [("a", "b:c\r\n"), ("content-length", "2")], b"hi")
+    plain = parse(b"MESSAGE\na:b\\c\n\nhi\0", "1.0")[0]
+    assert octets_of(plain) == b"MESSAGE\na:b\\\\c\n\nhi\0"  # no content-length is put in
+    assert octets_of(Frame("PING", {}, b"")) == b"PING\n\n\0"
+    assert UNKNOWN == 0

@@ -1,0 +1,407 @@
+"""Captures after crashes, on full disks, and in hostile hands: what was synced is read, and nothing is invented."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protocol.capturing import TIME, batches, octets, read, segment
+
+from stompcodec import Frame, Parser, capture_segment, parse
+from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
+from stompcodec.capture_index import ROW, IndexEncoder, index_path, trailer
+from stompcodec.errors import StoreError
+
+ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))
+ROOT = Path(__file__).parents[2]
+kinds = pytest.mark.parametrize("single", [False, True])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.stompcap"
+
+
+def crashed(path: Path, writer: CaptureWriter) -> Path:
+    """The capture as a crash leaves it, in another place."""
+    copy = path.with_name("copy.stompcap")
+    if path.is_dir():
+        shutil.copytree(path, copy)
+    else:
+        shutil.copy(path, copy)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy(index_path(path), index_path(copy))
+    with contextlib.suppress(StoreError):
+        writer.close(seal=False)
+    return copy
+
+
+@given(st.lists(batches, max_size=5), st.lists(batches, max_size=3), st.booleans(), st.data())
+def test_a_crash_at_any_octet(tmp_path_factory, synced, more, single, data) -> None:
+    """What comes after a sync is cut anywhere, in the segment and in the index: the index is always behind."""
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, single=single)
+    sure = [frame for batch in synced for frame in batch]
+    for number, batch in enumerate(synced):
+        writer.append(octets(batch), TIME + number)
+    writer.sync()
+    file = path if single else None
+    before = index_path(path).stat().st_size if single else 0
+    for batch in more:
+        writer.append(octets(batch), TIME)
+        file = file or segment(path)
+    if file is not None:
+        before = index_path(file).stat().st_size
+        length = writer.end() + data.draw(st.integers(0, file.stat().st_size - writer.end()))
+        whole = length == file.stat().st_size
+        if whole and data.draw(st.booleans()):
+            writer.sync()  # the octets are there: then rows may be, too
+    copy = crashed(path, writer)
+    everything = sure + [frame for batch in more for frame in batch]
+    if file is not None:
+        file = copy if single else segment(copy)
+        os.truncate(file, length)
+        os.truncate(index_path(file), data.draw(st.integers(before, index_path(file).stat().st_size)))
+    problems: list[str] = []
+    seen = read(copy, problems=problems)
+    assert seen[: len(sure)] == sure
+    assert seen == everything[: len(seen)]
+    assert not problems
+    with CaptureWriter(copy) as again:
+        kept = read(copy)
+        assert kept[: len(seen)] == seen
+        assert kept == everything[: len(kept)]
+        assert again.end() == sum(len(octets_of(frame)) for frame in kept)
+        again.append(ONE, TIME)
+    assert read(copy) == [*kept, Frame("MESSAGE", {"destination": "/queue/a"}, b"one")]
+
+
+@given(st.lists(batches, min_size=1, max_size=5), st.booleans(), st.booleans(), st.data())
+def test_a_damaged_index_is_noticed_and_nothing_is_lost(tmp_path_factory, appends, single, sealed, data) -> None:
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, single=single)
+    for number, batch in enumerate(appends):
+        writer.append(octets(batch), TIME + number)
+        writer.sync()
+    writer.close(seal=sealed)
+    file = path if single else segment(path)
+    index = file if single and sealed else index_path(file)
+    whole = bytearray(index.read_bytes())
+    start = sum(map(len, map(octets, appends))) if single and sealed else 0
+    at = data.draw(st.integers(start, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    index.write_bytes(whole)
+    expected = [frame for batch in appends for frame in batch]
+    problems: list[str] = []
+    assert read(path, problems=problems) == expected
+    assert len(problems) >= 1
+    with pytest.raises(StoreError):
+        read(path)
+    try:
+        writer = CaptureWriter(path)
+    except StoreError:
+        assert (single, sealed) == (True, True)  # it is read only, from now on
+        return
+    writer.append(ONE, TIME)
+    writer.close()
+    assert len(read(path)) == len(expected) + 1
+    times = [time for _, time, _ in Capture(path).frames()]
+    assert set(times) <= {UNKNOWN, *range(TIME, TIME + len(appends))}
+
+
+@given(st.lists(batches, min_size=1, max_size=5), st.booleans(), st.data())
+def test_a_segment_that_was_cut_short(tmp_path_factory, appends, single, data) -> None:
+    """The disk itself has lost octets: the rest is read, the loss is noticed, nothing is invented."""
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    writer = CaptureWriter(path, single=single)
+    for batch in appends:
+        writer.append(octets(batch), TIME)
+    writer.sync()
+    copy = crashed(path, writer)
+    file = copy if single else segment(copy)
+    size = file.stat().st_size
+    length = data.draw(st.integers(0, size))
+    os.truncate(file, length)
+    expected = [frame for batch in appends for frame in batch]
+    problems: list[str] = []
+    seen = read(copy, problems=problems)
+    assert seen == expected[: len(seen)]
+    assert len(expected) == len(seen) or problems
+    whole = [frame for n, frame in enumerate(expected) if len(octets(expected[: n + 1])) <= length]
+    with CaptureWriter(copy):
+        assert read(copy) == whole
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([ONE, b"\n", b"\0", trailer(0)])), max_size=6))
+def test_any_octets_for_a_single_file(tmp_path_factory, parts) -> None:
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    path.write_bytes(b"".join(parts))
+    problems: list[str] = []
+    seen = list(Capture(path, on_problem=problems.append).pieces())
+    whole = b"".join(piece.data for piece in seen)
+    assert b"".join(parts).startswith(whole)
+    try:
+        writer = CaptureWriter(path)
+    except StoreError as error:  # it is no capture: nothing is cut off
+        assert "holds more than frames" in str(error)  # noqa: PT017
+        assert path.read_bytes() == b"".join(parts)
+        assert problems
+        return
+    writer.append(ONE, TIME)
+    writer.close()
+    assert [octets_of(frame) for frame in read(path)] == [*map(octets_of, parse(whole)), ONE]
+
+
+def _made_up(path: Path, *rows: tuple[int, int, int], base: int = 0) -> Path:
+    """A segment whose index is in order by itself, but does not fit its octets."""
+    path.mkdir(exist_ok=True)
+    file = path / f"frames-{base:020}.stomp"
+    file.write_bytes(ONE * 3)
+    encoder = IndexEncoder(base)
+    index_path(file).write_bytes(encoder.header() + b"".join(encoder.row(*row) for row in rows))
+    return file
+
+
+@pytest.mark.parametrize("end", [2**62, 2**40, 3 * len(ONE) + 1])
+def test_rows_that_promise_more_than_there_is(path: Path, end: int) -> None:
+    _made_up(path, (end, TIME, 0))
+    problems: list[str] = []
+    assert len(read(path, problems=problems)) == 3
+    assert "the index is damaged" in problems[0]
+    CaptureWriter(path).close()
+    assert len(read(path)) == 3
+
+
+def test_rows_that_are_not_about_these_octets(path: Path) -> None:
+    _made_up(path, (7, 2**63 - 1, 1), (3 * len(ONE), -(2**63), 2))
+    problems: list[str] = []
+    assert len(read(path, problems=problems)) == 3
+    assert sum("are not what was written" in text for text in problems) == 2
+
+
+def test_nothing_is_cut_by_the_index_of_something_else(path: Path) -> None:
+    file = _made_up(path, (len(ONE), TIME, 1))
+    with pytest.raises(StoreError, match="the index of something else"):
+        CaptureWriter(path)
+    assert file.read_bytes() == ONE * 3
+    CaptureWriter(path.with_name("other")).close()
+
+
+def test_sparse_files_and_huge_bases(path: Path) -> None:
+    path.mkdir()
+    (path / f"frames-{10**20 - 1}.stomp").write_bytes(ONE)  # no such offset can be
+    CaptureWriter(path).close()
+    assert Capture(path).segments() == []
+    file = _made_up(path, base=2**62)
+    os.truncate(index_path(file), 2**40)  # zeros without end
+    problems: list[str] = []
+    assert len(read(path, problems=problems)) == 3
+    assert "the index is damaged" in problems[0]
+    with pytest.raises(StoreError, match="is full"), CaptureWriter(path, segment_octets=1) as writer:
+        writer.append(ONE, TIME)
+
+
+def test_an_index_of_another_segment(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=1) as writer:
+        for number in range(3):
+            writer.append(ONE, TIME + number)
+    shutil.copy(index_path(segment(path, 0)), index_path(segment(path, 1)))
+    problems: list[str] = []
+    assert len(read(path, problems=problems)) == 3
+    assert len(problems) == 1
+
+
+@kinds
+def test_an_index_that_is_gone_is_made_again(path: Path, single: bool) -> None:
+    writer = CaptureWriter(path, single=single)
+    for _ in range(100):
+        writer.append(ONE * 40, TIME)
+    writer.close(seal=False)
+    writer = CaptureWriter(path)
+    assert read(path) == []
+    writer.append(ONE * 4000, TIME)
+    writer.append(ONE * 4000, TIME)
+    writer.sync()
+    writer.close(seal=False)
+    file = path if single else segment(path)
+    index_path(file).unlink()
+    if not single:
+        with file.open("ab") as stream:
+            stream.write(ONE[:-1])
+    again = CaptureWriter(path)
+    assert again.lost == (0 if single else len(ONE) - 1)
+    again.close()
+    rows = list(Capture(path).rows(Capture(path).segments()[0]))
+    assert len(rows) > 2  # places to begin with
+    assert {row.time for row in rows} == {UNKNOWN}
+    assert len(read(path)) == 8000
+
+
+def test_sealing_a_single_file_is_cut_anywhere(path: Path) -> None:
+    writer = CaptureWriter(path, single=True)
+    for number in range(3):
+        writer.append(ONE, TIME + number)
+    writer.sync()
+    beside = index_path(path).read_bytes()
+    writer.close()
+    sealed = path.read_bytes()
+    assert len(sealed) == 3 * len(ONE) + len(beside) + 2 * ROW
+    for length in range(3 * len(ONE), len(sealed) + 1):
+        path.write_bytes(sealed[:length])
+        index_path(path).write_bytes(beside)
+        assert len(read(path)) == 3
+        CaptureWriter(path).close()
+        assert path.read_bytes() == sealed
+        assert not index_path(path).exists()
+
+
+@contextlib.contextmanager
+def broken(monkeypatch: pytest.MonkeyPatch, name: str, fail: object) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setattr(capture_segment, name, fail)
+        yield
+
+
+@kinds
+@pytest.mark.parametrize("name", ["write", "sync"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_full_disk(path: Path, single: bool, name: str, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The n-th call fails, half done. What was synced stays, the rest can be given again."""
+    writer = CaptureWriter(path, single=single)
+    writer.append(ONE, TIME)
+    writer.sync()
+    calls, real = [], getattr(capture_segment, name)
+
+    def fail(file: int, *data: bytes) -> None:
+        calls.append(file)
+        if len(calls) == call:
+            if data:
+                os.write(file, data[0][: len(data[0]) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(file, *data)
+
+    failed = False
+    with broken(monkeypatch, name, fail):
+        try:
+            writer.append(ONE, TIME)
+            writer.append(ONE, TIME)
+            writer.sync()
+        except StoreError:
+            failed = True
+    assert failed == (call <= {"write": 3, "sync": 2}[name])
+    assert not writer.failed
+    if failed:
+        assert len(read(path)) == 1
+        writer.append(ONE, TIME)
+        writer.append(ONE, TIME)
+        writer.sync()
+    assert len(read(path)) == 3
+    writer.close()
+    assert len(read(path)) == 3
+    assert Capture(path).end() == 3 * len(ONE)
+
+
+def test_octets_are_synced_before_the_rows_that_cover_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = CaptureWriter(path)
+    writer.append(ONE, TIME)
+    steps: list[tuple[str, int]] = []
+    with monkeypatch.context() as patch:
+        for name in ("write", "sync"):
+            real = getattr(capture_segment, name)
+            patch.setattr(
+                capture_segment,
+                name,
+                lambda file, *data, name=name, real=real: (steps.append((name, file)), real(file, *data)),
+            )
+        writer.append(ONE, TIME)
+        writer.sync()
+    (_, octets_file), (_, same), (_, rows_file), (_, again) = steps
+    assert [name for name, _ in steps] == ["write", "sync", "write", "sync"]
+    assert octets_file == same != rows_file == again
+    writer.close()
+
+
+_WRITER = """
+import sys
+from stompcodec import Frame
+from stompcodec.capture import CaptureWriter, octets_of
+writer = CaptureWriter(sys.argv[1], single=sys.argv[2] == "True" or None, segment_octets=20000)
+number = int(sys.argv[3])
+while True:
+    for _ in range(7):
+        writer.append(octets_of(Frame("SEND", {"n": str(number)}, b"x" * (number * 37 % 900))), number + 1)
+        number += 1
+    writer.sync()
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@kinds
+def test_kill_9(path: Path, single: bool) -> None:
+    """Whatever the writer said was synced is there, and the frames are in order without a gap."""
+    roll, number = random.Random(7), 0
+    for _ in range(8):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(path), str(single), str(number)], stdout=subprocess.PIPE, cwd=ROOT
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(roll.randrange(1, 60)):
+                said = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+            said = int((process.stdout.read().split(b"\n")[:-1] or [b"%d" % said])[-1])
+        found = list(Capture(path).frames())
+        assert [int(frame.headers["n"]) for _, _, frame in found] == list(range(len(found)))
+        assert all(time in (UNKNOWN, int(frame.headers["n"]) + 1) for _, time, frame in found)
+        assert len(found) >= said
+        with CaptureWriter(path) as writer:  # as the next one will find it
+            number = len(list(Capture(path).frames()))
+            assert number >= len(found)
+            assert writer.end() == Capture(path).end()
+
+
+@kinds
+def test_following_a_writer_that_is_at_work(path: Path, single: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path), str(single), "0"], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        cursor = Capture(path).cursor()
+        parser, numbers = Parser("1.2"), list[int]()
+        while len(numbers) < 3000:
+            for piece in cursor.pieces():
+                numbers += [int(frame.headers["n"]) for frame in parser.feed(piece.data)]
+            process.stdout.readline()
+        process.kill()
+        process.stdout.read()
+    assert numbers == list(range(len(numbers)))
+
+
+def test_what_is_no_capture_is_left_alone(tmp_path: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(ONE + b"\xff\xd8 photo")
+    with pytest.raises(StoreError, match="name another file"):
+        CaptureWriter(photo)
+    assert photo.read_bytes() == ONE + b"\xff\xd8 photo"
+    forged = ONE * 2 + bytes(ROW * 2)
+    forged += bytes(-(len(forged) - len(ONE)) % ROW) + trailer(len(ONE))
+    photo.write_bytes(forged)
+    with pytest.raises(StoreError, match="name another file"):
+        CaptureWriter(photo)
+    assert photo.read_bytes() == forged
+    (tmp_path / "book-1.idx").write_bytes(b"mine")
+    with CaptureWriter(tmp_path) as writer:
+        writer.append(ONE, TIME)
+    assert (tmp_path / "book-1.idx").read_bytes() == b"mine"
