@@ -66,6 +66,7 @@ crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times and cut CUTS 
 	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS)
 
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
+	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
 	@$(BIN)/python scripts/soak.py --seconds $(SECONDS)
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers

@@ -96,6 +96,10 @@ class Queue:
             self.journal.append(self, message)
         if message.expires is not None:
             self.expiring = True
+            if self.ready and message.expires <= self._wall():  # its sender was paused, or it came too late
+                self._more(message)
+                self._expire(message)
+                return False
         if self.ready:
             consumer = self.deliver(message)
             if consumer is not None and not consumer.acks:

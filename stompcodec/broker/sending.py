@@ -33,7 +33,7 @@ def sink_of(session: Session, destination: str) -> Queue | Topic | None:
     sink = session.router.sink(destination, session)
     if sink is None:
         return None
-    if isinstance(sink, Queue) and sink.full and session.acknowledges(sink):
+    if isinstance(sink, Queue) and sink.full and session.acknowledges(sink.pool if sink.pool.full else sink):
         raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
     if not session.router.naming.is_temporary(destination):
         if len(session.sinks) >= _MOST_SINKS:

@@ -327,8 +327,11 @@ class Session:
         return True
 
     def acknowledges(self, holder: object) -> bool:
-        """Whether it consumes that queue, and acknowledges."""
-        return any(consumer.queue is holder and consumer.acks for consumer in self.consumers.values())
+        """Whether its own ACKs would make room there: in a queue that it consumes, or in all queues together."""
+        consumers = self.consumers.values()
+        if isinstance(holder, Pool):
+            return any(consumer.acks and consumer.unacked for consumer in consumers)
+        return any(consumer.queue is holder and consumer.acks for consumer in consumers)
 
     def unblock(self, holder: Queue | Pool | Journal) -> None:
         """There is room again."""

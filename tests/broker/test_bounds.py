@@ -223,3 +223,18 @@ def test_half_open_connections_are_small_and_go():
         session.lost(bench.now)
     assert not bench.broker.sessions
     assert not bench.broker._times or len(bench.broker._times) < 200
+
+
+def test_a_worker_does_not_wait_for_room_that_its_own_acks_would_make():
+    """In all queues together, as in one: it would wait for ever. It is told, and what it had goes back."""
+    bench = Bench(max_octets=1000)
+    sender, worker = bench.peer(), bench.peer()
+    worker.subscribe("/queue/a", ack="client-individual")
+    for _ in range(4):
+        sender.put("/queue/a", "x" * 300)
+    assert sender.session.paused
+    assert len(worker.take()) == 4
+    worker.put("/queue/b", "y" * 500)
+    assert not worker.session.paused
+    assert worker.error().headers["message"] == "the queue is full"
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 4

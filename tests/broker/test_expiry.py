@@ -59,3 +59,15 @@ def test_expired_messages_become_dead_letters():
     assert message.headers["dead-letter-reason"] == "expired"
     assert message.headers["original-destination"] == "/queue/a"
     assert list(bench.store.load()) == []
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_nobody_gets_what_has_expired_when_it_comes(persistent):
+    bench = Bench()
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a", "late", expires="1", persistent=persistent)
+    sender.put("/queue/a", "in time", persistent=persistent)
+    assert peer.bodies() == [b"in time"]
+    assert bench.broker.queues["/", "/queue/a"].count == 1
+    assert len(list(bench.store.load())) == (persistent == "true")

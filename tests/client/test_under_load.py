@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 
@@ -65,6 +66,7 @@ def test_a_handler_that_blocks_keeps_its_connection(shell_name):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("STOMPCODEC_LONG" not in os.environ, reason="takes minutes: make soak")
 @pytest.mark.parametrize("shell_name", ["sync", "async"])
 def test_a_handler_that_blocks_for_a_minute_keeps_its_connection(shell_name):
     block(65.0, (1000, 1000), shell_name)
