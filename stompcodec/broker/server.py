@@ -388,7 +388,8 @@ def _new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:
         except ImportError:
             log.warning("uvloop is not installed: using asyncio's loop")
         else:
-            return module.new_event_loop()
+            loop: asyncio.AbstractEventLoop = module.new_event_loop()
+            return loop
     return asyncio.new_event_loop()
 
 
