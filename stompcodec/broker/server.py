@@ -330,7 +330,7 @@ def run(
     config: Config,
     *,
     ready: str | os.PathLike[str] | None = None,
-    uvloop: bool = False,
+    uvloop: bool | None = None,
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then drain and return. A second signal does not wait for the peers.
@@ -338,14 +338,14 @@ def run(
     Args:
         config: see `Server`.
         ready: see `Server`.
-        uvloop: use that event loop if it is installed.
+        uvloop: use that event loop; None: if it is installed.
         started: called once everything listens.
 
     Raises:
         OSError, StoreError: see `Server.start`.
     """
     _raise_file_limit()
-    loop = _new_loop(uvloop)
+    loop = new_loop(uvloop)
     try:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(_serve_until_signal(config, ready, started))
@@ -381,12 +381,14 @@ async def _serve_until_signal(
             signal.signal(number, handler)
 
 
-def _new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:
-    if uvloop:
+def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
+    """An event loop: True asks for uvloop's, False for asyncio's, None takes uvloop's if it is installed."""
+    if uvloop is not False:
         try:
             import uvloop as module
         except ImportError:
-            log.warning("uvloop is not installed: using asyncio's loop")
+            if uvloop:
+                log.warning("uvloop is not installed: using asyncio's loop")
         else:
             loop: asyncio.AbstractEventLoop = module.new_event_loop()
             return loop

@@ -105,7 +105,9 @@ def _announce(server: Server) -> None:
 @click.option(
     "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports there, as JSON, once it listens."
 )
-@click.option("--uvloop", is_flag=True, help="Use uvloop if it is installed.")
+@click.option(
+    "--uvloop/--no-uvloop", default=None, help="Event loop: uvloop or asyncio's.  [default: uvloop if installed]"
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -117,7 +119,7 @@ def _announce(server: Server) -> None:
               help="Show every key of the TOML file, and end.")  # fmt: skip
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
               help="Ask for a passcode, show it as the TOML file wants it, and end.")  # fmt: skip
-def command(file: str | None, ready_file: str | None, uvloop: bool, log_level: str, **flags: Any) -> None:
+def command(file: str | None, ready_file: str | None, uvloop: bool | None, log_level: str, **flags: Any) -> None:
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.

@@ -21,6 +21,7 @@ from crash.process import BrokerProcess
 import stompcodec
 from stompcodec.broker.auth import check_hash
 from stompcodec.broker.keys import KEYS
+from stompcodec.broker.server import new_loop
 from stompcodec.cli import broker as cli
 from stompcodec.cli.app import app
 
@@ -85,6 +86,16 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert talk(broker.port, connect() + big, 2)[1].command == "RECEIPT"
         os.kill(broker.pid, signal.SIGTERM)
         assert broker.stop(signal.SIGTERM, timeout=20) == 0
+
+
+@pytest.mark.parametrize("uvloop", [True, False, None])
+def test_the_event_loop(uvloop: bool | None, caplog: pytest.LogCaptureFixture) -> None:
+    """uvloop where it is installed, unless it is not wanted; asked for and missing, that is told."""
+    there = find_spec("uvloop") is not None
+    loop = new_loop(uvloop)
+    loop.close()
+    assert type(loop).__module__.startswith("uvloop") is (there and uvloop is not False)
+    assert ("uvloop is not installed" in caplog.text) is (uvloop is True and not there)
 
 
 @posix
