@@ -6,6 +6,7 @@ import csv
 import importlib
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=1000, stateful_step_count=80, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
+
+
+def pytest_configure() -> None:
+    # A shell starts what it puts in the background with SIGINT ignored, and programs that tests start would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
