@@ -24,7 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
 
 
 def pytest_configure() -> None:
-    # A shell starts what it puts in the background with SIGINT ignored, and programs that tests start would inherit that.
+    # What a shell puts in the background has SIGINT ignored, and programs that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
