@@ -158,8 +158,9 @@ def command(
     with saying():
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             for destination in destinations:
-                intake.watch(client.subscribe(destination, headers=headers, **options))
-            watch.subscribed = True
+                subscription = client.subscribe(destination, headers=headers, **options)
+                watch.subscribed = True  # before the first message is shown: whoever saw that may count on it
+                intake.watch(subscription)
             if sys.stderr.isatty() and not quiet:
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
             try:
