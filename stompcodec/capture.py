@@ -210,12 +210,16 @@ class _View:
                     return
                 self.decoder, self.whole = IndexDecoder(self.segment.base), False
             self._size = size
-            index, start, length = self._index(size, stack)
+            index, start, length = self._index(stack)
             if index is None:
                 if size and not self._capture.single:
                     self._capture.problem(f"{self.segment.path}: it has no index: when its frames came is not known")
                 yield from self._without(size)
                 return
+
+            # Frames are written before their rows: looked at after the index, the segment has all that those tell of.
+            self._size = os.fstat(self.stream.fileno()).st_size
+            size = start or self._size
 
             def read(octets: int) -> bytes:
                 index.seek(start + self.decoder.position)  # the stream may be the one that frames are read from
@@ -232,7 +236,7 @@ class _View:
                 yield from self._without(size)
             self.whole = self.whole or self.decoder.sealed
 
-    def _index(self, size: int, stack: ExitStack) -> tuple[BinaryIO | None, int, int]:
+    def _index(self, stack: ExitStack) -> tuple[BinaryIO | None, int, int]:
         """The file that holds the index, where in it, and its octets. The one beside a single file counts first."""
         try:
             beside = stack.enter_context(index_path(self.segment.path).open("rb", buffering=0))
@@ -242,6 +246,7 @@ class _View:
         except OSError as error:
             raise fail(index_path(self.segment.path), "read", error) from error
         if self._capture.single:
+            size = os.fstat(self.stream.fileno()).st_size  # it may have been sealed just now
             self.stream.seek(max(0, size - ROW))
             start = read_trailer(self.stream.read(ROW), size)
             if start is not None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from protocol.capturing import TIME, batches, octets, read, segment
 
 from stompcodec import Frame, Parser, capture_segment, parse
-from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
+from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, _View, octets_of
 from stompcodec.capture_index import ROW, IndexEncoder, index_path, trailer
 from stompcodec.errors import StoreError
 
@@ -387,6 +388,30 @@ def test_following_a_writer_that_is_at_work(path: Path, single: bool) -> None:
         process.kill()
         process.stdout.read()
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@kinds
+def test_a_writer_goes_on_while_a_reader_opens_the_files(
+    path: Path, single: bool, sealed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that came between two looks at the files are no damage, and a seal takes no times away."""
+    writer = CaptureWriter(path, single=single)
+    writer.append(ONE, 1)
+    writer.sync()
+    look = _View._index
+
+    def meanwhile(view: _View, *rest: Any) -> Any:
+        if not writer.end() > len(ONE):
+            writer.append(ONE, 2)
+            writer.sync()
+            if sealed:
+                writer.close()
+        return look(view, *rest)
+
+    monkeypatch.setattr(_View, "_index", meanwhile)
+    assert [(piece.offset, piece.time) for piece in Capture(path).pieces()] == [(0, 1), (len(ONE), 2)]
+    writer.close()
 
 
 def test_what_is_no_capture_is_left_alone(tmp_path: Path) -> None:
