@@ -2,12 +2,14 @@
    - gives the same frames and the same error at the same offset, however the octets are cut and wherever they lie;
    - gives offsets inside the frame, in order, and marks that promise no more than is true;
    - reads nothing outside its input, which is why every input lies in memory of exactly its size (AddressSanitizer);
-   - makes columns that agree with the frames, whose offsets never fall;
+   - makes columns that agree with the frames, whose offsets never fall, whatever is wanted of them;
+   - finds the ends of the frames by a light parse;
    - writes header text that reads back as it was.
 
    The input is that of case.py. libFuzzer drives it (clang -fsanitize=fuzzer), or standalone.c with any compiler.
    tests/native/checks.h says most of what must hold. */
 #include "checks.h"
+#include "stomp_ends.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -31,7 +33,8 @@ static void check_columns_of(const struct stomp_rules *rules, const uint8_t *dat
     struct ArrowSchema schema;
     struct stomp_rules quiet = *rules;
     quiet.report_beats = 0;
-    MUST(stomp_columns_parse(&columns, &quiet, data, len, names, 2) == 0);
+    const struct stomp_wanted all = {STOMP_COLUMNS, 1, names, 2, NULL, 0};
+    MUST(stomp_columns_parse(&columns, &quiet, &all, data, len) == 0);
     check_columns(&columns, data, len, trace);
     if (export) {
         MUST(stomp_columns_schema(&columns, &schema) == 0 && stomp_columns_array(&columns, &array) == 0);
@@ -43,6 +46,39 @@ static void check_columns_of(const struct stomp_rules *rules, const uint8_t *dat
     schema.release(&schema);
     array.release(&array);
     MUST(!schema.release && !array.release);
+}
+
+/* Any choice of columns and frames. */
+static void check_choice(const struct stomp_rules *rules, const uint8_t *data, size_t len, const struct trace *trace, uint8_t choice)
+{
+    static const struct stomp_name names[] = {{(const uint8_t *)"a", 1}, {(const uint8_t *)"id", 2}};
+    static const struct stomp_name values[] = {{(const uint8_t *)"1", 1}, {(const uint8_t *)"a", 1}};
+    const struct stomp_condition where = {names[choice & 1], choice >> 1 & 1, choice >> 2 & 1, values, 2};
+    const struct stomp_wanted wanted = {choice & STOMP_COLUMNS, choice >> 6 & 1, names, choice % 3, &where, choice >> 7};
+    struct stomp_columns columns;
+    struct stomp_rules quiet = *rules;
+    quiet.report_beats = 0;
+    MUST(stomp_columns_parse(&columns, &quiet, &wanted, data, len) == 0 && columns.bad == trace->error);
+    MUST((uint64_t)columns.rows <= trace->frames + (trace->error != STOMP_OK));
+    if (wanted.columns & STOMP_COLUMN_HEADERS) {
+        check_text_column(&columns.keys, columns.headers);
+        check_text_column(&columns.values, columns.headers);
+    }
+    stomp_columns_free(&columns);
+}
+
+/* Ends ascend, each behind a NUL; those of the frames that are read by strict rules come first. */
+static void check_ends(const uint8_t *input, const uint8_t *data, size_t len, const struct trace *trace)
+{
+    const struct stomp_ends_wanted wanted = {1, SIZE_MAX, rules_of_input(input).max_body};
+    const int version = input[0] % 5, lenient = input[0] / 5 % 2;
+    struct stomp_ends ends;
+    MUST(stomp_frame_ends(&ends, &wanted, data, len) == 0);
+    for (size_t k = 0; k < ends.count; k++)
+        MUST(ends.ends[k] > (k ? ends.ends[k - 1] : 0) && (size_t)ends.ends[k] <= len && !data[ends.ends[k] - 1]);
+    if (version <= V1_0 && !lenient && trace->frames)
+        MUST(ends.count >= trace->frames && (size_t)ends.ends[trace->frames - 1] == trace->frame_end);
+    stomp_ends_free(&ends);
 }
 
 /* Written text reads back as it was, and holds nothing that ends a line or a frame. */
@@ -94,6 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     read_stream(&cut, &rules, wire, len, cuts, place_exactly);
     MUST(same_trace(&whole, &cut));
     check_columns_of(&rules, place_exactly(wire, len), len, &whole, input[3] & 1);
+    check_choice(&rules, place_exactly(wire, len), len, &whole, input[2]);
+    check_ends(input, place_exactly(wire, len), len, &whole);
     check_writing(place_exactly(wire, some), some);
     check_reading(place_exactly(wire, some), some);
     return 0;

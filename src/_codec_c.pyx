@@ -16,12 +16,17 @@ from libc.string cimport memchr, memcpy, memmove
 
 from stomp cimport *
 
+from array import array as _array
 from operator import index as _index
 
 from . import frame as _frame
 from .errors import FrameError
 from .errors import excerpt as _excerpt
 from .errors import refusal as _refusal
+from .selection import COLUMNS as _COLUMNS
+from .selection import checked_columns as _checked_columns
+from .selection import checked_every as _checked_every
+from .selection import checked_where as _checked_where
 from .spec import UNESCAPED as _UNESCAPED
 from .spec import checked_commands as _checked_commands
 from .spec import checked_limits as _checked_limits
@@ -43,8 +48,8 @@ HEARTBEAT = _frame.HEARTBEAT
 END_OF_BODY = _frame.END_OF_BODY
 cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b"", _NOTHING = object()
 
-__all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "parse_columns", "serialize",
-           "serialize_many", "serialize_parts", "serialize_tail"]
+__all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "frame_ends", "parse_columns",
+           "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
 
 #: Field of Limits that each limit error of stomp_scan.h is about.
 cdef dict _LIMITS = {10: "max_command_line", 11: "max_header_line", 12: "max_headers", 13: "max_body"}
@@ -217,3 +222,4 @@ include "input.pxi"
 include "bodies.pxi"
 include "parser.pxi"
 include "writer.pxi"
+include "columns.pxi"

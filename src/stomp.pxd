@@ -75,9 +75,34 @@ cdef extern from "stomp_columns.h" nogil:
         size_t consumed
         int bad
 
-    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const uint8_t *data, size_t len,
-                            const stomp_name *names, size_t names_count)
+    struct stomp_condition:
+        stomp_name name
+        int of_command, is_prefix
+        const stomp_name *values
+        size_t count
+
+    struct stomp_wanted:
+        int columns, repeats
+        const stomp_name *names
+        size_t names_count
+        const stomp_condition *where
+        size_t where_count
+
+    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const stomp_wanted *wanted, const uint8_t *data,
+                            size_t len)
     void stomp_columns_free(stomp_columns *columns)
     int stomp_columns_array(stomp_columns *columns, ArrowArray *out)
     int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
     const char *stomp_error_name(int error)
+
+cdef extern from "stomp_ends.h" nogil:
+    struct stomp_ends:
+        int64_t *ends
+        size_t count
+
+    struct stomp_ends_wanted:
+        size_t every, most
+        uint64_t max_body
+
+    int stomp_frame_ends(stomp_ends *ends, const stomp_ends_wanted *wanted, const uint8_t *data, size_t len)
+    void stomp_ends_free(stomp_ends *ends)

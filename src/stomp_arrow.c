@@ -74,16 +74,36 @@ static int map_array(struct ArrowArray *array, struct stomp_columns *c)
     return text_array(entries->children[0], &c->keys, c->headers) < 0 ? -1 : text_array(entries->children[1], &c->values, c->headers);
 }
 
+static int64_t columns_of(const struct stomp_columns *c)
+{
+    int64_t count = (int64_t)c->extra_count;
+    for (int bit = 1; bit < STOMP_COLUMNS; bit <<= 1)
+        count += (c->wanted & bit) != 0;
+    return count;
+}
+
+static int column_array(struct ArrowArray *array, struct stomp_columns *c, int bit)
+{
+    switch (bit) {
+    case STOMP_COLUMN_COMMAND: return text_array(array, &c->command, c->rows);
+    case STOMP_COLUMN_HEADERS: return map_array(array, c);
+    case STOMP_COLUMN_BODY: return text_array(array, &c->body, c->rows);
+    case STOMP_COLUMN_OFFSET: return number_array(array, &c->offset, c->rows);
+    case STOMP_COLUMN_LENGTH: return number_array(array, &c->length, c->rows);
+    default: return text_array(array, &c->error, c->rows);
+    }
+}
+
 int stomp_columns_array(struct stomp_columns *c, struct ArrowArray *out)
 {
-    if (make_array(out, c->rows, 1, 6 + (int64_t)c->extra_count) < 0)
+    int64_t at = 0;
+    if (make_array(out, c->rows, 1, columns_of(c)) < 0)
         goto fail;
-    if (text_array(out->children[0], &c->command, c->rows) < 0 || map_array(out->children[1], c) < 0
-        || text_array(out->children[2], &c->body, c->rows) < 0 || number_array(out->children[3], &c->offset, c->rows) < 0
-        || number_array(out->children[4], &c->length, c->rows) < 0 || text_array(out->children[5], &c->error, c->rows) < 0)
-        goto fail;
+    for (int bit = 1; bit < STOMP_COLUMNS; bit <<= 1)
+        if (c->wanted & bit && column_array(out->children[at++], c, bit) < 0)
+            goto fail;
     for (size_t i = 0; i < c->extra_count; i++)
-        if (text_array(out->children[6 + i], &c->extra[i], c->rows) < 0)
+        if (text_array(out->children[at++], &c->extra[i], c->rows) < 0)
             goto fail;
     return 0;
 fail:
@@ -123,24 +143,41 @@ static int make_schema(struct ArrowSchema *schema, const char *format, const cha
     return 0;
 }
 
-static int leaf(struct ArrowSchema *parent, int64_t i, const char *format, const char *name, int64_t flags)
+static int leaf(struct ArrowSchema *schema, const char *format, const char *name, int64_t flags)
 {
-    return make_schema(parent->children[i], format, name, strlen(name), flags, 0);
+    return make_schema(schema, format, name, strlen(name), flags, 0);
+}
+
+static int map_schema(struct ArrowSchema *map)
+{
+    if (make_schema(map, "+m", "headers", 7, 0, 1) < 0 || make_schema(map->children[0], "+s", "entries", 7, 0, 2) < 0)
+        return -1;
+    struct ArrowSchema **entry = map->children[0]->children;
+    return leaf(entry[0], "u", "key", 0) < 0 ? -1 : leaf(entry[1], "u", "value", ARROW_FLAG_NULLABLE);
+}
+
+static int column_schema(struct ArrowSchema *schema, int bit)
+{
+    switch (bit) {
+    case STOMP_COLUMN_COMMAND: return leaf(schema, "u", "command", 0);
+    case STOMP_COLUMN_HEADERS: return map_schema(schema);
+    case STOMP_COLUMN_BODY: return leaf(schema, "z", "body", 0);
+    case STOMP_COLUMN_OFFSET: return leaf(schema, "l", "offset", 0);
+    case STOMP_COLUMN_LENGTH: return leaf(schema, "i", "length", 0);
+    default: return leaf(schema, "u", "error", ARROW_FLAG_NULLABLE);
+    }
 }
 
 int stomp_columns_schema(const struct stomp_columns *c, struct ArrowSchema *out)
 {
-    if (make_schema(out, "+s", "", 0, 0, 6 + (int64_t)c->extra_count) < 0)
+    int64_t at = 0;
+    if (make_schema(out, "+s", "", 0, 0, columns_of(c)) < 0)
         goto fail;
-    struct ArrowSchema *map = out->children[1];
-    if (leaf(out, 0, "u", "command", 0) < 0 || make_schema(map, "+m", "headers", 7, 0, 1) < 0
-        || make_schema(map->children[0], "+s", "entries", 7, 0, 2) < 0 || leaf(map->children[0], 0, "u", "key", 0) < 0
-        || leaf(map->children[0], 1, "u", "value", ARROW_FLAG_NULLABLE) < 0 || leaf(out, 2, "z", "body", 0) < 0
-        || leaf(out, 3, "l", "offset", 0) < 0 || leaf(out, 4, "i", "length", 0) < 0
-        || leaf(out, 5, "u", "error", ARROW_FLAG_NULLABLE) < 0)
-        goto fail;
+    for (int bit = 1; bit < STOMP_COLUMNS; bit <<= 1)
+        if (c->wanted & bit && column_schema(out->children[at++], bit) < 0)
+            goto fail;
     for (size_t i = 0; i < c->extra_count; i++)
-        if (make_schema(out->children[6 + i], "u", (const char *)c->names[i].octets, c->names[i].len, ARROW_FLAG_NULLABLE, 0) < 0)
+        if (make_schema(out->children[at++], "u", (const char *)c->names[i].octets, c->names[i].len, ARROW_FLAG_NULLABLE, 0) < 0)
             goto fail;
     return 0;
 fail:

@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stomp_mask.h"
+#include "stomp_select.h"
 #include "stomp_text.h"
 
 #define MOST ((size_t)INT32_MAX) /* octets a call: offsets are 32 bits */
+#define ROWS 256                 /* room for rows at the start */
 
 const char *stomp_error_name(int error)
 {
@@ -17,193 +20,252 @@ const char *stomp_error_name(int error)
     return names[error];
 }
 
-/* ---- buffers ---- */
+struct reading {
+    struct stomp_columns *out;
+    const struct stomp_rules *rules;
+    const struct stomp_wanted *wanted;
+    struct stomp_text text; /* of the frame at hand */
+    struct stomp_finder finder;
+    size_t len; /* of the data */
+    int64_t rows_room;
+};
 
-/* Room for `more` octets and 16 to spare, so that short texts can be copied 16 octets at once. */
-static inline int reserve(struct stomp_buffer *b, size_t more)
+/* ---- room ---- */
+
+/* Offsets, numbers and bits for more rows; what is new is 0. */
+static int more_rows(struct reading *r, size_t room)
 {
-    if (b->room - b->len >= more + 16 && b->room)
-        return 0;
-    size_t room = 2 * (b->len + more) + 4096;
-    uint8_t *data = realloc(b->data, room);
-    if (!data)
-        return -1;
-    b->data = data;
-    b->room = room;
+    struct stomp_columns *out = r->out;
+    const size_t old = (size_t)r->rows_room;
+    struct {
+        struct stomp_buffer *buffer;
+        size_t size;
+        int bit;
+    } fixed[] = {
+        {&out->command.offsets, 4, STOMP_COLUMN_COMMAND}, {&out->entries, 4, STOMP_COLUMN_HEADERS},
+        {&out->body.offsets, 4, STOMP_COLUMN_BODY},       {&out->offset, 8, STOMP_COLUMN_OFFSET},
+        {&out->length, 4, STOMP_COLUMN_LENGTH},
+    };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (out->wanted & fixed[i].bit && stomp_grow(fixed[i].buffer, fixed[i].size * (room + 1)) < 0)
+            return -1;
+    for (size_t i = 0; i < out->extra_count; i++) {
+        struct stomp_column *c = &out->extra[i];
+        if (stomp_grow(&c->offsets, 4 * (room + 1)) < 0 || stomp_grow(&c->valid, room / 8) < 0)
+            return -1;
+        memset(c->valid.data + old / 8, 0, (room - old) / 8);
+    }
+    r->rows_room = (int64_t)room;
     return 0;
 }
 
-static inline int put(struct stomp_buffer *b, const uint8_t *octets, size_t len, const uint8_t *last)
+/* There are more rows than expected, `done` octets into the data. Room for what the rest takes if it is like what came so
+   far: buffers that grow step by step are copied, and touch memory, again and again. */
+static int expect_more(struct reading *r, size_t done)
 {
-    if (reserve(b, len) < 0)
+    struct stomp_columns *out = r->out;
+    const double times = 1.1 * (double)r->len / (double)done;
+    const size_t rows = (size_t)((double)out->rows * (times > 2 ? times : 2));
+    struct stomp_buffer *texts[] = {&out->command.data, &out->keys.data,   &out->keys.offsets,
+                                    &out->values.data,  &out->values.offsets, &out->body.data};
+    out->keys.offsets.len = out->values.offsets.len = 4 * ((size_t)out->headers + 1);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i]->len && stomp_grow_to(texts[i], (size_t)((double)texts[i]->len * times)) < 0)
+            return -1;
+    for (size_t i = 0; i < out->extra_count; i++)
+        if (stomp_grow_to(&out->extra[i].data, (size_t)((double)out->extra[i].data.len * times)) < 0)
+            return -1;
+    return more_rows(r, (rows | 7) + 1);
+}
+
+static inline int32_t *int32s(const struct stomp_buffer *b)
+{
+    return (int32_t *)(void *)b->data;
+}
+
+static inline int64_t *int64s(const struct stomp_buffer *b)
+{
+    return (int64_t *)(void *)b->data;
+}
+
+/* Every buffer that Arrow gets must be there, with its first offset, even if there are no rows. */
+static int start(struct reading *r)
+{
+    struct stomp_columns *out = r->out;
+    struct stomp_column *texts[] = {&out->command, &out->keys, &out->values, &out->body};
+    if (more_rows(r, ROWS) < 0)
         return -1;
-    if (len <= 16 && octets + 16 <= last)
-        memcpy(b->data + b->len, octets, 16);
-    else
-        memcpy(b->data + b->len, octets, len);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (stomp_grow(&texts[i]->data, 0) < 0 || stomp_grow(&texts[i]->offsets, 4) < 0)
+            return -1;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        int32s(&texts[i]->offsets)[0] = 0;
+    for (size_t i = 0; i < out->extra_count; i++) {
+        if (stomp_grow(&out->extra[i].data, 0) < 0)
+            return -1;
+        int32s(&out->extra[i].offsets)[0] = 0;
+    }
+    if (out->wanted & STOMP_COLUMN_HEADERS)
+        int32s(&out->entries)[0] = 0;
+    return 0;
+}
+
+/* ---- rows ---- */
+
+/* What is in the columns by now is the row. */
+static int end_row(struct reading *r, size_t offset, size_t length)
+{
+    struct stomp_columns *out = r->out;
+    int64_t row = out->rows;
+    if (out->wanted & STOMP_COLUMN_COMMAND)
+        int32s(&out->command.offsets)[row + 1] = (int32_t)out->command.data.len;
+    if (out->wanted & STOMP_COLUMN_HEADERS)
+        int32s(&out->entries)[row + 1] = (int32_t)out->headers;
+    if (out->wanted & STOMP_COLUMN_BODY)
+        int32s(&out->body.offsets)[row + 1] = (int32_t)out->body.data.len;
+    if (out->wanted & STOMP_COLUMN_OFFSET)
+        int64s(&out->offset)[row] = (int64_t)offset;
+    if (out->wanted & STOMP_COLUMN_LENGTH)
+        int32s(&out->length)[row] = (int32_t)length;
+    for (size_t i = 0; i < out->extra_count; i++)
+        int32s(&out->extra[i].offsets)[row + 1] = (int32_t)out->extra[i].data.len;
+    return ++out->rows == r->rows_room ? expect_more(r, offset + length) : 0;
+}
+
+static int put_bad(struct reading *r, size_t offset, size_t length, int error)
+{
+    r->out->bad = error;
+    r->out->consumed = offset;
+    for (size_t i = 0; i < r->out->extra_count; i++)
+        r->out->extra[i].nulls++;
+    return end_row(r, offset, length);
+}
+
+static inline int put(struct stomp_buffer *b, const uint8_t *octets, size_t len, int roomy)
+{
+    if (stomp_grow(b, b->len + len) < 0)
+        return -1;
+    stomp_copy(b->data + b->len, octets, len, roomy);
     b->len += len;
     return 0;
 }
 
-static inline int put_int32(struct stomp_buffer *b, size_t n)
+/* A name or value of the frame, at the end of the column's data. */
+static inline int put_text(struct reading *r, struct stomp_column *c, size_t from, size_t to, int is_name)
 {
-    int32_t as_int = (int32_t)n;
-    if (reserve(b, 4) < 0)
-        return -1;
-    memcpy(b->data + b->len, &as_int, 4);
-    b->len += 4;
-    return 0;
-}
-
-static int put_valid(struct stomp_column *c, int64_t row, int valid)
-{
-    if (row % 8 == 0) {
-        if (reserve(&c->valid, 1) < 0)
-            return -1;
-        c->valid.data[c->valid.len++] = 0;
-    }
-    c->valid.data[row / 8] |= (uint8_t)(valid << (row % 8));
-    c->nulls += !valid;
-    return 0;
-}
-
-static inline int end_item(struct stomp_column *c)
-{
-    return put_int32(&c->offsets, c->data.len);
-}
-
-/* ---- text ---- */
-
-struct reading {
-    struct stomp_columns *out;
-    const struct stomp_rules *rules;
-    const struct stomp_scan *scan;
-    const uint8_t *frame, *last; /* the frame's first octet; the end of the data */
-};
-
-/* Replace what is no UTF-8 from `from` on by U+FFFD, an octet at a time (Arrow's text is always UTF-8). */
-static int repair(struct stomp_buffer *b, size_t from)
-{
-    size_t len = b->len - from, at = stomp_bad_utf8(b->data + from, len);
-    if (at == len)
-        return 0;
-    uint8_t *copy = malloc(len);
-    if (!copy)
-        return -1;
-    memcpy(copy, b->data + from, len);
-    b->len = from;
-    int failed = 0;
-    for (size_t i = 0; i < len && !failed; i = at < len ? at + 1 : len) {
-        at = i + stomp_bad_utf8(copy + i, len - i);
-        failed = put(b, copy + i, at - i, copy + i) < 0;
-        if (!failed && at < len)
-            failed = put(b, (const uint8_t *)"\xef\xbf\xbd", 3, NULL) < 0;
-    }
-    free(copy);
-    return failed ? -1 : 0;
-}
-
-/* One name or value of the frame, unescaped, at the end of the column's data. */
-static inline int put_text(const struct reading *r, struct stomp_column *c, size_t from, size_t to)
-{
-    const uint8_t *text = r->frame + from;
     size_t len = to - from;
-    if (!(r->scan->marks & STOMP_ESCAPED) && !(r->scan->marks & STOMP_NON_ASCII && r->rules->flags & STOMP_KEEPS_BAD_UTF8))
-        return put(&c->data, text, len, r->last) < 0 ? -1 : end_item(c);
-    size_t before = c->data.len;
-    if (reserve(&c->data, len) < 0)
-        return -1;
-    c->data.len += stomp_unescape(c->data.data + before, text, len, r->scan->marks & STOMP_ESCAPED ? r->rules->escapes : 0);
-    if (r->rules->flags & STOMP_KEEPS_BAD_UTF8 && repair(&c->data, before) < 0)
-        return -1;
-    return end_item(c);
+    const uint8_t *text = stomp_text_of(&r->text, from, &len, is_name);
+    return text ? put(&c->data, text, len, r->text.roomy && text == r->text.frame + from) : -1;
 }
 
-static void fold(struct stomp_column *c, size_t from)
+static int put_names(struct reading *r)
 {
-    for (size_t i = from; i < c->data.len; i++)
-        if (c->data.data[i] >= 'A' && c->data.data[i] <= 'Z')
-            c->data.data[i] += 32;
-}
-
-static int put_command(const struct reading *r)
-{
-    struct stomp_column *c = &r->out->command;
-    const char *known = r->scan->command < STOMP_COMMANDS ? stomp_command_names[r->scan->command] : NULL;
-    size_t before = c->data.len;
-    if (known)
-        return put(&c->data, (const uint8_t *)known, strlen(known), NULL) < 0 ? -1 : end_item(c);
-    if (put(&c->data, r->frame, r->scan->command_len, r->last) < 0)
-        return -1;
-    if (r->rules->flags & STOMP_LEGACY)
-        for (size_t i = before; i < c->data.len; i++)
-            if (c->data.data[i] >= 'a' && c->data.data[i] <= 'z')
-                c->data.data[i] -= 32;
-    return repair(&c->data, before) < 0 ? -1 : end_item(c);
-}
-
-/* The first header called by each wanted name, found among the entries just written from `first` on. */
-static int put_wanted(struct stomp_columns *out, int64_t first)
-{
-    const int32_t *keys = (const int32_t *)(const void *)out->keys.offsets.data;
-    const int32_t *values = (const int32_t *)(const void *)out->values.offsets.data;
-    for (size_t n = 0; n < out->extra_count; n++) {
-        const struct stomp_name *want = &out->names[n];
-        struct stomp_column *c = &out->extra[n];
-        int64_t i = first;
-        while (i < out->headers
-               && ((size_t)(keys[i + 1] - keys[i]) != want->len || memcmp(out->keys.data.data + keys[i], want->octets, want->len)))
-            i++;
-        int found = i < out->headers;
-        if (found && put(&c->data, out->values.data.data + values[i], (size_t)(values[i + 1] - values[i]), NULL) < 0)
-            return -1;
-        if (end_item(c) < 0 || put_valid(c, out->rows, found) < 0)
-            return -1;
+    int64_t row = r->out->rows;
+    for (size_t i = 0; i < r->out->extra_count; i++) {
+        struct stomp_column *c = &r->out->extra[i];
+        const struct stomp_slot *found = &r->finder.slots[r->finder.of[i]];
+        if (!found->end) {
+            c->nulls++;
+        } else {
+            c->valid.data[row / 8] |= (uint8_t)(1 << (row % 8));
+            if (put_text(r, c, found->value, found->end, 0) < 0)
+                return -1;
+        }
     }
     return 0;
 }
 
-static int put_headers(const struct reading *r)
+/* Returns the octets it takes, which are no more than len. */
+static STOMP_INLINE size_t put_unescaped(uint8_t *to, const uint8_t *text, size_t len, int roomy, int escapes)
+{
+    if (escapes && memchr(text, '\\', len))
+        return stomp_unescape(to, text, len, escapes);
+    stomp_copy(to, text, len, roomy);
+    return len;
+}
+
+/* The entries of a frame whose lines stand one behind the other: there is room for all of them. */
+static STOMP_INLINE void put_regular_entries(struct reading *r, int escapes)
 {
     struct stomp_columns *out = r->out;
-    int64_t first = out->headers;
-    struct stomp_header line;
-    size_t from = 0;
-    for (uint32_t i = 0; i < r->scan->count; i++) {
-        from = stomp_header_of(r->scan, r->frame, i, from, &line);
-        size_t before = out->keys.data.len;
-        if (put_text(r, &out->keys, line.name, line.colon) < 0 || put_text(r, &out->values, line.value, line.end) < 0)
-            return -1;
-        if (r->rules->flags & STOMP_LEGACY)
-            fold(&out->keys, before);
+    const struct stomp_line *line = r->text.scan->lines, *last = line + r->text.scan->count;
+    const uint8_t *frame = r->text.frame;
+    const int roomy = r->text.roomy, cr = r->text.scan->marks & STOMP_CR_ENDS;
+    uint8_t *keys = out->keys.data.data, *values = out->values.data.data;
+    uint8_t *key = keys + out->keys.data.len, *value = values + out->values.data.len;
+    int32_t *key_end = int32s(&out->keys.offsets) + out->headers, *value_end = int32s(&out->values.offsets) + out->headers;
+    size_t name = r->text.scan->first;
+    for (; line != last; line++) {
+        size_t colon = line->colon, end = line->end;
+        key += put_unescaped(key, frame + name, colon - name, roomy, escapes);
+        *++key_end = (int32_t)(key - keys);
+        value += put_unescaped(value, frame + colon + 1, end - colon - 1, roomy, escapes);
+        *++value_end = (int32_t)(value - values);
+        name = end + 1 + (cr && frame[end] == '\r');
     }
-    out->headers += r->scan->count;
-    return put_int32(&out->entries, (size_t)out->headers) < 0 ? -1 : put_wanted(out, first);
+    out->keys.data.len = (size_t)(key - keys);
+    out->values.data.len = (size_t)(value - values);
 }
 
-/* What every row has: where it stands, and what is wrong with it. */
-static int put_place(struct stomp_columns *out, size_t offset, size_t length, int error)
+static int put_any_entries(struct reading *r)
 {
-    const char *name = stomp_error_name(error);
-    int64_t at = (int64_t)offset;
-    if (reserve(&out->offset, 8) < 0 || put_int32(&out->length, length) < 0)
-        return -1;
-    memcpy(out->offset.data + out->offset.len, &at, 8);
-    out->offset.len += 8;
-    if (put(&out->error.data, (const uint8_t *)name, strlen(name), NULL) < 0 || end_item(&out->error) < 0
-        || put_valid(&out->error, out->rows, error != STOMP_OK) < 0)
-        return -1;
-    out->rows++;
+    struct stomp_columns *out = r->out;
+    int32_t *key_ends = int32s(&out->keys.offsets) + out->headers + 1;
+    int32_t *value_ends = int32s(&out->values.offsets) + out->headers + 1;
+    size_t from = 0;
+    for (uint32_t i = 0; i < r->text.scan->count; i++) {
+        struct stomp_header line;
+        from = stomp_header_of(r->text.scan, r->text.frame, i, from, &line);
+        if (put_text(r, &out->keys, line.name, line.colon, 1) < 0 || put_text(r, &out->values, line.value, line.end, 0) < 0)
+            return -1;
+        key_ends[i] = (int32_t)out->keys.data.len;
+        value_ends[i] = (int32_t)out->values.data.len;
+    }
     return 0;
 }
 
-static int put_bad(struct stomp_columns *out, size_t offset, size_t length, int error)
+static int put_headers(struct reading *r)
 {
-    out->bad = error;
-    out->consumed = offset;
-    if (end_item(&out->command) < 0 || put_int32(&out->entries, (size_t)out->headers) < 0 || end_item(&out->body) < 0)
+    struct stomp_columns *out = r->out;
+    size_t count = r->text.scan->count, head = r->text.scan->head, before = (size_t)out->headers;
+    if (stomp_grow(&out->keys.offsets, 4 * (before + count + 1)) < 0 || stomp_grow(&out->values.offsets, 4 * (before + count + 1)) < 0
+        || stomp_grow(&out->keys.data, out->keys.data.len + head) < 0 || stomp_grow(&out->values.data, out->values.data.len + head) < 0)
         return -1;
-    return put_wanted(out, out->headers) < 0 ? -1 : put_place(out, offset, length, error);
+    if (r->text.kind == STOMP_TEXT_PLAIN)
+        put_regular_entries(r, 0);
+    else if (r->text.kind == STOMP_TEXT_ESCAPED)
+        put_regular_entries(r, r->rules->escapes);
+    else if (put_any_entries(r) < 0)
+        return -1;
+    if (!r->wanted->repeats && count > 1 && stomp_drop_repeats(&out->keys, &out->values, before, &count, &r->text.scratch) < 0)
+        return -1;
+    out->headers += (int64_t)count;
+    return 0;
+}
+
+/* The row of the frame at hand, if it is wanted. */
+static int put_frame(struct reading *r, size_t offset, const uint8_t *body, size_t size)
+{
+    struct stomp_columns *out = r->out;
+    size_t length = r->text.scan->head + size + 1;
+    if (r->finder.count && stomp_look_up(&r->finder, &r->text) < 0)
+        return -1;
+    if (r->wanted->where_count) {
+        int holds = stomp_where_holds(r->wanted, &r->finder, &r->text);
+        if (holds <= 0)
+            return holds;
+    }
+    if (out->wanted & STOMP_COLUMN_COMMAND) {
+        size_t len;
+        const uint8_t *text = stomp_command_text(&r->text, &len);
+        if (!text || put(&out->command.data, text, len, r->text.roomy && text == r->text.frame) < 0)
+            return -1;
+    }
+    if (out->wanted & STOMP_COLUMN_HEADERS && put_headers(r) < 0)
+        return -1;
+    if (out->wanted & STOMP_COLUMN_BODY && put(&out->body.data, body, size, 0) < 0)
+        return -1;
+    return put_names(r) < 0 ? -1 : end_row(r, offset, length);
 }
 
 /* ---- frames ---- */
@@ -227,21 +289,6 @@ static int find_body(const struct stomp_scan *scan, const struct stomp_rules *ru
     return nul ? STOMP_OK : len > rules->max_body ? STOMP_LIMIT_BODY : -1;
 }
 
-static int start(struct stomp_columns *out)
-{
-    struct stomp_column *all[] = {&out->command, &out->keys, &out->values, &out->body, &out->error};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (put_int32(&all[i]->offsets, 0) < 0 || reserve(&all[i]->data, 0) < 0)
-            return -1;
-    for (size_t i = 0; i < out->extra_count; i++)
-        if (put_int32(&out->extra[i].offsets, 0) < 0 || reserve(&out->extra[i].data, 0) < 0 || reserve(&out->extra[i].valid, 0) < 0)
-            return -1;
-    return put_int32(&out->entries, 0) < 0 || reserve(&out->offset, 0) < 0 || reserve(&out->length, 0) < 0
-            || reserve(&out->error.valid, 0) < 0
-        ? -1
-        : 0;
-}
-
 static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t *data, size_t len)
 {
     struct stomp_columns *out = r->out;
@@ -250,7 +297,7 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
         int outcome = stomp_scan_head(scan, r->rules, data + at, len - at);
         at += scan->skip;
         if (outcome == STOMP_BAD)
-            return scan->error == STOMP_NO_MEMORY ? -1 : put_bad(out, at, scan->at, scan->error);
+            return scan->error == STOMP_NO_MEMORY ? -1 : put_bad(r, at, scan->at, scan->error);
         out->consumed = at;
         if (outcome != STOMP_HEAD)
             return 0;
@@ -259,36 +306,76 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
         if (error < 0)
             return 0;
         if (error)
-            return put_bad(out, at, scan->head + size, error);
-        r->frame = data + at;
-        if (put_command(r) < 0 || put_headers(r) < 0 || put(&out->body.data, body, size, r->last) < 0 || end_item(&out->body) < 0
-            || put_place(out, at, scan->head + size + 1, STOMP_OK) < 0)
+            return put_bad(r, at, scan->head + size, error);
+        stomp_text_at(&r->text, data + at, data + len);
+        if (put_frame(r, at, body, size) < 0)
             return -1;
         at += scan->head + size + 1;
     }
 }
 
-int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                        const struct stomp_name *names, size_t names_count)
+/* How much is in the buffers that were filled by place. */
+static void set_lengths(struct stomp_columns *out)
+{
+    size_t rows = (size_t)out->rows;
+    out->command.offsets.len = out->entries.len = out->body.offsets.len = 4 * (rows + 1);
+    out->offset.len = 8 * rows;
+    out->length.len = 4 * rows;
+    out->keys.offsets.len = out->values.offsets.len = 4 * ((size_t)out->headers + 1);
+    for (size_t i = 0; i < out->extra_count; i++) {
+        out->extra[i].offsets.len = 4 * (rows + 1);
+        out->extra[i].valid.len = (rows + 7) / 8;
+    }
+}
+
+/* Errors stand in the last row only, so this column is made at the end. */
+static int put_errors(struct stomp_columns *out)
+{
+    const char *name = stomp_error_name(out->bad);
+    size_t rows = (size_t)out->rows;
+    struct stomp_column *c = &out->error;
+    if (!(out->wanted & STOMP_COLUMN_ERROR))
+        return 0;
+    c->offsets.data = calloc(rows + 1, 4);
+    c->valid.data = calloc(rows / 8 + 1, 1);
+    if (!c->offsets.data || !c->valid.data || stomp_grow(&c->data, strlen(name)) < 0)
+        return -1;
+    c->offsets.len = 4 * (rows + 1);
+    c->valid.len = (rows + 7) / 8;
+    c->data.len = strlen(name);
+    memcpy(c->data.data, name, c->data.len);
+    c->nulls = out->rows;
+    if (out->bad) {
+        int32s(&c->offsets)[rows] = (int32_t)c->data.len;
+        c->valid.data[(rows - 1) / 8] |= (uint8_t)(1 << ((rows - 1) % 8));
+        c->nulls--;
+    }
+    return 0;
+}
+
+int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules, const struct stomp_wanted *wanted,
+                        const uint8_t *data, size_t len)
 {
     struct stomp_scan scan;
-    struct reading r = {columns, rules, &scan, NULL, NULL};
     size_t most = rules->flags & STOMP_KEEPS_BAD_UTF8 ? MOST / 3 : MOST; /* U+FFFD takes three octets */
+    struct reading r = {.out = columns, .rules = rules, .wanted = wanted, .len = len < most ? len : most};
     memset(columns, 0, sizeof *columns);
-    columns->names = names;
-    columns->extra = calloc(names_count + 1, sizeof *columns->extra);
-    if (!columns->extra)
-        return -1;
-    columns->extra_count = names_count;
-    if (start(columns) < 0)
-        return -1;
-    if (len > most)
-        len = most;
-    r.last = data + len;
+    columns->names = wanted->names;
+    columns->wanted = wanted->columns;
+    columns->extra = calloc(wanted->names_count + 1, sizeof *columns->extra);
+    columns->extra_count = columns->extra ? wanted->names_count : 0;
     stomp_scan_init(&scan);
-    int failed = read_frames(&r, &scan, data, len);
+    r.text.scan = &scan;
+    r.text.rules = rules;
+    int failed = stomp_finder_init(&r.finder, wanted) < 0 || !columns->extra || start(&r) < 0;
+    if (!failed) {
+        failed = read_frames(&r, &scan, data, r.len) < 0 || put_errors(columns) < 0;
+        set_lengths(columns);
+    }
+    stomp_finder_free(&r.finder);
+    free(r.text.scratch.data);
     stomp_scan_free(&scan);
-    return failed;
+    return failed ? -1 : 0;
 }
 
 static void free_column(struct stomp_column *c)

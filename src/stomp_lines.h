@@ -37,7 +37,11 @@ static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp_rules *rules
     int rare, verdict;
     s->skip = 0;
     if (s->phase == GAP) {
-        if (!len || data[0] <= ' ') {
+        if (len > 1 && data[0] == '\n' && data[1] > ' ' && !rules->report_beats) { /* the gap that most brokers leave */
+            s->skip = 1;
+            data++;
+            len--;
+        } else if (!len || data[0] <= ' ') {
             int outcome = scan_gap(s, rules, data, len);
             if (outcome >= 0)
                 return outcome;
@@ -74,18 +78,33 @@ header_line:
         colons = m.colon & upto;
         if (STOMP_UNLIKELY(m.rare & upto))
             goto fresh_line_seen;
-        if (STOMP_UNLIKELY(!m.lf))
-            goto fresh_line_seen;
-        end = line + stomp_low_bit(m.lf);
-        if (STOMP_UNLIKELY(!colons || colons & 1)) {
-            verdict = LINE_BLANK;
-            pos = end;
-            if (end == line)
-                goto done;
-            goto fresh_line_seen;
+        if (STOMP_UNLIKELY(!m.lf)) {
+            if (!colons || colons & 1)
+                goto fresh_line_seen;
+            for (pos = line + 32; !m.lf; pos += 32) { /* a long line of which nothing is rare */
+                if (pos + 32 > len)
+                    goto long_line;
+                STOMP_MASKS(&m, data + pos);
+                upto = m.lf ^ (m.lf - 1);
+                if (m.rare & upto)
+                    goto long_line;
+                more_colons |= m.colon & upto;
+            }
+            end = pos - 32 + stomp_low_bit(m.lf);
+            if (end - line > rules->max_header_line || to == room)
+                goto long_line;
+        } else {
+            end = line + stomp_low_bit(m.lf);
+            if (STOMP_UNLIKELY(!colons || colons & 1)) {
+                verdict = LINE_BLANK;
+                pos = end;
+                if (end == line)
+                    goto done;
+                goto fresh_line_seen;
+            }
+            if (STOMP_UNLIKELY(to == room))
+                goto fresh_line_seen;
         }
-        if (STOMP_UNLIKELY(to == room))
-            goto fresh_line_seen;
         colon = line + stomp_low_bit(colons);
         more_colons |= colons & (colons - 1);
         if (STOMP_UNLIKELY(colon - line == 14) && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + line, 0)
@@ -95,6 +114,10 @@ header_line:
         to->end = (uint32_t)end;
         to++;
         line = end + 1;
+        continue;
+    long_line: /* read it again, by parts */
+        STOMP_MASKS(&m, data + line);
+        goto fresh_line_seen;
     }
     for (;;) {
         pos = line;

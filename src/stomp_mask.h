@@ -26,10 +26,12 @@
 #endif
 
 #if defined(__GNUC__)
-#define STOMP_NOINLINE __attribute__((noinline))
+#define STOMP_NOINLINE __attribute__((noinline, unused))
+#define STOMP_INLINE inline __attribute__((always_inline))
 #define STOMP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #else
 #define STOMP_NOINLINE
+#define STOMP_INLINE inline
 #define STOMP_UNLIKELY(x) (x)
 #endif
 
@@ -47,6 +49,11 @@ static inline unsigned stomp_low_bit(uint32_t x)
 #else
     return (unsigned)__builtin_ctz(x);
 #endif
+}
+
+static inline unsigned stomp_low_bit64(uint64_t x)
+{
+    return (uint32_t)x ? stomp_low_bit((uint32_t)x) : 32 + stomp_low_bit((uint32_t)(x >> 32));
 }
 
 #if defined(STOMP_SSE2)
@@ -117,6 +124,16 @@ __attribute__((target("avx2"))) static inline void stomp_masks_avx2(struct stomp
     m->lf = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets)));
     m->colon = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 1)));
     m->rare = (uint32_t)_mm256_movemask_epi8(odd);
+}
+#endif
+
+#if defined(STOMP_AVX2)
+static inline int stomp_has_avx2(void)
+{
+    static int known; /* 1 no, 2 yes; every thread finds the same */
+    if (!known)
+        known = 1 + (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi"));
+    return known == 2;
 }
 #endif
 

@@ -395,16 +395,6 @@ static inline struct stomp_line *lines_room(const struct stomp_scan *s, const st
 #pragma GCC pop_options
 #endif
 
-#ifdef STOMP_AVX2
-static int has_avx2(void)
-{
-    static int known; /* 1 no, 2 yes; every thread finds the same */
-    if (!known)
-        known = 1 + (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi"));
-    return known == 2;
-}
-#endif
-
 void stomp_scan_init(struct stomp_scan *scan)
 {
     memset(scan, 0, sizeof *scan);
@@ -412,7 +402,7 @@ void stomp_scan_init(struct stomp_scan *scan)
     scan->room = STOMP_INLINE_LINES;
     scan->scan_head = scan_head;
 #ifdef STOMP_AVX2
-    if (has_avx2())
+    if (stomp_has_avx2())
         scan->scan_head = scan_head_avx2;
 #endif
 }

@@ -38,15 +38,17 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
     const uint8_t *end = text + len;
     uint8_t *to = out;
     while (text < end) {
-        uint8_t c = *text++;
-        if (c == '\\' && text < end) {
-            int meant = stomp_escape_of(*text, level);
-            if (meant >= 0) {
-                c = (uint8_t)meant;
-                text++;
-            }
+        if (*text != '\\') {
+            const uint8_t *hit = memchr(text, '\\', (size_t)(end - text));
+            size_t run = (size_t)((hit ? hit : end) - text);
+            memmove(to, text, run);
+            to += run;
+            text += run;
+            continue;
         }
-        *to++ = c;
+        int meant = text + 1 < end ? stomp_escape_of(text[1], level) : -1;
+        *to++ = meant >= 0 ? (uint8_t)meant : '\\';
+        text += meant >= 0 ? 2 : 1;
     }
     return (size_t)(to - out);
 }

@@ -1,5 +1,6 @@
 """The typed face of the C backend. It is compared with the built module by stubtest."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar, final, overload
 
@@ -13,6 +14,7 @@ __all__ = [
     "Frame",
     "Headers",
     "Parser",
+    "frame_ends",
     "parse_columns",
     "serialize",
     "serialize_many",
@@ -125,4 +127,8 @@ def parse_columns(
     limits: Limits | None = None,
     lenient: bool = False,
     commands: Iterable[str] = (),
+    columns: Iterable[str] | None = None,
+    where: Iterable[tuple[str, str, Iterable[str]]] = (),
+    repeats: bool = True,
 ) -> Columns: ...
+def frame_ends(data: Any, every: int = 1, most: int | None = None, *, limits: Limits | None = None) -> array[int]: ...

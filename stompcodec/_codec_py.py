@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+from stompcodec._ends_py import frame_ends
 from stompcodec._scan_py import SMALL, Body, Head, Known, Violation, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
 from stompcodec.errors import FrameError, excerpt
@@ -45,6 +46,7 @@ __all__ = [
     "Frame",
     "Headers",
     "Parser",
+    "frame_ends",
     "parse_columns",
     "serialize",
     "serialize_many",
@@ -428,8 +430,11 @@ def parse_columns(
     limits: Limits | None = None,
     lenient: bool = False,
     commands: Iterable[str] = (),
+    columns: Iterable[str] | None = None,
+    where: Iterable[tuple[str, str, Iterable[str]]] = (),
+    repeats: bool = True,
 ) -> Any:
     """Many frames as Arrow columns, through the Arrow C data interface. See `stompcodec.columns`."""
     from stompcodec.columns import columns_of
 
-    return columns_of(data, version, names, limits=limits, lenient=lenient, commands=commands)
+    return columns_of(data, version, names, limits, lenient, commands, columns, where, repeats)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Frame,
         Headers,
         Parser,
+        frame_ends,
         parse_columns,
         serialize,
         serialize_many,
@@ -33,6 +34,7 @@ __all__ = [
     "Headers",
     "Parser",
     "backend",
+    "frame_ends",
     "parse",
     "parse_columns",
     "serialize",
@@ -79,6 +81,7 @@ if not TYPE_CHECKING:
     Frame = _backend.Frame
     Headers = _backend.Headers
     Parser = _backend.Parser
+    frame_ends = _backend.frame_ends
     parse_columns = _backend.parse_columns
     serialize = _backend.serialize
     serialize_many = _backend.serialize_many

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any
 
 from stompcodec._codec_py import Parser
 from stompcodec.errors import FrameError
+from stompcodec.frame import Frame
+from stompcodec.selection import COLUMNS, Condition, checked_columns, checked_where
 from stompcodec.spec import Limits, checked_names
 
 __all__ = ["Columns", "columns_of"]
@@ -160,17 +162,50 @@ def _text(value: str | None) -> bytes | None:
         return _LONE.sub("\ufffd", value).encode()
 
 
+def _map(rows: Sequence[Sequence[tuple[str, str]]]) -> _Array:
+    """A column of headers."""
+    pairs = [pair for row in rows for pair in row]
+    columns = [_octets([_text(name) for name, _ in pairs]), _octets([_text(value) for _, value in pairs])]
+    entries = _make_array(len(pairs), 0, [None], columns)
+    return _make_array(len(rows), 0, [None, _offsets(map(len, rows))], [entries])
+
+
+def _map_schema() -> _Schema:
+    entries = [_make_schema(b"u", "key"), _make_schema(b"u", "value", _NULLABLE)]
+    return _make_schema(b"+m", "headers", 0, [_make_schema(b"+s", "entries", 0, entries)])
+
+
+def _numbers(form: str) -> Callable[[Sequence[int]], _Array]:
+    return lambda numbers: _make_array(len(numbers), 0, [None, array(form, numbers)])
+
+
+def _texts(values: Sequence[str | None]) -> _Array:
+    return _octets([_text(value) for value in values])
+
+
+#: Column -> what makes its schema, and what makes it out of one value a row.
+_KINDS: dict[str, tuple[Callable[[], _Schema], Callable[[Sequence[Any]], _Array]]] = {
+    "command": (lambda: _make_schema(b"u", "command"), _texts),
+    "headers": (_map_schema, _map),
+    "body": (lambda: _make_schema(b"z", "body"), _octets),
+    "offset": (lambda: _make_schema(b"l", "offset"), _numbers("q")),
+    "length": (lambda: _make_schema(b"i", "length"), _numbers("i")),
+    "error": (lambda: _make_schema(b"u", "error", _NULLABLE), _texts),
+}
+
+
 class Columns:
     """Many frames as columns, made by `parse_columns`. Hand it to `pyarrow.record_batch`, polars or pandas.
 
-    It exports the Arrow C data interface, once, since the memory moves to whoever takes it. The columns: command utf8,
-    headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8, then one of utf8 for each of the names
-    that were asked for.
+    It exports the Arrow C data interface, once, since the memory moves to whoever takes it. The columns, as far as they
+    are wanted: command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8, then one of
+    utf8 for each of the names that were asked for.
     """
 
-    __slots__ = ("_names", "_rows", "consumed", "error", "rows")
+    __slots__ = ("_columns", "_names", "_rows", "consumed", "error", "rows")
 
     def __init__(self) -> None:
+        self._columns: list[str] = list(COLUMNS)
         self._names: list[str] = []
         self._rows: list[tuple[Any, ...]] | None = []
         self.rows = 0
@@ -185,61 +220,94 @@ class Columns:
 
     def __arrow_c_schema__(self) -> Any:
         """What the columns are, as a PyCapsule."""
-        entries = [_make_schema(b"u", "key"), _make_schema(b"u", "value", _NULLABLE)]
-        columns = [
-            _make_schema(b"u", "command"),
-            _make_schema(b"+m", "headers", 0, [_make_schema(b"+s", "entries", 0, entries)]),
-            _make_schema(b"z", "body"),
-            _make_schema(b"l", "offset"),
-            _make_schema(b"i", "length"),
-            _make_schema(b"u", "error", _NULLABLE),
-            *[_make_schema(b"u", name, _NULLABLE) for name in self._names],
-        ]
+        columns = [_KINDS[name][0]() for name in self._columns]
+        columns += [_make_schema(b"u", name, _NULLABLE) for name in self._names]
         return _capsule(_make_schema(b"+s", "", 0, columns), _SCHEMA_NAME, _drop_schema)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
         """Schema and columns, as two PyCapsules. Works once."""
         if self._rows is None:
             raise ValueError("these columns were handed over already: parse again")
-        none: list[tuple[Any, ...]] = [()] * (6 + len(self._names))
-        commands, headers, bodies, offsets, lengths, errors, *extra = zip(*self._rows) if self._rows else none
-        pairs = [pair for row in headers for pair in row]
-        entries = _make_array(
-            len(pairs), 0, [None], [_octets([_text(name) for name, _ in pairs]), _octets([_text(v) for _, v in pairs])]
-        )
-        columns = [
-            _octets([_text(command) for command in commands]),
-            _make_array(self.rows, 0, [None, _offsets(map(len, headers))], [entries]),
-            _octets(bodies),
-            _make_array(self.rows, 0, [None, array("q", offsets)]),
-            _make_array(self.rows, 0, [None, array("i", lengths)]),
-            _octets([_text(kind) for kind in errors]),
-            *[_octets([_text(value) for value in column]) for column in extra],
-        ]
+        makers = [_KINDS[name][1] for name in self._columns] + [_texts for _ in self._names]
+        values = list(zip(*self._rows)) if self._rows else [()] * len(makers)
+        columns = [make(column) for make, column in zip(makers, values)]
         schema = self.__arrow_c_schema__()
         self._rows = None
         return schema, _capsule(_make_array(self.rows, 0, [None], columns), _ARRAY_NAME, _drop_array)
+
+
+class _Rows:
+    """Rows out of frames, as they are wanted."""
+
+    def __init__(self, columns: Columns, where: Sequence[Condition], repeats: bool) -> None:
+        self.columns = columns
+        self.where = [(condition.name.decode(), condition) for condition in where]
+        self.repeats = repeats
+        self.rows: list[tuple[Any, ...]] = []
+
+    def add(self, frame: Frame, at: int, end: int) -> None:
+        """Add the row of a frame, if all conditions hold."""
+        for name, condition in self.where:
+            text = _text(frame.command if name == "command" else _first(frame, name))
+            if text is None or not condition.holds(text):
+                return
+        known = {"command": frame.command, "body": frame.body, "offset": at, "length": end - at, "error": None}
+        if "headers" in self.columns._columns:
+            known["headers"] = frame.headers.pairs() if self.repeats else _first_pairs(frame)
+        self._put(known, [_first(frame, name) for name in self.columns._names])
+
+    def add_bad(self, at: int, end: int, kind: str) -> None:
+        """Add the row of what is malformed."""
+        known = {"command": "", "headers": [], "body": b"", "offset": at, "length": end - at, "error": kind}
+        self._put(known, [None for _ in self.columns._names])
+
+    def _put(self, known: dict[str, Any], named: list[str | None]) -> None:
+        self.rows.append((*[known[name] for name in self.columns._columns], *named))
+
+
+def _shown(text: str) -> str:
+    return _LONE.sub("\ufffd", text)
+
+
+def _first(frame: Frame, name: str) -> str | None:
+    """The first value under a name, as names are shown."""
+    if "\ufffd" not in name:
+        return frame.get(name)
+    return next((value for shown, value in frame.headers.pairs() if _shown(shown) == name), None)
+
+
+def _first_pairs(frame: Frame) -> list[tuple[str, str]]:
+    first: dict[str, str] = {}
+    for name, value in frame.headers.pairs():
+        first.setdefault(_shown(name), value)
+    return list(first.items())
 
 
 def columns_of(
     data: Any,
     version: str | None,
     names: Iterable[str] | None,
-    *,
     limits: Limits | None,
     lenient: bool,
     commands: Iterable[str],
+    columns: Iterable[str] | None,
+    where: Iterable[Any],
+    repeats: bool,
 ) -> Columns:
     """Read whole frames into columns; see `parse_columns`.
 
-    >>> columns_of(b"SEND\\n\\nhi\\0SEND\\n", "1.2", None, limits=None, lenient=False, commands=()).rows
+    >>> columns_of(b"SEND\\n\\nhi\\0SEND\\n", "1.2", None, None, False, (), None, (), True).rows
     1
     """
     parser = Parser(version, limits=limits, lenient=lenient, commands=commands)
-    columns = Columns()
-    columns._names = wanted = list(checked_names(names))
-    rows: list[tuple[Any, ...]] = []
-    columns._rows = rows
+    read = Columns()
+    wanted = checked_columns(columns)
+    read._columns = [name for name in COLUMNS if name in wanted]
+    read._names = list(checked_names(names))
+    for name in read._names:
+        name.encode()
+    rows = _Rows(read, checked_where(where), repeats)
+    read._rows = rows.rows
     view = memoryview(data)
     if not view.c_contiguous:
         raise BufferError("the octets are not contiguous: copy them to bytes first")
@@ -247,13 +315,11 @@ def columns_of(
     parser.feed(data if view.nbytes <= most else view.cast("B")[:most])
     try:
         for frame in parser:
-            at, end = parser._span()
-            named = [frame.get(name) for name in wanted]
-            rows.append((frame.command, frame.headers.pairs(), frame.body, at, end - at, None, *named))
-        columns.consumed = min(view.nbytes, most) - parser.buffered
+            rows.add(frame, *parser._span())
+        read.consumed = min(view.nbytes, most) - parser.buffered
     except FrameError as error:
-        columns.consumed = at = parser._span()[0]
-        rows.append(("", [], b"", at, (error.offset or 0) - at, error.kind, *[None for _ in wanted]))
-        columns.error = error.kind
-    columns.rows = len(rows)
-    return columns
+        read.consumed = at = parser._span()[0]
+        rows.add_bad(at, error.offset or 0, error.kind)
+        read.error = error.kind
+    read.rows = len(rows.rows)
+    return read

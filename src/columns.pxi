@@ -1,0 +1,175 @@
+# Many frames at once, without objects and without the GIL: as columns, and where they end. Included by _codec_c.pyx.
+
+cdef void _free_schema(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _free_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release:
+        array.release(array)
+    free(array)
+
+
+@cython.final
+cdef class Columns:
+    """Many frames as columns. Hand it to pyarrow.record_batch, polars, pandas: it exports the Arrow C data interface,
+    once, for the memory moves to whoever takes it."""
+    cdef stomp_columns columns
+    cdef _Names names
+    cdef bint taken
+    cdef readonly object rows
+    """How many rows there are: a frame each, and one for what was malformed."""
+    cdef readonly object consumed
+    """Octets that need not be given again."""
+    cdef readonly object error
+    """The kind of the last row's error, or None."""
+
+    def __dealloc__(self):
+        stomp_columns_free(&self.columns)
+
+    def __arrow_c_schema__(self):
+        """What the columns are, as a PyCapsule."""
+        cdef ArrowSchema *schema = <ArrowSchema *>malloc(sizeof(ArrowSchema))
+        if not schema or stomp_columns_schema(&self.columns, schema) < 0:
+            free(schema)
+            raise MemoryError
+        return PyCapsule_New(schema, "arrow_schema", _free_schema)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """Schema and columns, as two PyCapsules. Works once."""
+        cdef ArrowArray *array
+        schema = self.__arrow_c_schema__()
+        if self.taken:
+            raise ValueError("these columns were handed over already: parse again")
+        array = <ArrowArray *>malloc(sizeof(ArrowArray))
+        if not array or stomp_columns_array(&self.columns, array) < 0:
+            free(array)
+            raise MemoryError
+        self.taken = True
+        return schema, PyCapsule_New(array, "arrow_array", _free_array)
+
+
+@cython.final
+cdef class _Where:
+    """Conditions as C can read them."""
+    cdef list texts
+    cdef stomp_condition *conditions
+    cdef size_t count
+
+    def __cinit__(self, where):
+        cdef _Names name, values
+        cdef stomp_condition *to
+        self.texts = []
+        self.conditions = <stomp_condition *>PyMem_RawMalloc((len(where) + 1) * sizeof(stomp_condition))
+        if not self.conditions:
+            raise MemoryError
+        for condition in where:
+            name, values = _Names((condition.name,)), _Names(condition.values)
+            self.texts += [name, values]
+            to = self.conditions + self.count
+            to.name = name.names[0]
+            to.of_command = condition.name == b"command"
+            to.is_prefix = condition.is_prefix
+            to.values = values.names
+            to.count = values.count
+            self.count += 1
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.conditions)
+
+
+cdef int _columns_bits(columns) except -1:
+    """A bit a column, in their order."""
+    cdef int bits = 0
+    wanted = _checked_columns(columns)
+    for i, name in enumerate(_COLUMNS):
+        bits |= (<int>(name in wanted)) << <int>i
+    return bits
+
+
+def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False, commands=(), columns=None, where=(),
+                  repeats=True):
+    """Read whole frames into columns, without an object a frame and without the GIL.
+
+    Args:
+        data: bytes-like; at most 2**31 - 1 octets of it are read. Go on at `.consumed`.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        names: headers that get a column of their own.
+        limits, lenient, commands: as for Parser.
+        columns: which of "command", "headers", "body", "offset", "length" and "error" are wanted; None: all of them.
+        where: conditions that must all hold for a frame to be a row: (name, "in", values), (name, "prefix", values).
+            The name is that of a header, whose first entry counts, or "command".
+        repeats: False: of a repeated header only the first entry.
+
+    >>> parse_columns(b"SEND\\n\\nhi\\0SEND\\n", names=["destination"]).rows
+    1
+    """
+    cdef stomp_rules rules
+    cdef stomp_wanted wanted
+    cdef Py_buffer view
+    cdef int failed
+    cdef Columns read = Columns.__new__(Columns)
+    cdef _Names extra = _Names([name.encode() for name in _checked_commands(commands)])
+    cdef _Where conditions = _Where(_checked_where(where))
+    _dialect_rules(&rules, version, lenient)
+    _limit_rules(&rules, _checked_limits(limits))
+    rules.extra = extra.names
+    rules.extra_count = extra.count
+    read.names = _Names([name.encode() for name in _checked_names(names)])
+    wanted.columns = _columns_bits(columns)
+    wanted.repeats = 1 if repeats else 0
+    wanted.names = read.names.names
+    wanted.names_count = read.names.count
+    wanted.where = conditions.conditions
+    wanted.where_count = conditions.count
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            failed = stomp_columns_parse(&read.columns, &rules, &wanted, <const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    if failed:
+        raise MemoryError
+    read.rows = read.columns.rows
+    read.consumed = read.columns.consumed
+    read.error = stomp_error_name(read.columns.bad).decode() or None
+    return read
+
+
+def frame_ends(data, every=1, most=None, *, limits=None):
+    """Where frames end, by a light parse: an array of offsets, without the GIL.
+
+    Args:
+        data: bytes-like.
+        every: octets; an end is given where it is at least so far behind the one before. That of the last whole frame
+            is given in any case.
+        most: give at most so many ends.
+        limits: only max_body counts: a content-length above it is not believed.
+
+    >>> list(frame_ends(b"SEND\\n\\nhi\\0\\nACK\\nid:1\\n\\n\\0SEND\\n"))
+    [9, 21]
+    """
+    cdef stomp_ends ends
+    cdef stomp_ends_wanted wanted
+    cdef Py_buffer view
+    cdef int failed
+    wanted.every, wanted.most = _checked_every(every, most)
+    wanted.max_body = _checked_limits(limits).max_body
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            failed = stomp_frame_ends(&ends, &wanted, <const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    try:
+        if failed:
+            raise MemoryError
+        found = _array("q")
+        found.frombytes((<const char *>ends.ends)[:ends.count * sizeof(int64_t)])
+        return found
+    finally:
+        stomp_ends_free(&ends)

@@ -1,0 +1,111 @@
+"""Which columns and which frames `parse_columns` gives: what callers ask for, checked and made ready for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+__all__ = ["COLUMNS", "Condition", "checked_columns", "checked_every", "checked_where"]
+
+#: The columns that come before those of single headers, in this order.
+COLUMNS = ("command", "headers", "body", "offset", "length", "error")
+
+
+class Condition(NamedTuple):
+    """What a frame must fulfil to be a row. Texts are UTF-8."""
+
+    name: bytes
+    """Of a header; "command" is the frame's command."""
+    is_prefix: bool
+    """The text must begin with one of the values, else be one of them."""
+    values: tuple[bytes, ...]
+    """In ascending order. No prefix begins with another one, so that the greatest value up to a text decides."""
+
+    def holds(self, text: bytes) -> bool:
+        """Is it fulfilled by this text?
+
+        >>> Condition(b"destination", True, (b"/queue/", b"/topic/a")).holds(b"/topic/ab")
+        True
+        """
+        low, high = 0, len(self.values)
+        while low < high:
+            middle = (low + high) // 2
+            if self.values[middle] <= text:
+                low = middle + 1
+            else:
+                high = middle
+        if not low:
+            return False
+        value = self.values[low - 1]
+        return text.startswith(value) if self.is_prefix else text == value
+
+
+def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
+    """The columns that are wanted, or an error where there is no such one.
+
+    >>> sorted(checked_columns(["body", "error"]))
+    ['body', 'error']
+    """
+    if columns is None:
+        return frozenset(COLUMNS)
+    if isinstance(columns, (str, bytes)):
+        raise TypeError("columns is one string: give a list or tuple of names")
+    wanted = tuple(columns)
+    for name in wanted:
+        if name not in COLUMNS:
+            raise ValueError(f"there is no column {name!r}: use {', '.join(COLUMNS)}; headers are given by names")
+    return frozenset(wanted)
+
+
+def checked_where(where: Iterable[Any]) -> tuple[Condition, ...]:
+    """Conditions, made ready, or an error that says which one is wrong. Those made ready before are taken as they are.
+
+    >>> checked_where([("destination", "prefix", ["/b", "/a", "/b/c"])])
+    (Condition(name=b'destination', is_prefix=True, values=(b'/a', b'/b')),)
+    """
+    if isinstance(where, (str, bytes)):
+        raise TypeError('where is one string: give a list of conditions such as ("destination", "in", ["/queue/a"])')
+    return tuple([_checked_condition(condition) for condition in where])
+
+
+def _checked_condition(condition: Any) -> Condition:
+    if type(condition) is Condition:
+        return condition
+    if not isinstance(condition, (tuple, list)) or len(condition) != 3:
+        raise TypeError(f'{condition!r} is no condition: it must be (name, "in" or "prefix", values)')
+    name, kind, given = condition
+    if kind not in ("in", "prefix"):
+        raise ValueError(f"the condition on {name!r} has {kind!r}: use 'in' or 'prefix'")
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"the values for {name!r} are one string: give a list or tuple of values")
+    texts = list(given)
+    for text in (name, *texts):
+        if not isinstance(text, str):
+            raise TypeError(f"the condition on {name!r} has a {type(text).__name__}: it must be str")
+    values = sorted({text.encode() for text in texts})
+    return Condition(name.encode(), kind == "prefix", tuple(_shortest(values) if kind == "prefix" else values))
+
+
+def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:
+    """Without those that begin with another one, which stands before them."""
+    last = None
+    for prefix in prefixes:
+        if last is None or not prefix.startswith(last):
+            last = prefix
+            yield prefix
+
+
+def checked_every(every: int, most: int | None) -> tuple[int, int]:
+    """Arguments of `frame_ends`; without `most` as many as there may be.
+
+    >>> checked_every(1, None)
+    (1, 9223372036854775807)
+    """
+    for name, number, least in (("every", every, 1), ("most", most, 0)):
+        if number is None and name == "most":
+            continue
+        if type(number) is not int:
+            raise TypeError(f"{name} is {number!r}: it must be an int")
+        if number < least:
+            raise ValueError(f"{name} is {number}: it must be {least} or more")
+    return min(every, 2**63 - 1), 2**63 - 1 if most is None else min(most, 2**63 - 1)

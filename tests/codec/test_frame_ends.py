@@ -1,0 +1,333 @@
+"""frame_ends: the ends of every frame that a parser hands out, and where to go on behind one that is malformed."""
+
+import array
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from codec import strategies as some
+from codec.corpus import WORKLOADS, workload
+from hypothesis import example, given
+from hypothesis import strategies as st
+from model.reference import Reference
+
+import stompcodec
+from stompcodec.spec import DEFAULT_LIMITS, Limits
+
+VERSIONS = ["1.0", "1.1", "1.2"]
+
+
+def ends_of_frames(data, version):
+    """By the reference model; the second is whether it found something wrong."""
+    events = list(Reference(version).read(data))
+    return [event[5] for event in events if event[0] == "frame"], bool(events) and events[-1][0] == "error"
+
+
+# ---- what the light parse is, octet by octet ----
+
+
+def light_end(data, at, max_body):
+    while data[at : at + 1] == b"\n" or data[at : at + 2] == b"\r\n":
+        at += 1
+    lines, line = [], b""
+    while True:
+        if at == len(data):
+            return None
+        octet, at = data[at : at + 1], at + 1
+        if octet == b"\0":
+            return at
+        line += octet
+        if octet == b"\n":
+            lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+            if not lines[-1] and len(lines) > 1:
+                break
+            line = b""
+    lengths = [line.partition(b":")[2] for line in lines[1:] if line.startswith(b"content-length:")]
+    if lengths and lengths[0].strip(b" \t").isdigit() and int(lengths[0].strip(b" \t")) <= max_body:
+        nul = at + int(lengths[0].strip(b" \t"))
+        if nul >= len(data):
+            return None
+        if not data[nul]:
+            return nul + 1
+    return data.find(b"\0", at) + 1 or None
+
+
+def light_ends(data, every=1, most=None, max_body=DEFAULT_LIMITS.max_body):
+    given, at = [], 0
+    while most is None or len(given) < most:
+        end = light_end(data, at, max_body)
+        if end is None:
+            if at > (given[-1] if given else 0):
+                given.append(at)
+            break
+        at = end
+        if at - (given[-1] if given else 0) >= every:
+            given.append(at)
+    return given
+
+
+_pieces = st.lists(
+    st.sampled_from(
+        [b"\n", b"\n", b"\r\n", b"\n\n", b"\r", b"\0", b"SEND", b"a:b", b"c", b"content-length:", b"\ncontent-length:"]
+        + [
+            b"content-length",
+            b"0",
+            b"3",
+            b" 2",
+            b"\t1 ",
+            b"70",
+            b"9" * 25,
+            b"-1",
+            b"x" * 31,
+            b"x" * 32,
+            b"y" * 33,
+            b":",
+        ]
+    ),
+    max_size=25,
+).map(b"".join)
+
+
+@given(
+    data=some.wires | _pieces,
+    every=st.sampled_from([1, 2, 5, 20, 100]),
+    most=st.sampled_from([None, 0, 1, 2, 3]),
+    max_body=st.sampled_from([0, 2, 70, 10**6]),
+)
+@example(data=b"SEND\ncontent-length:3\n\na\0b", every=1, most=None, max_body=3)
+@example(data=b"SEND\ncontent-length:4\n\na\0b\0\0", every=1, most=None, max_body=3)
+@example(data=b"SEND\n" + b"c" * 25 + b"\n\r\n\0", every=1, most=None, max_body=3)
+def test_any_octets(codec, data, every, most, max_body):
+    got = codec.frame_ends(data, every, most, limits=Limits(max_body=max_body))
+    assert list(got) == light_ends(data, every, most, max_body)
+    assert list(got) == sorted(set(got))
+
+
+@pytest.mark.parametrize("before", range(70))
+def test_every_place_in_a_window(codec, before):
+    """A head is read 32 octets at once: what ends it, or counts, stands at each place of them, and at the end."""
+    for head in (
+        b"a\n\n",
+        b"a\n\r\n",
+        b"a\ncontent-length:2\n\n",
+        b"a\ncontent-length:2\r\n\r\n",
+        b"a\ncontent-lengti:2\n\n",
+    ):
+        data = b"S" * before + head + b"\0x\0"
+        for stop in range(len(data) + 1):
+            assert list(codec.frame_ends(data[:stop])) == light_ends(data[:stop])
+            assert list(codec.frame_ends(data[:stop] + b" " * 40)) == light_ends(data[:stop] + b" " * 40)
+
+
+# ---- good streams ----
+
+_bodies = st.sampled_from([b"", b"x", b"\0", b"\0\0\0", b"a\n\nb", b"SEND\n\n\0", b"x" * 31, b"y" * 1000])
+_lines = st.sampled_from(
+    [b"destination:/queue/a", b"a:b:c", b"content-type:text/plain", b"cc:d", b"Content-Length:2", b"x:" + b"v" * 40]
+    + [b"content-length-not:3", b"empty:", b"e:\xc3\xa9"]
+)
+
+
+@st.composite
+def good_frames(draw, version):
+    eol = draw(st.sampled_from([b"\n", b"\r\n"] if version == "1.2" else [b"\n"]))
+    command = draw(st.sampled_from([b"SEND", b"MESSAGE", b"ERROR", b"ACK", b"SUBSCRIBE"]))
+    lines = draw(st.lists(_lines, max_size=6))
+    body = draw(_bodies) if command in (b"SEND", b"MESSAGE", b"ERROR") else b""
+    if b"\0" in body or draw(st.booleans()):
+        pad = draw(st.sampled_from([b"", b" "])) if version == "1.0" else b""
+        lines.insert(draw(st.integers(0, len(lines))), b"content-length:" + pad + b"%03d" % len(body))
+        lines += draw(st.lists(st.sampled_from([b"content-length:1", b"content-length:x"]), max_size=1))
+    gap = b"".join(draw(st.lists(st.sampled_from([b"\n", eol]), max_size=3)))
+    return gap + b"".join(line + eol for line in [command, *lines, b""]) + body + b"\0"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+def test_good_streams(codec, version, data):
+    wire = b"".join(data.draw(st.lists(good_frames(version), max_size=6))) + data.draw(st.sampled_from([b"", b"\n"]))
+    ends, wrong = ends_of_frames(wire, version)
+    assert not wrong
+    assert list(codec.frame_ends(wire)) == ends
+    cut = data.draw(st.integers(0, len(wire)))
+    assert list(codec.frame_ends(wire[:cut])) == [end for end in ends if end <= cut]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(wire=some.wires)
+def test_up_to_what_is_malformed(codec, version, wire):
+    ends, wrong = ends_of_frames(wire, version)
+    got = list(codec.frame_ends(wire))
+    assert got[: len(ends)] == ends
+    assert wrong or got == ends
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_corpus(codec, name):
+    wanted, data = workload(name, 0.005)
+    ends = list(codec.frame_ends(data))
+    assert len(ends) == wanted["frames"]
+    for start, end in zip([0, *ends], ends[:100]):
+        assert len(stompcodec.parse(data[start:end], wanted["version"])) == 1
+
+
+def test_a_file_piece_by_piece(codec):
+    """As a reader of any size of file does it: what is behind the last end comes again."""
+    _, data = workload("mixed", 0.01)
+    whole = list(codec.frame_ends(data))
+    for size in (1000, 65536):
+        got, base, rest = [], 0, b""
+        for at in range(0, len(data), size):
+            rest += data[at : at + size]
+            ends = codec.frame_ends(rest)
+            got += [base + end for end in ends]
+            if ends:
+                base, rest = base + ends[-1], rest[ends[-1] :]
+        assert got == whole
+
+
+# ---- behind what is malformed ----
+
+GOOD = b"MESSAGE\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"NONSENSE\na:b\n\nbody\0",
+        b"SEND\na\n\nbody\0",
+        b"SEND\na:\\q\n\nbody\0",
+        b"SEND\na:\xff\n\nbody\0",
+        b"SEND\ncontent-length:2\n\nlonger\0",
+        b"SEND\ncontent-length:-1\n\nbody\0",
+        b"SEND\ncontent-length:99999999999999999999999999\n\nbody\0",
+        b"SEND\ncontent-length:104857601\n\nbody\0",
+        b"ACK\nid:1\n\nbody\0",
+        b"SEND\na:b\0",
+        b"\0",
+        b"garbage\0",
+        b"\r\r\rx\0",
+    ],
+)
+def test_going_on_behind_a_malformed_frame(codec, bad):
+    """The way of readers: a row says what is wrong, then they go on where this frame ends."""
+    data = GOOD + b"\n" + bad + GOOD + b"\r\n" + bad + bad + GOOD
+    rows, at = [], 0
+    while at < len(data):
+        columns = codec.parse_columns(memoryview(data)[at:])
+        rows += ["frame"] * (columns.rows - bool(columns.error)) + [columns.error] * bool(columns.error)
+        at += columns.consumed
+        if columns.error:
+            at += codec.frame_ends(memoryview(data)[at:], most=1)[0]
+    assert rows.count("frame") == 3
+    assert len(rows) == 6
+
+
+def test_what_an_unfinished_frame_gives(codec):
+    assert list(codec.frame_ends(b"")) == []
+    for part in (b"SEND\na:b", b"SEND\na:b\n", b"SEND\n\nbody", b"SEND\ncontent-length:9\n\na\0b", b"\r", b"\n\n"):
+        assert list(codec.frame_ends(part)) == []
+        assert list(codec.frame_ends(GOOD + part)) == [len(GOOD)]
+        assert list(codec.frame_ends(GOOD + part, 10**6)) == [len(GOOD)]
+
+
+# ---- arguments ----
+
+
+def test_every(codec):
+    data = b"ACK\n\n\0" * 10  # 6 octets each
+    assert list(codec.frame_ends(data, 6)) == list(range(6, 61, 6))
+    assert list(codec.frame_ends(data, 7)) == [12, 24, 36, 48, 60]
+    assert list(codec.frame_ends(data, 20)) == [24, 48, 60]
+    assert list(codec.frame_ends(data, 60)) == [60]
+    assert list(codec.frame_ends(data, 2**70)) == [60]
+    assert list(codec.frame_ends(data, every=20, most=1)) == [24]
+    assert list(codec.frame_ends(data, 1, 3)) == [6, 12, 18]
+    assert list(codec.frame_ends(data, 1, 2**70)) == list(range(6, 61, 6))
+    assert list(codec.frame_ends(data, 1, 0)) == []
+
+
+def test_what_comes_back_is_an_array(codec):
+    ends = codec.frame_ends(b"ACK\n\n\0")
+    assert type(ends) is array.array
+    assert ends.typecode == "q"
+
+
+def test_any_buffer(codec):
+    data = b"ACK\n\n\0ACK\n\n\0"
+    for kind in (bytearray, memoryview, lambda octets: array.array("i", octets)):
+        assert list(codec.frame_ends(kind(data))) == [6, 12]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("text",), TypeError),
+        ((None,), TypeError),
+        ((b"", 0), ValueError),
+        ((b"", -1), ValueError),
+        ((b"", 1.5), TypeError),
+        ((b"", None), TypeError),
+        ((b"", True), TypeError),
+        ((b"", 1, -1), ValueError),
+        ((b"", 1, "1"), TypeError),
+        ((memoryview(b"abcd")[::2],), BufferError),
+    ],
+)
+def test_wrong_arguments(codec, arguments, error):
+    with pytest.raises(error):
+        codec.frame_ends(*arguments)
+
+
+def test_wrong_limits(codec):
+    with pytest.raises(ValueError, match="max_body"):
+        codec.frame_ends(b"", limits=Limits(max_body=-1))
+
+
+# ---- hostile ----
+
+HOSTILE = {
+    "nuls": b"\0",
+    "eols": b"\n",
+    "crs": b"\r",
+    "crlf": b"\r\n",
+    "head without end": b"\nc",
+    "content-length without end": b"\ncontent-length:",
+    "many zeros": b"0",
+    "counted, but no NUL there": b"a\ncontent-length:9\n\n",
+    "tiny frames": b"a\n\n\0",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_octets_are_read_once(codec, name):
+    """Looking at octets again and again would take hours."""
+    piece, size = HOSTILE[name], 2**20 if codec.__name__.endswith("_c") else 2**18
+    data = b"SEND\ncontent-length:" + piece * (size // len(piece))
+    for tail in (b"", b"\0"):
+        ends = codec.frame_ends(data + tail, 1 << 16)
+        assert len(ends) <= 17
+        assert not tail or ends[-1] == len(data) + 1
+
+
+MEMORY = """
+import resource, sys
+from stompcodec.codec import backend
+codec = backend(sys.argv[1])
+data = bytes(64 << 20) if sys.argv[1] == "c" else bytes(1 << 20)
+codec.frame_ends(data[:100])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+codec.frame_ends(data, 1 << 16)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.no_asan
+def test_memory_is_that_of_the_ends(codec):
+    pytest.importorskip("resource")
+    name = "c" if codec.__name__.endswith("_c") else "python"
+    root = Path(stompcodec.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, text=True, cwd=root, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 4096  # KiB
