@@ -18,6 +18,7 @@ from stompcodec.cli.screen import printable
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
+    from stompcodec.client.dedupe import Dedupe
     from stompcodec.client.recorder import Recorder
 
 __all__ = ["command", "size", "stopping"]
@@ -38,6 +39,17 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
     return int(digits) * _UNITS.get(unit, 1)
 
 
+def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
+    """What messages are told apart by: a callback of click."""
+    from stompcodec.client.dedupe import Dedupe
+
+    try:
+        Dedupe.of(value, 1)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=option) from None
+    return value
+
+
 class Progress:
     """The line that shows how far it is, and what has to be done now and then."""
 
@@ -56,6 +68,7 @@ class Progress:
         seconds = max(time.monotonic() - self._start, 1e-6)
         count = recorder.messages
         again = f", {recorder.redelivered:,} of them delivered again" if recorder.redelivered else ""
+        again += f", {recorder.duplicates:,} more were there already" if recorder.duplicates else ""
         return (
             f"{count:,} message{'s' * (count != 1)} recorded, {recorder.octets / 1e6:,.1f} MB,"
             f" {seconds:.0f} s, {count / seconds:,.0f}/s{again}"
@@ -142,6 +155,22 @@ def _told(state: str, error: Exception | None) -> None:
     metavar="N",
     help="Messages on their way that are not on the disk yet.",
 )
+@click.option(
+    "--dedupe",
+    callback=_dedupe,
+    default="none",
+    show_default=True,
+    metavar="messageId|header:NAME|none",
+    help="Leave out what is delivered again and in the capture already.",
+)
+@click.option(
+    "--dedupe-window",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="For --dedupe: how many messages are remembered.",
+)
 @click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
 @click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
 @click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
@@ -158,19 +187,23 @@ def command(
     keep_time: float | None,
     most: int | None,
     seconds: float | None,
+    dedupe: str,
+    dedupe_window: int,
     quiet: bool,
     **broker: Any,
 ) -> None:
     """Record the messages of queues and topics into a capture, until Ctrl-C or SIGTERM.
 
     A message is acknowledged once it is on the disk: whatever happens, what the broker has given up is in the capture.
-    A lost connection is made again. What was there is kept: recording goes on behind it.
+    A lost connection is made again. What was there is kept: recording goes on behind it. What a broker delivers again
+    after a crash or a lost connection is there twice, unless --dedupe leaves it out.
 
     \b
       stompcodec record stomp://host /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
     """
     from stompcodec.capture import CaptureWriter
+    from stompcodec.client.dedupe import Dedupe
 
     if "://" in destinations[0] or destinations[0].startswith("failover:"):
         broker["url"], destinations = destinations[0], destinations[1:]
@@ -187,7 +220,8 @@ def command(
             complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
         try:
-            _record(capture, progress, destinations, options, most, seconds, stopped, broker)
+            known = Dedupe.of(dedupe, dedupe_window)
+            _record(capture, progress, destinations, options, known, most, seconds, stopped, broker)
         finally:
             progress.clear()
             capture.close()
@@ -203,6 +237,7 @@ def _record(
     progress: Progress,
     destinations: tuple[str, ...],
     options: dict[str, Any],
+    dedupe: Dedupe | None,
     most: int | None,
     seconds: float | None,
     stopped: threading.Event,
@@ -219,7 +254,7 @@ def _record(
             recorder.stop()
 
     with connected(**broker, reconnect=Backoff(), on_state=_told) as client:
-        recorder = Recorder(client, capture, most=most, on_turn=turn, on_trouble=progress.told)
+        recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:
             recorder.subscribe(destination, **options)

@@ -13,6 +13,7 @@ from stompcodec.client.aio import AsyncClient, connect_async
 from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
 from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.backoff import Backoff
+from stompcodec.client.bulk import SendManyError
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync import Client, connect
@@ -45,6 +46,7 @@ __all__ = [
     "ReceiptTimeoutError",
     "RejectedError",
     "RemoteProtocolError",
+    "SendManyError",
     "StaleAckError",
     "StompError",
     "Subscription",

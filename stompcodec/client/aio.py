@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
 from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
 from stompcodec.client.handlers import Policy, checked_policy
 from stompcodec.client.hooks import show
@@ -119,6 +120,50 @@ class AsyncClient(BaseClient):
             await result
             return None
         return result
+
+    async def send_many(
+        self,
+        messages: Outgoings | AsyncIterable[Any],
+        *,
+        transaction: AsyncTransaction | None = None,
+        receipt_every: int = 1000,
+        timeout: float | None = None,
+        resend: bool | None = None,
+    ) -> int:
+        """Send many messages, in large pieces, without waiting for each: the fastest way, and no outcome is lost.
+
+        Args:
+            messages: an iterable, asynchronous or not, of `(destination, body)`, `(destination, body, headers)` or SEND
+                frames. They are taken as there is room for them, never all at once.
+            transaction: send as part of it. There is no receipt then but that of `commit`.
+            receipt_every: ask for a receipt at least every so many messages (and 256 KiB); 0 for none. Receipts are
+                waited for later, at most as many messages are without one as the outbox may hold.
+            timeout: seconds to wait, for room in the outbox and for each receipt.
+            resend: as for `send`.
+
+        Returns:
+            How many there were. With receipts the broker has them all.
+
+        Raises:
+            SendManyError: not all were accepted; it tells the outcome of each.
+            LocalProtocolError, ValueError: an argument makes no sense.
+        """
+        bulk = Bulk(self, AsyncReceipt, transaction, receipt_every, timeout, resend)
+        if isinstance(messages, AsyncIterable):
+            async for message in messages:
+                await self._steps(bulk.add((message,)))
+        else:
+            await self._steps(bulk.add(messages))
+        await self._steps(bulk.finish())
+        return bulk.given
+
+    async def _steps(self, steps: Iterable[AsyncReceipt | None]) -> None:
+        for receipt in steps:
+            if receipt is None:  # the loop's turn
+                await asyncio.sleep(0)
+                continue
+            with contextlib.suppress(StompError):  # `bulk` looks at it
+                await receipt
 
     async def request(
         self,

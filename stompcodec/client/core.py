@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompcodec.client.intake import Intake
+from stompcodec.client.intake import Intake, said
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.receipts import Call
+from stompcodec.client.outbox import Block, OutboxFullError
+from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
-from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError, StompError
+from stompcodec.errors import LocalProtocolError, RejectedError, RemoteProtocolError, StaleAckError, StompError
 
 __all__ = ["REPLIES", "ClientCore"]
 
@@ -55,10 +55,10 @@ class ClientCore(Intake):
 
     # ---- waiting ----
 
-    def when_room(self, call: Call, now: float, octets: int) -> None:
-        """The call is accepted once the outbox has room for a body of so many octets."""
+    def when_room(self, call: Call, now: float, octets: int, frames: int = 1) -> None:
+        """The call is accepted once the outbox has room for a body of so many octets, or for a block."""
         self.calls.open(call, now)
-        self._room.append((call, octets))
+        self._room.append((call, octets, frames))
 
     def when_connected(self, call: Call, now: float) -> None:
         """The call is accepted once there is a connection and the subscriptions are back.
@@ -97,6 +97,42 @@ class ClientCore(Intake):
             return False
         self._put(frame, call, text=text)
         return True
+
+    def send_block(
+        self, block: Block, now: float, call: Call | None = None, transaction: BaseTransaction | None = None
+    ) -> bool:
+        """Send many frames at once; with a call, the last of them has its id as receipt header.
+
+        Returns:
+            False when the outbox has no room: wait for it (`when_room`) and try again.
+
+        Raises:
+            LocalProtocolError: the client is closed.
+            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
+            StompError: an earlier call of its group has failed, by this.
+        """
+        self._now = now
+        if transaction is not None:
+            transaction.check()
+        self._check_open()
+        if call is not None and call.group is not None and call.group.failed is not None:
+            raise call.group.failed
+        if not self.outbox.has_room(len(block.body), block.count):
+            return False
+        self._put(block, call, bound=transaction is not None)
+        return True
+
+    def _refused(self, frame: Frame) -> None:
+        """An ERROR that names no call may be about any frame of a block, and sent again it would come again."""
+        firsts: dict[Group, Call] = {}
+        if frame.get("receipt-id") not in self.calls.sent:
+            for call in self.calls.sent.values():
+                if call.group is not None:
+                    firsts.setdefault(call.group, call)
+        super()._refused(frame)
+        for call in firsts.values():
+            what = f"{call.what}, or what was sent behind, was rejected: {said(frame)}"
+            self._finish(call, RejectedError(what, frame))
 
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
         """SEND with a reply-to of ours. The call's result is the message that comes back. Otherwise as `send`."""

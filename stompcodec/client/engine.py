@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
+from stompcodec.client.backoff import Backoff
 from stompcodec.client.core import ClientCore
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Credential, Options
@@ -230,7 +231,8 @@ class Engine:
             if first and error is not None and time.monotonic() - started >= options.startup_timeout:
                 self._give_up(error)
                 return
-            delays = delays or (options.reconnect.delays(random.random) if options.reconnect else iter(()))
+            backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # `startup_timeout` holds in any case
+            delays = delays or (backoff.delays(random.random) if backoff else iter(()))
             delay = next(delays, None)
             if delay is None:
                 self._give_up(error or self.core.error or ConnectionLostError("the connection was lost"))

@@ -16,12 +16,24 @@ from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, RemoteProtocolError, StompError
 from stompcodec.states import State
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "said"]
 
 #: Octets of a server's words that are shown. Some send stack traces.
 _MOST_SAID = 300
 #: Reading pauses at the marks of the options; while calls wait for receipts, at so many times them.
 _URGENT = 4
+
+
+def said(frame: Frame) -> str:
+    """A server's words in an ERROR, in one line that is fit to be shown.
+
+    >>> said(Frame("ERROR", {"message": "no"}, b"such queue\\nat Server.java:1"))
+    'no: such queue'
+    """
+    first = frame.body[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
+    summary = (frame.get("message") or "ERROR")[:_MOST_SAID]
+    words = f"{summary}: {first}" if first and first not in summary else summary
+    return "".join(character if character.isprintable() else " " for character in words)
 
 
 class Intake(Link):
@@ -113,10 +125,7 @@ class Intake(Link):
         In 1.2 the session is over with it (S12-ERR-02), and before CONNECTED in any version. Then iterators go on
         with the next connection, unless there is none.
         """
-        said = frame.body[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
-        summary = (frame.get("message") or "ERROR")[:_MOST_SAID]
-        words = f"{summary}: {said}" if said and said not in summary else summary
-        words = "".join(character if character.isprintable() else " " for character in words)
+        words = said(frame)
         call = self.calls.sent.get(frame.get("receipt-id") or "")
         over = self.connection is None or self.connection.state is State.FAILED
         if call is not None:

@@ -9,8 +9,8 @@ import logging
 
 from stompcodec.client.dialects import BROKERS, BrokerDialect, guess_broker
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Outbox, Waiting
-from stompcodec.client.receipts import Call, Calls
+from stompcodec.client.outbox import Block, Outbox, Waiting
+from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize
@@ -51,13 +51,14 @@ class Link:
         self._broken: Exception | None = None
         self._phase = "down"  # then "asked"; then "restoring"; then "up": the outbox flows
         self._writable = True
+        self._whole_frames = False
         self._connected_by: float | None = None
         self._now = 0.0
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
         self._transactions: dict[str, BaseTransaction] = {}
         self._replies: dict[str, Call] = {}  # by correlation-id
         self._waiters: list[Call] = []  # for a connection
-        self._room: list[tuple[Call, int]] = []  # for room in the outbox, for so many octets
+        self._room: list[tuple[Call, int, int]] = []  # for room in the outbox, for so many octets and frames
         self._closers: list[Call] = []
 
     # ---- the transport ----
@@ -72,6 +73,7 @@ class Link:
         self._now = now
         self._phase, self._writable, self._broken = "asked", True, None
         self._connected_by = now + options.connect_timeout
+        self._whole_frames = whole_frames
         self.connection = Connection(
             Role.CLIENT,
             versions=options.versions,
@@ -171,13 +173,13 @@ class Link:
                 again = ConnectionLostError(f"{waiting.call.what}: {reason}", sent=waiting.call.sent)
                 again.__cause__ = error
                 self._finish(waiting.call, again)
-        frames = sum(waiting.call is None for waiting in unsent)
+        frames = sum(getattr(waiting.frame, "count", 1) for waiting in unsent if waiting.call is None)
         if frames:
             log.error("%d frames were never sent: %s", frames, reason)
         final = error if error is None or isinstance(error, StompError) else reason
         self._enter("closed", error)
         self._end_subscriptions(final)
-        for call in [*self._waiters, *(call for call, _ in self._room), *self._replies.values()]:
+        for call in [*self._waiters, *(call for call, *_ in self._room), *self._replies.values()]:
             self._finish(call, final or reason)
         self._waiters.clear()
         self._room.clear()
@@ -219,7 +221,7 @@ class Link:
             self._enter("connected", None)
         self._wake(self._waiters)
 
-    def _put(self, frame: Frame, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
+    def _put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
         """Send a frame now, or behind what waits already. `bound`: it means nothing on another connection.
 
         Raises:
@@ -231,18 +233,21 @@ class Link:
             if self._phase == "up" and self._writable and not self.outbox:
                 self._transmit(frame, call, text)
                 return
-            serialize(frame, self.version or "1.2")  # the caller shall hear of it, not the log
+            if not isinstance(frame, Block):
+                serialize(frame, self.version or "1.2")  # the caller shall hear of it, not the log
         except StompError:
             if call is not None:
                 call.done = True
             raise
         self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
 
-    def _transmit(self, frame: Frame, call: Call | None = None, text: bool = False) -> None:
-        """Hand a frame to the connection."""
+    def _transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
+        """Hand a frame to the connection, or a block."""
         connection = self.connection
         assert connection is not None
-        if text and self.dialect.jms:
+        if isinstance(frame, Block):
+            connection.output += frame.chunks(self.version, self._whole_frames)
+        elif text and self.dialect.jms:
             connection.output.append(serialize(frame, self.version, content_length="never"))
         else:
             connection.send(frame)
@@ -254,7 +259,7 @@ class Link:
                 call.frame = (frame, text)
             self._weigh()
         if self.trace is not None:
-            self.trace.append(("out", frame))
+            self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
 
     def _flush(self) -> None:
         """Move what waits to the connection, in its order."""
@@ -275,11 +280,11 @@ class Link:
     def _admit(self) -> None:
         """Those who wait for room may try again, if there is enough for them."""
         room, self._room = self._room, []
-        for call, octets in room:
-            if self.outbox.has_room(octets):
+        for call, octets, frames in room:
+            if self.outbox.has_room(octets, frames):
                 self._finish(call)
             elif not call.done:
-                self._room.append((call, octets))
+                self._room.append((call, octets, frames))
 
     # ---- outcomes ----
 
@@ -291,8 +296,17 @@ class Link:
             self._replies.pop(call.subject, None)
         if isinstance(call.subject, BaseTransaction):
             self._ended(call.subject, call, error)
+        if error is not None and call.group is not None and call.group.failed is None:
+            call.group.failed = error
+            self._withdraw(call.group)
         if self._restoring.pop(call.id, None) is not None:
             self._restore()
+
+    def _withdraw(self, group: Group) -> None:
+        """One of the group has failed: what of it has not left stays here, or it would overtake."""
+        for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
+            self.outbox.remove(call)
+            self._finish(call, ConnectionLostError(f"{call.what}: not sent, since what came before failed", sent=False))
 
     def _ended(self, transaction: BaseTransaction, call: Call, error: Exception | None) -> None:
         """COMMIT or ABORT has its outcome."""
@@ -321,13 +335,14 @@ class Link:
         self._restoring.clear()
         self.epoch += 1
         for transaction in self._transactions.values():
-            transaction.state = "lost"
+            transaction.state, transaction.lost = "lost", reason
         self._transactions.clear()
         again: list[Waiting] = []
         for call in list(self.calls.sent.values()):
             if call.command == "SUBSCRIBE" and call.subject.call is call:
                 continue  # it is sent again with the next connection
-            if call.resend and self.state != "closed" and call.frame is not None:
+            stopped = call.group is not None and call.group.failed is not None
+            if call.resend and self.state != "closed" and call.frame is not None and not stopped:
                 frame, text = call.frame
                 again.append(Waiting(frame, call, 0, text))
             elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):

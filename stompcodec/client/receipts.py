@@ -11,9 +11,22 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-__all__ = ["Call", "Calls", "Deadlines"]
+__all__ = ["Call", "Calls", "Deadlines", "Group"]
 
 _TIDY = 1024
+
+
+class Group:
+    """Calls that keep an order: once one of them has failed, those that have not left will not leave.
+
+    >>> Group().failed is None
+    True
+    """
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        self.failed: Exception | None = None
 
 
 class Call:
@@ -33,8 +46,8 @@ class Call:
     """
 
     __slots__ = (
-        *("command", "deadline", "done", "error", "frame", "id", "needs_reply", "resend", "result", "sent", "subject"),
-        *("timeout", "wake", "what"),
+        *("command", "deadline", "done", "error", "frame", "group", "id", "needs_reply", "resend", "result", "sent"),
+        *("subject", "timeout", "wake", "what"),
     )
 
     def __init__(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> None:
@@ -49,6 +62,7 @@ class Call:
         self.result: Any = None
         self.sent = False  # its frame went to a connection, at least once
         self.frame: Any = None  # kept for as long as it may be sent again
+        self.group: Group | None = None
         self.needs_reply = False
         self.subject: Any = None  # the subscription or transaction it is about, or the correlation-id
         self.wake: Callable[[], object] | None = None

@@ -1,7 +1,7 @@
-"""A subscription into a capture: octets to the disk first, then the ACK.
+"""Subscriptions into a capture: octets to the disk first, then the ACK.
 
 Whatever ends the process, and at whatever moment: what was acknowledged is in the capture. What was not comes again
-from the broker, so a message may be there twice, with the same message-id.
+from the broker, so without `dedupe` a message may be there twice, with the same message-id.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from stompcodec.capture import CHAIN, CaptureWriter, octets_of
+from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
 from stompcodec.client import Client, Message, Subscription
-from stompcodec.errors import FrameError, StaleAckError, StompError, StoreError
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.held import Held, acknowledge
+from stompcodec.errors import FrameError, StompError, StoreError
 
 __all__ = ["Recorder"]
 
@@ -35,6 +37,15 @@ class _Batch(NamedTuple):
     time: int
 
 
+class _Plan(NamedTuple):
+    """What is done with messages: those that are new, and those that were recorded before."""
+
+    batches: list[_Batch]
+    keys: list[int]
+    """Of the new ones."""
+    again: list[Message]
+
+
 def _parts(messages: list[Message]) -> Iterator[list[Message]]:
     """The messages in parts, so that what waits to be written has an end, also where they are large."""
     part: list[Message] = []
@@ -49,44 +60,66 @@ def _parts(messages: list[Message]) -> Iterator[list[Message]]:
         yield part
 
 
+class _Written(NamedTuple):
+    """A message that is on the disk."""
+
+    chain: str
+    end: int
+    """The offset behind it."""
+    octets: int
+    message: Message
+
+
 class Recorder:
-    """Writes what subscriptions bring into a capture. All syncs and acks happen in the thread that calls `run`.
+    """Writes what subscriptions bring into a capture. It is written and synced in the thread that calls `run`.
 
     While the disk is full nothing is acknowledged, so the broker keeps what it has, and nothing is lost.
 
     Args:
-        client: whose messages. It is not closed.
+        clients: whose messages: one client, or several that share the work. They are not closed.
         capture: where to. It is not closed.
+        dedupe: knows what was recorded before, and is not recorded again; None to record all that comes.
+            What the capture holds already is read first.
+        acknowledge: a message once it is "synced", or once `release` says that everything up to it is done.
         most: end after so many messages; None for no end.
         on_turn: called a few times a second, between two syncs.
         on_trouble: called with what went wrong and is tried again.
-        hold: while this returns True nothing is written and nothing acknowledged.
+        hold: while this returns True nothing is written and nothing more acknowledged.
         clock: the time, in seconds since 1970.
+
+    Raises:
+        ValueError: `acknowledge` is something else.
     """
 
     def __init__(
         self,
-        client: Client,
+        clients: Client | Sequence[Client],
         capture: CaptureWriter,
         *,
+        dedupe: Dedupe | None = None,
+        acknowledge: Literal["synced", "released"] = "synced",
         most: int | None = None,
         on_turn: Callable[[], object] = lambda: None,
         on_trouble: Callable[[Exception], object] = lambda error: None,
         hold: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
+        if acknowledge not in ("synced", "released"):
+            raise ValueError(f"acknowledge is {acknowledge!r}: use synced or released")
+        self._clients = [clients] if isinstance(clients, Client) else list(clients)
         self._capture = capture
+        self._dedupe = dedupe
+        self._held = Held() if acknowledge == "released" else None
+        self._epochs = {client: client.epoch for client in self._clients}
         self._most = most
         self._on_turn = on_turn
         self._on_trouble = on_trouble
         self._hold = hold
         self._clock = clock
         self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
-        self._subscriptions: list[Subscription] = []
-        self._chains: dict[str, str] = {}
+        self._over: _Batch | None = None  # wanted only where some of those before are duplicates
+        self._subscriptions: dict[Subscription, str] = {}
         self._live = 0
-        self._enough = False
         self._stop = threading.Event()
         self.messages = 0
         """How many are on the disk."""
@@ -94,27 +127,50 @@ class Recorder:
         """Of their frames."""
         self.redelivered = 0
         """How many of them the broker had sent before."""
+        self.duplicates = 0
+        """How many were not recorded, since they were there."""
+        read = Capture(capture.path)
+        self._chains = set(read.chains())
+        if dedupe is not None:
+            dedupe.load(read)
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
         """Record one more destination, each message acknowledged by itself.
 
+        Each client subscribes, so on a queue they share the messages. The first one writes the chain that is named,
+        the next ones write NAME.1, NAME.2 and so on.
+
         Args:
             chain: of the capture.
-            prefetch: how many messages may be on their way and not on the disk.
+            prefetch: how many messages may be on their way and not acknowledged, for each client.
             options: more of `Client.subscribe`.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as `Client.subscribe`.
         """
-        subscription = self._client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
-        self._subscriptions.append(subscription)
-        self._chains[subscription.id] = chain
-        self._live += 1
-        threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
+        for number, client in enumerate(self._clients):
+            subscription = client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
+            self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
+            self._chains.add(self._subscriptions[subscription])
+            self._live += 1
+            threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
 
     def stop(self) -> None:
         """Let `run` write what was taken, and return. May be called from anywhere, also from a handler of signals."""
         self._stop.set()
+
+    def release(self, offsets: Mapping[str, int]) -> int:
+        """Everything below these offsets of chains is done: acknowledge it. May be called from any thread.
+
+        Returns:
+            How many messages were acknowledged; 0 where they are when they are synced.
+        """
+        return 0 if self._held is None else self._held.release(offsets)
+
+    @property
+    def held(self) -> int:
+        """Messages that are on the disk, and wait for `release`."""
+        return 0 if self._held is None else len(self._held)
 
     def run(self) -> None:
         """Record until `stop` is called, `most` have come, or the last subscription ends.
@@ -123,17 +179,14 @@ class Recorder:
             StompError: a subscription ended with it, or the capture cannot be written any more.
         """
         try:
-            while not (self._stop.is_set() or self._enough) and self._live:
+            while not self._stop.is_set() and self.messages != self._most and self._live:
                 self._on_turn()
                 if self._hold():
                     self._stop.wait(_LOOK)
                     continue
-                group = self._group(_LOOK)
-                if group:
-                    self._record(group)
-            group = self._group(0.0)  # what was taken before
-            if group and not self._hold():
-                self._record(group)
+                self._record(self._group(_LOOK))
+            if not self._hold():
+                self._record(self._group(0.0))  # what was taken before
         finally:
             for subscription in self._subscriptions:
                 with contextlib.suppress(StompError):
@@ -174,10 +227,13 @@ class Recorder:
         group: list[_Batch] = []
         octets, count = 0, self.messages
         while octets < _GROUP and count != self._most:
+            item: _Batch | Exception | None = self._over
             try:
-                item = self._arrived.get(timeout=timeout) if timeout and not group else self._arrived.get_nowait()
+                if item is None:
+                    item = self._arrived.get(timeout=timeout) if timeout and not group else self._arrived.get_nowait()
             except queue.Empty:
                 break
+            self._over = None
             if item is None:
                 self._live -= 1
                 continue
@@ -185,50 +241,105 @@ class Recorder:
                 if group:
                     self._record(group)
                 raise item
-            if self._most is not None:
+            if self._most is not None and len(item.messages) > self._most - count:
+                self._over = item._replace(messages=item.messages[self._most - count :])
                 item = item._replace(messages=item.messages[: self._most - count])
             group.append(item)
             count += len(item.messages)
             octets += sum(len(message.body) for message in item.messages)
-        self._enough = count == self._most
         return group
 
     def _record(self, group: list[_Batch]) -> None:
         """Write, sync, acknowledge. While it cannot be written, try again, until it is to stop."""
+        if not group:
+            return
+        plan = self._plan(group)
+        rest, written = plan.batches, list[_Written]()
         while True:
             try:
-                written, octets = self._write(group)
+                self._write(rest, written)
                 break
             except StoreError as error:
                 if self._capture.failed:
                     raise
+                there = {id(each.message) for each in written}
+                rest = [batch._replace(messages=[m for m in batch.messages if id(m) not in there]) for batch in rest]
                 self._on_trouble(error)
                 if self._stop.wait(_RETRY):
                     raise
                 self._on_turn()
+        if self._dedupe is not None:
+            self._dedupe.remember(plan.keys)
         self.messages += len(written)
-        self.octets += octets
-        for message in written:
-            self.redelivered += message.redelivered
-            with contextlib.suppress(StaleAckError):  # the connection was lost in between: it comes again
-                message.ack()
+        self.octets += sum(each.octets for each in written)
+        self.redelivered += sum(each.message.redelivered for each in written)
+        self.duplicates += len(plan.again)
+        self._settle(written, plan.again)
 
-    def _write(self, group: list[_Batch]) -> tuple[list[Message], int]:
-        written: list[Message] = []
-        octets = 0
+    def _plan(self, group: list[_Batch]) -> _Plan:
+        """Leave out what is in the capture already."""
+        dedupe = self._dedupe
+        if dedupe is None:
+            return _Plan(group, [], [])
+        batches: list[_Batch] = []
+        keys: dict[int, None] = {}
+        again: list[Message] = []
         for batch in group:
-            parts: dict[str, list[bytes]] = {}
+            new = []
             for message in batch.messages:
-                try:
-                    data = octets_of(message.frame)
-                except FrameError as error:  # no frame that came over the wire is like this
-                    self._on_trouble(error)
+                key = dedupe.key(message.frame)
+                if key is not None and (key in dedupe or key in keys):
+                    again.append(message)
                     continue
-                parts.setdefault(self._chains[message.subscription.id], []).append(data)
-                written.append(message)
-            for chain, each in parts.items():
-                data = b"".join(each)
-                self._capture.append(data, batch.time, chain)
-                octets += len(data)
-        self._capture.sync()
-        return written, octets
+                new.append(message)
+                if key is not None:
+                    keys[key] = None
+            batches.append(batch._replace(messages=new))
+        return _Plan(batches, list(keys), again)
+
+    def _write(self, batches: list[_Batch], written: list[_Written]) -> None:
+        """Add to `written` what is on the disk then: all of it, or, with an error, a part."""
+        appended: list[_Written] = []
+        try:
+            for batch in batches:
+                for chain, each in self._by_chain(batch).items():
+                    end = self._capture.append(b"".join([data for data, _ in each]), batch.time, chain)
+                    for data, message in each:
+                        end += len(data)
+                        appended.append(_Written(chain, end, len(data), message))
+            self._capture.sync()
+        except StoreError:
+            for _ in self._chains:  # now what is not synced is cut off, in each chain
+                with contextlib.suppress(StoreError):
+                    self._capture.sync()
+                    break
+            raise
+        finally:
+            written += [each for each in appended if each.end <= self._capture.end(each.chain)]
+
+    def _by_chain(self, batch: _Batch) -> dict[str, list[tuple[bytes, Message]]]:
+        parts: dict[str, list[tuple[bytes, Message]]] = {}
+        for message in batch.messages:
+            try:
+                data = octets_of(message.frame)
+            except FrameError as error:  # no frame that came over the wire is like this
+                self._on_trouble(error)
+                continue
+            parts.setdefault(self._subscriptions[message.subscription], []).append((data, message))
+        return parts
+
+    def _settle(self, written: list[_Written], again: list[Message]) -> None:
+        """Acknowledge what may be now, and keep the rest until it is released."""
+        held = self._held
+        if held is None:
+            acknowledge(each.message for each in written)
+            acknowledge(again)
+            return
+        for client, epoch in self._epochs.items():
+            if client.epoch != epoch:
+                self._epochs[client] = client.epoch
+                held.drop_stale(client, client.epoch)
+        for each in written:
+            held.hold(each.chain, each.end, each.message)
+        if again:
+            held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, again)

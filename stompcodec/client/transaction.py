@@ -14,6 +14,7 @@ class BaseTransaction:
     def __init__(self, id: str) -> None:
         self.id = id
         self.epoch = 0
+        self.lost: Exception | None = None  # why its connection ended
         self.state = "new"  # then "open"; then "committing"; at last "committed", "aborted" or "lost"
         self.settled: list[tuple[BaseMessage, int, int]] = []  # message, settled_to and open of its subscription before
 
@@ -28,7 +29,9 @@ class BaseTransaction:
             LocalProtocolError: it is not open.
         """
         if self.state == "lost":
-            raise ConnectionLostError("the transaction ended with its connection: nothing of it took effect")
+            raise ConnectionLostError(
+                f"the transaction ended with its connection: nothing of it took effect ({self.lost})"
+            ) from self.lost
         if self.state != "open":
             raise LocalProtocolError(f"the transaction is {self.state}")
 

@@ -26,12 +26,13 @@ def test_nobody_is_there(shell):
     assert isinstance(lost.value, OSError)
 
 
-def test_waiting_for_a_server_that_starts_late(shell):
+@pytest.mark.parametrize("reconnect", [QUICK, None], ids=["reconnects", "does not"])
+def test_waiting_for_a_server_that_starts_late(shell, reconnect):
     port = free_port()
     box = []
     starter = threading.Timer(0.3, lambda: box.append(Peer(port=port)))
     starter.start()
-    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=10, reconnect=QUICK)
+    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=10, reconnect=reconnect)
     assert client.state == "connected"
     starter.join()
     box[0].stop()

@@ -1,0 +1,316 @@
+"""Many messages in one go: written in blocks, with receipts that are not waited for one by one.
+
+Both shells drive the same steps: a step is a receipt that has to be waited for before the next.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from stompcodec.client.outbox import Block, OutboxFullError
+from stompcodec.client.receipts import Call, Group
+from stompcodec.client.shell import BaseClient, HeaderSource, now, outgoing
+from stompcodec.client.transaction import BaseTransaction
+from stompcodec.codec import Frame, serialize, serialize_many
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
+
+__all__ = ["BLOCK", "Bulk", "Outgoings", "SendManyError"]
+
+#: Octets of bodies after which a block is closed.
+BLOCK = 256 * 1024
+#: The most frames of a block without receipts.
+_MOST = 1000
+
+#: What `send_many` takes: SEND frames, or destination, body and perhaps headers. Blocks are for our own writers.
+Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
+
+
+class SendManyError(StompError):
+    """Not all messages of a `send_many` were accepted. Messages are counted from 0.
+
+    Args:
+        message: what happened.
+        reason: the first error, as `send` would raise it: RejectedError with the ERROR as `.frame`,
+            ConnectionLostError, ReceiptTimeoutError, OutboxFullError, FrameError, TypeError and so on.
+        outcomes: messages in their order, each with "accepted", "rejected", "unwritable" or "unknown". What is in none
+            of them certainly was not sent.
+
+    >>> error = SendManyError("no", ValueError(), [(range(3), "accepted"), (range(3, 5), "unknown")])
+    >>> error.accepted, error.outcome(4), error.outcome(5)
+    (3, 'unknown', 'unsent')
+    """
+
+    def __init__(self, message: str, reason: Exception, outcomes: list[tuple[range, str]]) -> None:
+        self.reason = reason
+        self.outcomes = outcomes
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.reason, self.outcomes)
+
+    @property
+    def accepted(self) -> int:
+        """So many messages, from the first, were accepted."""
+        return next((len(messages) for messages, outcome in self.outcomes[:1] if outcome == "accepted"), 0)
+
+    def outcome(self, index: int) -> str:
+        """What became of one message."""
+        return next((outcome for messages, outcome in self.outcomes if index in messages), "unsent")
+
+
+class _Sent(NamedTuple):
+    """A block that is on its way, and has no answer yet."""
+
+    messages: range
+    octets: int
+    receipt: Any
+    call: Call
+
+    def outcome(self) -> list[tuple[range, str]]:
+        """What became of its messages."""
+        error, messages = self.call.error, self.messages
+        if error is None:
+            return [(messages, "accepted")]
+        if not self.call.sent:
+            return []
+        if not isinstance(error, RejectedError) or error.frame.get("receipt-id") != self.call.id:
+            return [(messages, "unknown")]
+        last = messages.stop - 1  # the one that had the receipt header
+        return [(range(messages.start, last), "unknown"), (range(last, last + 1), "rejected")]
+
+
+class Bulk:
+    """One `send_many`: collects messages into blocks, and keeps account of what became of them.
+
+    What has no receipt yet is bounded as the outbox is, so that a broker that does not keep up holds the sender.
+    """
+
+    def __init__(
+        self,
+        client: BaseClient,
+        receipt: Callable[[Call], Any],
+        transaction: BaseTransaction | None,
+        receipt_every: int,
+        timeout: float | None,
+        resend: bool | None,
+    ) -> None:
+        options = client.options
+        if receipt_every < 0:
+            raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
+        if resend and (transaction is not None or not receipt_every):
+            raise LocalProtocolError(
+                "resend=True needs receipts, and no transaction: else nobody knows what to send again"
+            )
+        self._client = client
+        self._receipt = receipt
+        self._transaction = transaction
+        # In a transaction some brokers answer with the COMMIT only: to wait for them would be for ever.
+        self._receipts = receipt_every > 0 and transaction is None
+        self._most = min(receipt_every or _MOST, options.outbox_frames)
+        self._block_octets = min(BLOCK, options.outbox_octets)
+        self._timeout = options.receipt_timeout if timeout is None else timeout
+        self._resend = (options.resend if resend is None else resend) and self._receipts
+        self._extra = [] if transaction is None else [("transaction", transaction.id)]
+        self._key = uuid.uuid4().hex
+        self._group = Group()
+        self._frames: list[Frame] = []
+        self._texts: set[int] = set()  # which of them were given as text
+        self._octets = 0
+        self._sent: deque[_Sent] = deque()
+        self._sent_octets = 0
+        self.given = 0  # messages of closed blocks
+        self._accepted = 0
+
+    # ---- steps ----
+
+    def add(self, messages: Outgoings) -> Iterator[Any]:
+        """Take messages.
+
+        Yields:
+            None after each block, and receipts to wait for.
+
+        Raises:
+            SendManyError: one of them, or one before, has failed.
+        """
+        frames, most, room = self._frames, self._most, self._block_octets
+        for message in messages:
+            if isinstance(message, Block):
+                yield from self._add_block(message)
+                continue
+            try:
+                frame = self._frame(message)
+            except (StompError, TypeError, ValueError, AttributeError) as error:
+                yield from self._unwritable(self.given + len(frames), error)
+            frames.append(frame)
+            self._octets += len(frame.body)
+            if len(frames) >= most or self._octets >= room:
+                yield from self._close_block()
+
+    def finish(self) -> Iterator[Any]:
+        """The rest, and all receipts; as `add`."""
+        if self._frames:
+            yield from self._close_block()
+        yield from self._settle(0, 0)
+
+    # ---- messages ----
+
+    def _frame(self, message: Any) -> Frame:
+        """The frame of a message, with what all of them get."""
+        if isinstance(message, Frame):
+            if message.command != "SEND" or message.get("destination") is None:
+                raise LocalProtocolError(f"{message.command} with a destination: SEND is what can be sent this way")
+            if not self._extra and not self._resend:
+                return message
+            pairs, body = message.headers.pairs(), message.body
+        else:
+            destination, body, *rest = message
+            if len(rest) > 1:
+                raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
+            headers = rest[0] if rest else None
+            if isinstance(body, bytes):
+                pairs = [("destination", destination)]
+                if headers:
+                    pairs += headers.items() if isinstance(headers, dict) else headers
+            else:
+                made = outgoing(destination, body, headers)
+                pairs, body = made.pairs, made.body
+                if made.text:
+                    self._texts.add(len(self._frames))
+        if self._resend:
+            pairs.append((self._client.core.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
+        # In front, for the first of repeated headers counts.
+        return Frame("SEND", [*self._extra, *pairs], body)
+
+    def _octets_of(self, frames: list[Frame], version: str) -> bytes:
+        if not self._texts or not self._client.core.dialect.jms:
+            return serialize_many(frames, version)
+        return b"".join(
+            serialize(frame, version, content_length="never" if index in self._texts else "auto")
+            for index, frame in enumerate(frames)
+        )
+
+    def _close_block(self) -> Iterator[Any]:
+        """Send what was collected, once there is room."""
+        frames, messages = self._frames, range(self.given, self.given + len(self._frames))
+        call = self._call(messages) if self._receipts else None
+        if call is not None:
+            last = frames[-1]
+            frames[-1] = Frame("SEND", [("receipt", call.id), *last.headers.pairs()], last.body)
+        version = self._client.core.version or "1.2"
+        try:
+            block = Block(self._octets_of(frames, version), len(frames), version)
+        except (StompError, TypeError) as error:
+            culprit = next((at for at, frame in enumerate(frames) if not _fits(frame, version)), 0)
+            yield from self._unwritable(messages[culprit], error)
+        frames.clear()
+        self._texts.clear()
+        self._octets = 0
+        yield from self._go(block, messages, call)
+
+    def _add_block(self, block: Block) -> Iterator[Any]:
+        """What somebody else has serialized; in a transaction with its header."""
+        if self._frames:
+            yield from self._close_block()
+        if block.version != self._client.core.version or self._resend:
+            yield from self.add(block.frames())
+            return
+        messages = range(self.given, self.given + block.count)
+        call = self._call(messages) if self._receipts else None
+        yield from self._go(block if call is None else block.with_receipt(call.id), messages, call)
+
+    def _go(self, block: Block, messages: range, call: Call | None) -> Iterator[Any]:
+        """Send a block, and look at receipts."""
+        sent = None
+        if call is not None:  # before it is open, or its end may be missed
+            sent = _Sent(messages, len(block.body), self._receipt(call), call)
+        yield from self._put(block, sent)
+        self.given = messages.stop
+        options = self._client.options
+        yield from self._settle(options.outbox_frames, options.outbox_octets)
+        yield None
+
+    def _call(self, messages: range) -> Call:
+        last = messages.stop - 1
+        what = f"messages {messages.start} to {last}" if len(messages) > 1 else f"message {last}"
+        call = self._client.core.calls.make(what, self._timeout, "SEND", resend=self._resend)
+        call.group = self._group
+        return call
+
+    def _put(self, block: Block, sent: _Sent | None) -> Iterator[Any]:
+        """Into the outbox, once it has room."""
+        engine, core = self._client.engine, self._client.core
+        call = None if sent is None else sent.call
+        until = now() + self._timeout
+        try:
+            while not engine.do(core.send_block, block, now(), call, self._transaction):
+                waiting = core.calls.make("waiting for room", max(until - now(), 0))
+                receipt = self._receipt(waiting)
+                engine.do(core.when_room, waiting, now(), len(block.body), block.count)
+                yield receipt
+                if isinstance(waiting.error, ReceiptTimeoutError):
+                    raise OutboxFullError(f"the outbox had no room in {self._timeout} s")
+        except StompError as error:
+            yield from self._fail(error)
+        if sent is not None:
+            self._sent.append(sent)
+            self._sent_octets += sent.octets
+
+    # ---- outcomes ----
+
+    def _settle(self, frames: int, octets: int) -> Iterator[Any]:
+        """Look at receipts that are there, and wait for the others until at most so much is without one."""
+        sent = self._sent
+        while sent:
+            first = sent[0]
+            if not first.call.done:
+                if self.given - first.messages.start <= frames and self._sent_octets <= octets:
+                    return
+                yield first.receipt
+            if first.call.error is not None:
+                yield from self._fail(first.call.error)
+            sent.popleft()
+            self._sent_octets -= first.octets
+            self._accepted = first.messages.stop
+
+    def _unwritable(self, index: int, error: Exception) -> Iterator[Any]:
+        yield from self._fail(error, f"message {index} cannot be written: {error}", index)
+
+    def _fail(self, error: Exception, text: str = "", unwritable: int | None = None) -> Iterator[Any]:
+        """See what becomes of all that is on its way, and tell.
+
+        What waits for a receipt has its time-out, so this does not take longer than that.
+        """
+        for each in self._sent:
+            if not each.call.done:
+                yield each.receipt
+        first = next((each.call.error for each in self._sent if each.call.error is not None), None)
+        if first is not None:  # it comes before what was noticed
+            error, text, unwritable = first, "", None
+        outcomes = [(range(self._accepted), "accepted") if self._receipts else (range(self.given), "unknown")]
+        for each in self._sent:
+            outcomes += each.outcome()
+        if unwritable is not None:
+            outcomes.append((range(unwritable, unwritable + 1), "unwritable"))
+        raise SendManyError(text or str(error), error, _joined(outcomes)) from error
+
+
+def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:
+    """Neighbours with the same outcome as one."""
+    joined: list[tuple[range, str]] = []
+    for messages, outcome in outcomes:
+        if joined and joined[-1][1] == outcome and joined[-1][0].stop == messages.start:
+            messages = range(joined.pop()[0].start, messages.stop)
+        if messages:
+            joined.append((messages, outcome))
+    return joined
+
+
+def _fits(frame: Frame, version: str) -> bool:
+    try:
+        serialize(frame, version)
+    except (StompError, TypeError):
+        return False
+    return True

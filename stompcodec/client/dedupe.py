@@ -1,0 +1,145 @@
+"""Knows messages that were recorded before, so that what a broker delivers again is not recorded again."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from stompcodec.capture import Capture, Segment
+from stompcodec.codec import Frame
+from stompcodec.errors import FrameError, StoreError
+from stompcodec.spec import Limits
+
+__all__ = ["WINDOW", "Dedupe"]
+
+#: Messages that are remembered, unless it is said otherwise. They take about 0.1 kB each.
+WINDOW = 1_000_000
+#: What is in a capture came through the limits of a client, which may be any.
+_ANY = Limits(max_headers=10_000, max_body=2**40)
+
+
+class Dedupe:
+    """The last messages that were recorded.
+
+    A message is the same as another one if destination, id and body are: the ids of several brokers, or of a broker
+    that lost its memory, may repeat, and a message with other octets is never taken for a duplicate.
+
+    Args:
+        header: which one holds the id; a message without it is never a duplicate.
+        window: how many messages are remembered.
+
+    >>> dedupe, frame = Dedupe(), Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"hello")
+    >>> key = dedupe.key(frame)
+    >>> dedupe.remember([key])
+    >>> key in dedupe, dedupe.key(Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"bye")) in dedupe
+    (True, False)
+    """
+
+    def __init__(self, header: str = "message-id", window: int = WINDOW) -> None:
+        if window < 1:
+            raise ValueError(f"window is {window}: it must be 1 or more")
+        self.header = header
+        self.window = window
+        self._order: deque[int] = deque()
+        self._known: set[int] = set()
+        self._secret = os.urandom(16)  # so that nobody can make messages that have the key of another one
+
+    @classmethod
+    def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
+        """By its name: message-id (or messageId), header:NAME, or none.
+
+        Raises:
+            ValueError: it is something else.
+
+        >>> Dedupe.of("header:uuid").header, Dedupe.of("none")
+        ('uuid', None)
+        """
+        if text == "none":
+            return None
+        if text in ("message-id", "messageId"):
+            return cls("message-id", window)
+        if text.startswith("header:") and len(text) > len("header:"):
+            return cls(text[len("header:") :], window)
+        raise ValueError(f"{text!r}: use messageId, header:NAME or none")
+
+    def key(self, frame: Frame) -> int | None:
+        """What is the same for two deliveries of one message; None where there is no id."""
+        name = frame.get(self.header)
+        if name is None:
+            return None
+        destination = frame.get("destination", "") or ""
+        ids = (destination.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
+        digest = blake2b(b"%d %d " % (len(ids[0]), len(ids[1])), digest_size=16, key=self._secret)
+        for part in (*ids, frame.body):
+            digest.update(part)
+        return int.from_bytes(digest.digest(), "little")
+
+    def __contains__(self, key: int | None) -> bool:
+        return key in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def remember(self, keys: Iterable[int]) -> None:
+        """They were recorded. Those that were recorded longest ago are forgotten."""
+        known, order = self._known, self._order
+        for key in keys:
+            if key not in known:
+                known.add(key)
+                order.append(key)
+        while len(order) > self.window:
+            known.discard(order.popleft())
+
+    def load(self, capture: Capture) -> int:
+        """Remember the last messages of a capture, over all its chains; how many were found.
+
+        The segments are read newest first, until there are enough.
+        """
+        waiting = [[each for each in capture.segments() if each.chain == chain] for chain in capture.chains()]
+        newest: list[tuple[int, int, Segment]] = []
+
+        def offer(number: int) -> None:
+            if waiting[number]:
+                segment = waiting[number].pop()
+                heapq.heappush(newest, (-_time_of(capture, segment), number, segment))
+
+        for number in range(len(waiting)):
+            offer(number)
+        found: list[tuple[int, int]] = []
+        while newest:
+            time, number, segment = heapq.heappop(newest)
+            if len(found) >= self.window and found[0][0] > -time:
+                break
+            found = [*self._keys(capture, segment, -time), *found]
+            found.sort(key=lambda pair: pair[0])  # stable: what came together stays in its order
+            del found[: -self.window]
+            offer(number)
+        self.remember(key for _, key in found)
+        return len(found)
+
+    def _keys(self, capture: Capture, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
+        """Time and key of each message of a segment."""
+        end = min((each.base for each in capture.segments(segment.chain) if each.base > segment.base), default=None)
+        frames = capture.frames(segment.chain, segment.base, limits=_ANY, lenient=True)
+        known = 0
+        with contextlib.suppress(FrameError, StoreError):  # other things are for those to tell who read it
+            for offset, time, frame in frames:
+                if end is not None and offset >= end:
+                    return
+                known = max(known, time)
+                key = self.key(frame)
+                if key is not None:
+                    yield known or last, key
+
+
+def _time_of(capture: Capture, segment: Segment) -> int:
+    """When the last octets of a segment came, in us; where its index does not know, when it was last written."""
+    time = 0
+    with contextlib.suppress(StoreError, OSError):
+        time = max((row.time for row in capture.rows(segment)), default=0)
+        return time or int(segment.path.stat().st_mtime * 1e6)
+    return time

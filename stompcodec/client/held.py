@@ -1,0 +1,93 @@
+"""Messages that are on the disk and not acknowledged yet: they wait until somebody says how far everything is done."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from stompcodec.client.sync_messages import Message
+from stompcodec.codec import Frame
+from stompcodec.errors import StaleAckError
+
+__all__ = ["Held", "acknowledge"]
+
+
+def acknowledge(messages: Iterable[Message]) -> None:
+    """ACK each of them. Those of a connection that was lost come again."""
+    for message in messages:
+        with contextlib.suppress(StaleAckError):
+            message.ack()
+
+
+class Held:
+    """Messages, and the offsets behind which they may be acknowledged. All may be called from any thread.
+
+    A message that was written waits for the offset behind it in its chain. A duplicate waits for all that was in the
+    capture when it came, for the message it repeats is somewhere in there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: dict[str, deque[tuple[int, Message]]] = {}
+        self._again: deque[tuple[dict[str, int], Message]] = deque()
+        self._released: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._written.values())) + len(self._again)
+
+    def hold(self, chain: str, end: int, message: Message) -> None:
+        """Keep a message whose frame ends at this offset of a chain."""
+        _slim(message)
+        with self._lock:
+            if end > self._released.get(chain, 0):
+                self._written.setdefault(chain, deque()).append((end, message))
+                return
+        acknowledge([message])
+
+    def hold_again(self, ends: Mapping[str, int], messages: Iterable[Message]) -> None:
+        """Keep duplicates, which came when the chains of the capture had these ends."""
+        messages = list(messages)
+        for message in messages:
+            _slim(message)
+        with self._lock:
+            if not self._covered(ends):
+                self._again.extend((dict(ends), message) for message in messages)
+                return
+        acknowledge(messages)
+
+    def release(self, offsets: Mapping[str, int]) -> int:
+        """Acknowledge what lies wholly below these offsets of chains; how many messages."""
+        done: list[Message] = []
+        with self._lock:
+            for chain, offset in offsets.items():
+                self._released[chain] = max(offset, self._released.get(chain, 0))
+            for chain, waiting in self._written.items():
+                while waiting and waiting[0][0] <= self._released.get(chain, 0):
+                    done.append(waiting.popleft()[1])
+            while self._again and self._covered(self._again[0][0]):
+                done.append(self._again.popleft()[1])
+        acknowledge(done)
+        return len(done)
+
+    def drop_stale(self, client: object, epoch: int) -> None:
+        """A client has a new connection: what came by an older one comes again, and need not be kept."""
+
+        def stale(message: Message) -> bool:
+            return message.subscription.client is client and message.epoch < epoch
+
+        with self._lock:
+            for chain, waiting in self._written.items():
+                self._written[chain] = deque(each for each in waiting if not stale(each[1]))
+            self._again = deque(each for each in self._again if not stale(each[1]))
+
+    def _covered(self, ends: Mapping[str, int]) -> bool:
+        return all(self._released.get(chain, 0) >= end for chain, end in ends.items())
+
+
+def _slim(message: Message) -> None:
+    """Let go of the body: it is on the disk."""
+    if message.body:
+        message.frame = Frame(message.frame.command, message.frame.headers.pairs(), b"")

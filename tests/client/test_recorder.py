@@ -1,0 +1,388 @@
+"""The recorder: each message once in the capture, acknowledged when it may be, over cuts, restarts and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import threading
+import time
+from collections import Counter
+from itertools import chain as chained
+from pathlib import Path
+
+import pytest
+from client.broker import BrokerThread
+from client.shells import QUICK
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stompcodec.client as stomp
+from stompcodec import Frame, capture_segment
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.client import recorder as module
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.held import Held
+from stompcodec.client.recorder import Recorder
+from stompcodec.errors import StaleAckError, StoreError
+from stompcodec.testing.faults import FaultProxy, Way
+
+QUEUE = "/queue/recorded"
+_PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.fixture
+def queue(request) -> str:
+    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.stompcap"
+
+
+def publish(broker, queue: str, count: int, first: int = 0) -> None:
+    with stomp.connect(broker.url) as client:
+        for number in range(first, first + count):
+            client.send(queue, b"%d" % number)
+        client.ping()
+
+
+def bodies(path: Path) -> list[int]:
+    capture = Capture(path)
+    return [int(frame.body) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
+
+
+def wait_for(what) -> None:
+    until = time.monotonic() + _PATIENCE
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def left(broker, queue: str) -> int:
+    """How many messages the broker still has: they come to a new subscriber."""
+    with stomp.connect(broker.url) as client:
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=10_000)
+        client.ping()
+        count = 0
+        while subscription.get(0.1) is not None:
+            count += 1
+        return count
+
+
+@contextlib.contextmanager
+def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
+    """A recorder that runs in a thread."""
+    with contextlib.ExitStack() as stack:
+        connected = [stack.enter_context(stomp.connect(url, reconnect=QUICK)) for _ in range(clients)]
+        recorder = Recorder(connected if clients > 1 else connected[0], capture, **options)
+        recorder.subscribe(queue, prefetch=prefetch)
+        thread = threading.Thread(target=recorder.run)
+        thread.start()
+        try:
+            yield recorder
+        finally:
+            recorder.stop()
+            thread.join(_PATIENCE)
+            assert not thread.is_alive()
+
+
+# ---- duplicates ----
+
+
+def test_what_is_delivered_again_is_recorded_once(broker, queue: str, path: Path) -> None:
+    """The ACKs get lost with the connection: all comes again, is known, and is acknowledged then."""
+    publish(broker, queue, 50)
+    with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
+        url = f"stomp://127.0.0.1:{proxy.port}"
+        with recording(url, capture, queue, dedupe=Dedupe(), prefetch=20) as recorder:
+            wait_for(lambda: recorder.messages == 50)
+            publish(broker, queue, 10, first=50)
+            proxy.rules.up = Way(swallow=True)
+            wait_for(lambda: recorder.messages == 60)
+            proxy.rules.up = Way()
+            proxy.cut()
+            wait_for(lambda: recorder.duplicates >= 10)
+            publish(broker, queue, 1, first=60)
+            wait_for(lambda: recorder.messages == 61)
+    assert bodies(path) == list(range(61))
+    assert left(broker, queue) == 0
+
+
+def test_a_restart_knows_what_is_in_the_capture(broker, queue: str, path: Path) -> None:
+    """The first recorder ends without a single ACK; the second one finds all of it in the capture."""
+    publish(broker, queue, 30)
+    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
+        wait_for(lambda: recorder.held == 30)
+    publish(broker, queue, 5, first=30)
+    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as recorder:
+        wait_for(lambda: recorder.messages == 5)
+        wait_for(lambda: recorder.duplicates == 30)
+    assert sorted(bodies(path)) == list(range(35))
+    assert left(broker, queue) == 0
+
+
+def test_without_dedupe_all_is_recorded(broker, queue: str, path: Path) -> None:
+    publish(broker, queue, 3)
+    for _ in range(2):
+        with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
+            wait_for(lambda recorder=recorder: recorder.messages == 3)
+    assert bodies(path) == [0, 1, 2, 0, 1, 2]
+
+
+texts = st.text(max_size=6)
+messages = st.builds(
+    lambda destination, name, body: Frame("MESSAGE", {"destination": destination, "message-id": name}, body),
+    texts,
+    texts,
+    st.binary(max_size=6),
+)
+
+
+@given(messages, messages)
+def test_only_the_same_message_is_a_duplicate(one: Frame, other: Frame) -> None:
+    dedupe = Dedupe()
+    key = dedupe.key(one)
+    assert key is not None
+    dedupe.remember([key])
+    same = all(one.headers[name] == other.headers[name] for name in ("destination", "message-id"))
+    assert (dedupe.key(other) in dedupe) == (same and one.body == other.body)
+
+
+def test_another_header_may_be_the_id() -> None:
+    dedupe = Dedupe.of("header:uuid", 10)
+    assert dedupe is not None
+    first = dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "1", "uuid": "x"}))
+    again = dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "2", "uuid": "x"}))
+    assert first == again
+    assert dedupe.key(Frame("MESSAGE", {"destination": "/q", "message-id": "1"})) is None
+    assert Dedupe.of("none") is None
+    for text in ("", "header:", "uuid"):
+        with pytest.raises(ValueError, match="use messageId"):
+            Dedupe.of(text)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), max_size=30),
+    st.integers(1, 20),
+    st.integers(1, 400),
+)
+def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, window: int, segment: int) -> None:
+    path = tmp_path_factory.mktemp("capture") / "a.stompcap"
+    frames: list[Frame] = []
+    with CaptureWriter(path, segment_octets=segment) as writer:
+        for now, (chain, count) in enumerate(batches):
+            for _ in range(count):
+                frame = Frame("MESSAGE", {"destination": "/q", "message-id": str(len(frames))}, b"x")
+                writer.append(octets_of(frame), 1000 + now, chain)
+                frames.append(frame)
+        writer.sync()
+    dedupe = Dedupe(window=window)
+    dedupe.load(Capture(path))
+    known = [int(frame.headers["message-id"]) for frame in frames if dedupe.key(frame) in dedupe]
+    assert known == list(range(max(0, len(frames) - window), len(frames)))
+    dedupe.remember(range(window))  # others come: the old ones are forgotten
+    assert len(dedupe) == window
+    assert not any(dedupe.key(frame) in dedupe for frame in frames)
+
+
+# ---- acknowledged when it is released ----
+
+
+def test_nothing_is_acknowledged_before_it_is_released(broker, queue: str, path: Path) -> None:
+    publish(broker, queue, 10)
+    with CaptureWriter(path) as capture:
+        with recording(broker.url, capture, queue, acknowledge="released", prefetch=4) as recorder:
+            wait_for(lambda: recorder.messages == 4)
+            ends = [offset for offset, _, _ in Capture(path).frames()][1:] + [capture.end()]
+            assert recorder.release({"frames": ends[0] - 1}) == 0
+            assert recorder.release({"frames": ends[1]}) == 2  # and then two more come
+            wait_for(lambda: recorder.messages == 6)
+            assert recorder.held == 4
+            assert recorder.release({"frames": ends[0]}) == 0  # what was said before still holds
+        assert bodies(path) == list(range(6))
+    assert left(broker, queue) == 8
+
+
+def test_a_prefetch_smaller_than_what_is_released_at_once_does_not_stall(broker, queue: str, path: Path) -> None:
+    publish(broker, queue, 200)
+    options = {"acknowledge": "released", "prefetch": 7}
+    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, **options) as recorder:
+        while recorder.messages < 200:
+            recorder.release({"frames": capture.end()})
+            time.sleep(0.001)
+        recorder.release({"frames": capture.end()})
+    assert left(broker, queue) == 0
+
+
+def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue: str, path: Path) -> None:
+    publish(broker, queue, 5)
+    with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
+        url = f"stomp://127.0.0.1:{proxy.port}"
+        with recording(url, capture, queue, acknowledge="released", dedupe=Dedupe()) as recorder:
+            wait_for(lambda: recorder.held == 5)
+            end = capture.end()
+            proxy.cut()
+            wait_for(lambda: recorder.duplicates == 5)
+            wait_for(lambda: recorder.held == 5)  # the first deliveries can be acknowledged no more
+            assert recorder.release({"frames": end - 1}) == 0
+            assert recorder.release({"frames": end}) == 5
+            assert recorder.held == 0
+    assert left(broker, queue) == 0
+
+
+class Told:
+    """As much of a message as `Held` looks at."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.acks = 0
+
+    def ack(self) -> None:
+        self.acks += 1
+        raise StaleAckError("its connection is over")
+
+
+chains = st.sampled_from("ab")
+
+
+@given(st.lists(st.one_of(st.tuples(chains, st.integers(1, 9)), st.dictionaries(chains, st.integers(0, 99)))))
+def test_held_against_a_model(steps) -> None:
+    """Written messages go by the end in their chain, duplicates by the ends of both chains; each is acked once."""
+    held, ends, released = Held(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
+    written: list[tuple[Told, str, int]] = []
+    again: list[tuple[Told, dict[str, int]]] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            chain, size = step
+            ends[chain] += size
+            written.append((Told(), chain, ends[chain]))
+            held.hold(chain, ends[chain], written[-1][0])  # type: ignore[arg-type]
+            again.append((Told(), dict(ends)))
+            held.hold_again(ends, [again[-1][0]])  # type: ignore[list-item]
+        else:
+            held.release(step)
+            released = {chain: max(step.get(chain, 0), offset) for chain, offset in released.items()}
+        assert all(told.acks == (end <= released[chain]) for told, chain, end in written)
+        assert all(told.acks == all(released[c] >= e for c, e in there.items()) for told, there in again)
+
+
+# ---- several connections ----
+
+
+def test_several_connections_share_a_queue_and_have_a_chain_each(broker, queue: str, path: Path) -> None:
+    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, clients=3, prefetch=5) as recorder:
+        publish(broker, queue, 300)
+        wait_for(lambda: recorder.messages == 300)
+    read = Capture(path)
+    each = {chain: [int(frame.body) for _, _, frame in read.frames(chain)] for chain in read.chains()}
+    assert sorted(each) == ["frames", "frames.1", "frames.2"]
+    assert sorted(chained.from_iterable(each.values())) == list(range(300))
+    assert all(order == sorted(order) for order in each.values())
+    assert left(broker, queue) == 0
+
+
+@pytest.mark.parametrize("mode", ["synced", "released"])
+def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode) -> None:
+    """Connections are cut in the middle of frames, the recorder is made anew: each message is there once."""
+    total, number = 3000, 0
+    publisher = threading.Thread(target=publish, args=(broker, queue, total))
+    publisher.start()
+    duplicates = 0
+    with FaultProxy(("127.0.0.1", broker.port), seed=7) as proxy:
+        url = f"stomp://127.0.0.1:{proxy.port}"
+        while number < total:
+            proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
+            options = {"acknowledge": mode, "dedupe": Dedupe(), "clients": 2, "prefetch": 50}
+            with CaptureWriter(path, segment_octets=50_000) as capture, recording(url, capture, queue, **options) as it:
+                for cut_after in (None, (0, 60_000), None, (0, 60_000), None):
+                    proxy.rules.down.cut_after = cut_after
+                    proxy.rules.up.cut_after = None if cut_after is None else (0, 4000)
+                    until = time.monotonic() + 0.1
+                    while time.monotonic() < until:
+                        it.release({chain: capture.end(chain) for chain in ("frames", "frames.1")})
+                        time.sleep(0.005)
+            duplicates += it.duplicates
+            number = len(bodies(path))
+    publisher.join()
+    assert {body: count for body, count in Counter(bodies(path)).items() if count > 1} == {}
+    assert set(bodies(path)) == set(range(total))
+    assert duplicates > 0
+    with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as it:
+        with stomp.connect(broker.url) as client:
+            client.send(queue, b"%d" % total)
+        wait_for(lambda: it.messages == 1)
+    assert left(broker, queue) == 0
+
+
+# ---- the disk ----
+
+
+@pytest.mark.parametrize("mode", ["synced", "released"])
+def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path, mode, monkeypatch) -> None:
+    """The seam under all writing says that there is no space; then there is again."""
+    publish(broker, queue, 20)
+    full, troubles = threading.Event(), []
+    real = capture_segment.write
+
+    def write(file: int, data: bytes) -> None:
+        if full.is_set():
+            real(file, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, data)
+
+    monkeypatch.setattr(capture_segment, "write", write)
+    with CaptureWriter(path) as capture:
+        options = {"acknowledge": mode, "dedupe": Dedupe(), "on_trouble": troubles.append, "prefetch": 30}
+        with recording(broker.url, capture, queue, **options) as recorder:
+            wait_for(lambda: recorder.messages == 20)
+            recorder.release({"frames": capture.end()})
+            full.set()
+            publish(broker, queue, 10, first=20)
+            wait_for(lambda: len(troubles) >= 2)
+            assert recorder.messages == 20
+            assert recorder.release({"frames": 10**9}) == 0
+            assert all(isinstance(error, StoreError) for error in troubles)
+            assert bodies(path) == list(range(20))
+            full.clear()
+            wait_for(lambda: recorder.messages == 30)
+            recorder.release({"frames": capture.end()})
+    assert bodies(path) == list(range(30))
+    assert left(broker, queue) == 0
+
+
+def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue: str, path: Path, monkeypatch) -> None:
+    """Segments end and begin, and two chains are written, while any write may fail, with half of it done."""
+    chance, real = random.Random(5), capture_segment.write
+    monkeypatch.setattr(module, "_RETRY", 0.001)
+
+    def write(file: int, data: bytes) -> None:
+        if chance.random() < 0.2:
+            real(file, data[: chance.randrange(len(data))])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, data)
+
+    with CaptureWriter(path, segment_octets=500) as capture:
+        monkeypatch.setattr(capture_segment, "write", write)
+        with recording(broker.url, capture, queue, clients=2, dedupe=Dedupe(), prefetch=30) as recorder:
+            publish(broker, queue, 1000)
+            wait_for(lambda: recorder.messages == 1000)
+        monkeypatch.setattr(capture_segment, "write", real)
+    assert sorted(bodies(path)) == list(range(1000))
+    assert left(broker, queue) == 0
+
+
+def test_wrong_arguments(broker, path: Path) -> None:
+    wrong = pytest.raises(ValueError, match="use synced or released")
+    with CaptureWriter(path) as capture, stomp.connect(broker.url) as client, wrong:
+        Recorder(client, capture, acknowledge="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="window is 0"):
+        Dedupe(window=0)

@@ -1,0 +1,423 @@
+"""Both shells: many messages in one go, against a scripted server and our own broker."""
+
+import asyncio
+import threading
+
+import pytest
+from client.broker import BrokerThread
+from client.peer import Peer
+from client.shells import QUICK
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
+from stompcodec.client.bulk import BLOCK
+
+
+def numbered(count, destination="/queue/a"):
+    return ((destination, b"%d" % number, {"n": str(number)}) for number in range(count))
+
+
+def numbers(peer):
+    return [int(frame.body) for frame in peer.got("SEND")]
+
+
+def failed(client, messages, **options):
+    with pytest.raises(stomp.SendManyError) as caught:
+        client.send_many(messages, **options)
+    return caught.value
+
+
+@pytest.mark.req("S12-SND-01", "S12-RCP-01")
+def test_all_arrive_in_order_with_few_receipts(shell, peer):
+    client = shell.connect(peer.url)
+    assert client.send_many(numbered(2500)) == 2500
+    assert numbers(peer) == list(range(2500))
+    assert [int(frame.body) for frame in peer.got("SEND") if frame.get("receipt")] == [999, 1999, 2499]
+    assert client.send_many([]) == 0
+    assert client.send_many(numbered(3), receipt_every=1) == 3
+    assert all(frame.get("receipt") for frame in peer.got("SEND")[-3:])
+
+
+def test_every_form_of_a_message_is_as_send_writes_it(shell, peer):
+    client = shell.connect(peer.url)
+    forms = [
+        ("/queue/a", b"\0octets"),
+        ("/queue/a", "grüße", None),
+        ("/queue/a", b"x", [("x", "1"), ("x", "2"), ("größe: \\ \n", "a:b")]),
+        ("/queue/a", "x", {"content-type": "application/json"}),
+        ("/queue/a", b""),
+    ]
+    for form in forms:
+        client.send(*form, receipt=True)
+    one_by_one = [serialize(without_receipt(frame)) for frame in peer.got("SEND")]
+    frames = [Frame("SEND", {"destination": "/queue/b", "y": "z"}, b"a frame")]
+    client.send_many([*forms, *frames])
+    *same, frame = peer.got("SEND")[len(forms) :]
+    assert [serialize(frame) for frame in same] == one_by_one
+    assert (frame.headers["destination"], frame.headers["y"], frame.body) == ("/queue/b", "z", b"a frame")
+
+
+def without_receipt(frame):
+    pairs = [pair for pair in frame.headers.pairs() if pair[0] != "receipt"]
+    return Frame(frame.command, pairs, frame.body)
+
+
+def test_a_receipt_for_every_block(shell, peer):
+    client = shell.connect(peer.url)
+    client.send_many(("/queue/a", bytes(BLOCK // 4)) for _ in range(10))
+    receipts = [index for index, frame in enumerate(peer.got("SEND")) if frame.get("receipt")]
+    assert receipts == [3, 7, 9]
+
+
+def test_without_receipts(shell, peer):
+    client = shell.connect(peer.url)
+    assert client.send_many(numbered(2500), receipt_every=0) == 2500
+    client.send("/queue/a", b"2500", receipt=True)
+    assert numbers(peer) == list(range(2501))
+    assert not any(frame.get("receipt") for frame in peer.got("SEND")[:-1])
+
+
+def test_what_waits_is_bounded(shell):
+    """A server that gives no receipts holds the sender: so much is taken, and no more."""
+    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
+        client = shell.connect(peer.url, outbox_frames=100, close_timeout=0.1)
+        taken = []
+
+        def messages():
+            for message in numbered(10_000):
+                taken.append(client.core.outbox.frames)
+                yield message
+
+        error = failed(client, messages(), receipt_every=10, timeout=0.3)
+        assert isinstance(error.reason, stomp.ReceiptTimeoutError)
+        assert len(taken) <= 120
+        assert max(taken) <= 100
+        assert error.outcomes == [(range(len(taken)), "unknown")]
+
+
+def test_room_in_octets(shell):
+    """A server that does not read: no more than the outbox allows, and the kernel, is taken."""
+    stop = threading.Event()
+    with Peer(rules={"SEND": lambda side, frame: stop.wait(20)}) as peer:
+        client = shell.connect(peer.url, outbox_octets=200_000, close_timeout=0.1)
+        taken = []
+
+        def messages():
+            while True:
+                taken.append(client.core.outbox.octets)
+                yield ("/queue/a", bytes(50_000))
+
+        error = failed(client, messages(), receipt_every=0, timeout=0.3)
+        stop.set()
+        assert isinstance(error.reason, stomp.OutboxFullError)
+        assert max(taken) < 450_000  # a block that is too large may come alone
+        assert error.outcomes == [(range(error.outcomes[0][0].stop), "unknown")]
+
+
+# ---- rejected ----
+
+
+def refuse(number, named):
+    def on_send(side, frame):
+        if frame.body == b"%d" % number:
+            side.error(frame if named else None, "not allowed")
+        else:
+            side.receipt(frame)
+
+    return {"SEND": on_send}
+
+
+def test_a_refused_message_is_named(shell):
+    with Peer(rules=refuse(7, named=True)) as peer:
+        client = shell.connect(peer.url, reconnect=QUICK)
+        error = failed(client, numbered(20), receipt_every=1)
+        assert isinstance(error.reason, stomp.RejectedError)
+        assert error.reason.frame.headers["message"] == "not allowed"
+        assert str(error) == "message 7 was rejected: not allowed"
+        assert (error.accepted, error.outcome(7)) == (7, "rejected")
+        assert {error.outcome(number) for number in range(8, 20)} <= {"unknown", "unsent"}
+        client.wait_connected()
+        assert client.send_many(numbered(7), receipt_every=2) == 7
+
+
+def test_a_refused_message_that_is_the_last_of_its_block(shell):
+    with Peer(rules=refuse(19, named=True)) as peer:
+        error = failed(shell.connect(peer.url), numbered(25), receipt_every=10)
+        assert error.outcomes[:3] == [(range(10), "accepted"), (range(10, 19), "unknown"), (range(19, 20), "rejected")]
+
+
+def test_a_refusal_that_names_nothing_is_about_a_block(shell):
+    with Peer(rules=refuse(14, named=False)) as peer:
+        client = shell.connect(peer.url, reconnect=QUICK, resend=True)
+        error = failed(client, numbered(20), receipt_every=10)
+        assert str(error) == "messages 10 to 19, or what was sent behind, was rejected: not allowed"
+        assert isinstance(error.reason, stomp.RejectedError)
+        assert error.outcomes == [(range(10), "accepted"), (range(10, 20), "unknown")]
+        client.wait_connected()
+        assert len(peer.got("SEND")) <= 20  # nothing is sent again: it would be refused again
+
+
+def test_a_session_that_goes_on_after_an_error(shell):
+    """In 1.1 the last receipt of the block still comes; one of its messages was refused all the same."""
+
+    def on_send(side, frame):
+        if frame.body == b"3":
+            data = b"ERROR\nmessage:no\n\n\0"
+            side.sock.sendall(data)
+        else:
+            side.receipt(frame)
+
+    with Peer(rules={"SEND": on_send}, versions=["1.1"]) as peer:
+        client = shell.connect(peer.url)
+        error = failed(client, numbered(10), receipt_every=5)
+        assert isinstance(error.reason, stomp.RejectedError)
+        assert error.outcomes[0][0].start == 0
+        assert error.outcome(3) == "unknown"
+        assert client.epoch == 1
+        client.send("/queue/a", b"fine", receipt=True)
+
+
+# ---- unwritable ----
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("/queue/a", b"", {"x": 1}),
+        ("/queue/a\ud800", b""),
+        ("/queue/a", b"", {"": "x"}),
+        ("/queue/a", 7),
+        ("/queue/a",),
+        ("/queue/a", b"", {}, "more"),
+        ("/queue/a", b"x", {"content-length": "2"}),
+        Frame("MESSAGE", {"destination": "/queue/a"}),
+        Frame("SEND"),
+        None,
+    ],
+)
+def test_what_cannot_be_written_is_named(shell, peer, bad):
+    client = shell.connect(peer.url)
+    error = failed(client, [*numbered(12), bad, *numbered(5)], receipt_every=10)
+    assert str(error).startswith("message 12 cannot be written: ")
+    assert error.outcomes == [(range(10), "accepted"), (range(12, 13), "unwritable")]
+    assert (error.outcome(11), error.outcome(13)) == ("unsent", "unsent")
+    assert numbers(peer) == list(range(10))
+    assert client.epoch == 1
+
+
+def test_what_the_iterable_raises_comes_through(shell, peer):
+    client = shell.connect(peer.url)
+    with pytest.raises(ZeroDivisionError):
+        client.send_many(("/queue/a", b"%d" % (1 // (5 - number))) for number in range(10))
+    client.send("/queue/a", b"7", receipt=True)
+    assert numbers(peer) == [7]
+
+
+def test_arguments_that_make_no_sense(shell, peer):
+    client = shell.connect(peer.url)
+    with pytest.raises(ValueError, match="receipt_every"):
+        client.send_many([], receipt_every=-1)
+    with pytest.raises(stomp.LocalProtocolError, match="resend"):
+        client.send_many([], receipt_every=0, resend=True)
+    client.close()
+    error = failed(client, numbered(3))
+    assert isinstance(error.reason, stomp.LocalProtocolError)
+    assert error.outcomes == []
+
+
+# ---- losses ----
+
+
+def cut_at(number):
+    """A server that is gone with this message, on its first connection."""
+
+    def on_send(side, frame):
+        if frame.body == b"%d" % number and side.number == 1:
+            side.close()
+        else:
+            side.receipt(frame)
+
+    return {"SEND": on_send}
+
+
+def test_a_loss_leaves_no_doubt_about_what_is_in_doubt(shell):
+    with Peer(rules=cut_at(25)) as peer:
+        client = shell.connect(peer.url, reconnect=QUICK)
+        error = failed(client, numbered(100), receipt_every=10)
+        assert isinstance(error.reason, stomp.ConnectionLostError)
+        assert error.outcomes[0] == (range(20), "accepted")
+        assert error.outcome(25) == "unknown"
+        client.wait_connected()
+        client.send("/queue/a", b"100", receipt=True)
+        assert numbers(peer) == [*range(26), 100]  # what had not left did not leave later
+
+
+def test_resend_after_a_loss(shell):
+    with Peer(rules=cut_at(25)) as peer:
+        client = shell.connect(peer.url, reconnect=QUICK)
+        assert client.send_many(numbered(100), receipt_every=10, resend=True) == 100
+        seen = list(dict.fromkeys(numbers(peer)))
+        assert seen == list(range(100))
+        keys = {}
+        for frame in peer.got("SEND"):
+            keys.setdefault(int(frame.body), set()).add(frame.headers["idempotency-key"])
+        assert all(len(each) == 1 for each in keys.values())
+        assert len(set.union(*keys.values())) == 100
+
+
+def test_without_a_connection_it_waits_and_goes_out_later(shell):
+    with Peer() as peer:
+        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.3, most=0.3))
+        peer.cut()
+        while client.state == "connected":
+            threading.Event().wait(0.005)
+        assert client.send_many(numbered(30), receipt_every=10) == 30
+        assert numbers(peer) == list(range(30))
+        assert client.epoch == 2
+
+
+def test_a_client_that_is_closed_meanwhile(shell):
+    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
+        client = shell.connect(peer.url, close_timeout=0.3)
+        closer = threading.Thread(target=lambda: (peer.wait(lambda peer: len(peer.got("SEND")) >= 10), client.close()))
+        closer.start()
+        error = failed(client, numbered(10), receipt_every=5)
+        closer.join()
+        assert isinstance(error.reason, stomp.ConnectionLostError)
+        assert error.outcomes == [(range(10), "unknown")]
+
+
+# ---- transactions ----
+
+
+def test_in_a_transaction(shell, peer):
+    """Without receipts: RabbitMQ would not give them before the COMMIT."""
+    client = shell.connect(peer.url)
+    with client.transaction() as transaction:
+        frame = Frame("SEND", {"destination": "/queue/a"}, b"25")
+        sent = client.send_many([*numbered(25), frame], transaction=transaction, receipt_every=10)
+        assert sent == 26
+    assert peer.commands()[1:] == ["BEGIN", *["SEND"] * 26, "COMMIT"]
+    assert {frame.get("transaction") for frame in peer.got("SEND")} == {transaction.id}
+    assert not any(frame.get("receipt") for frame in peer.got("SEND"))
+    error = failed(client, numbered(1), transaction=transaction)
+    assert "committed" in str(error)
+
+
+def test_a_transaction_that_fails_is_aborted(shell, peer):
+    client = shell.connect(peer.url)
+    with pytest.raises(stomp.SendManyError), client.transaction() as transaction:
+        client.send_many([*numbered(20), ("/queue/a", b"", {"x": 1})], transaction=transaction, receipt_every=10)
+    peer.wait(lambda peer: peer.got("ABORT"))
+    assert not peer.got("COMMIT")
+    with pytest.raises(stomp.LocalProtocolError, match="resend"):
+        client.send_many([], transaction=transaction, resend=True)
+
+
+def test_a_transaction_that_ends_on_the_way(shell):
+    """Refused, or lost with the connection: what comes behind is not sent, and there is no COMMIT."""
+    for rules, says in ((refuse(15, named=False), "not allowed"), (cut_at(15), "closed by the server")):
+        with Peer(rules=rules) as peer:
+            client = shell.connect(peer.url, reconnect=QUICK)
+
+            def messages(client=client):
+                yield from numbered(20)
+                while client.epoch == 1:
+                    threading.Event().wait(0.005)
+                yield from numbered(1000)
+
+            with (
+                pytest.raises(stomp.SendManyError, match=rf"nothing of it took effect .*{says}") as caught,
+                client.transaction() as transaction,
+            ):
+                client.send_many(messages(), transaction=transaction, receipt_every=10)
+            assert isinstance(caught.value.reason, stomp.ConnectionLostError)
+            assert (caught.value.accepted, transaction.state) == (0, "lost")
+            client.wait_connected()
+            client.ping()
+            assert len(peer.got("SEND")) <= 20
+            assert not peer.got("COMMIT")
+
+
+# ---- around it ----
+
+
+def test_text_for_jms_goes_without_content_length(shell):
+    with Peer(server="ActiveMQ/5.17") as peer:
+        client = shell.connect(peer.url)
+        client.send_many([("/queue/a", "text"), ("/queue/a", b"octets"), ("/queue/a", "nul \0"), ("/queue/a", "last")])
+        assert [frame.get("content-length") for frame in peer.got("SEND")] == [None, "6", "5", None]
+
+
+def test_hooks_see_every_frame(shell, peer):
+    seen = []
+    client = shell.connect(peer.url, on_frame=lambda direction, frame: seen.append((direction, frame.command)))
+    client.send_many(numbered(50), receipt_every=20)
+    client.close()
+    assert seen.count(("out", "SEND")) == 50
+
+
+def test_other_threads_send_between(shell, peer):
+    client = shell.connect(peer.url)
+    threads = [threading.Thread(target=client.send_many, args=(numbered(500, f"/queue/{at}"),)) for at in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(50):
+        client.send("/queue/3", b"%d" % number)
+    for thread in threads:
+        thread.join()
+    client.send("/queue/3", b"50", receipt=True)
+    for at in range(3):
+        assert [int(frame.body) for frame in peer.got("SEND", destination=f"/queue/{at}")] == list(range(500))
+    assert [int(frame.body) for frame in peer.got("SEND", destination="/queue/3")] == list(range(51))
+
+
+@pytest.mark.parametrize("place", ["tcp", "ws"])
+def test_with_the_broker(shell, place):
+    if place == "ws":
+        pytest.importorskip("websockets")
+    with BrokerThread(ws_port=0) as broker:
+        url = broker.url if place == "tcp" else f"ws://127.0.0.1:{broker.ws_port}/stomp"
+        client = shell.connect(url)
+        subscription = client.subscribe("/queue/many", ack="client-individual", prefetch=3000)
+        assert client.send_many(numbered(2000, "/queue/many")) == 2000
+        with client.transaction() as transaction:
+            client.send_many(numbered(500, "/queue/many"), transaction=transaction)
+        got = [int(subscription.get(5).body) for _ in range(2500)]
+        assert got == [*range(2000), *range(500)]
+        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b"", {"transaction": "no"}), ("/queue/o", b"")])
+        assert isinstance(error.reason, stomp.RejectedError)
+        assert (error.outcome(4), error.accepted) == ("unknown", 0)
+        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b"", {"transaction": "no"})], receipt_every=1)
+        assert (error.outcome(4), error.accepted) == ("rejected", 4)
+
+
+def test_the_loop_gets_its_turns_and_may_be_asked_for_messages():
+    """asyncio: an asynchronous iterable is taken, and other tasks run meanwhile."""
+
+    async def messages(count):
+        for message in numbered(count):
+            if message[1].endswith(b"00"):
+                await asyncio.sleep(0)
+            yield message
+
+    async def main(url):
+        turns = 0
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with stomp.connect_async(url) as client:
+            task = asyncio.create_task(other())
+            assert await client.send_many(messages(250), receipt_every=100) == 250
+            before = turns
+            assert await client.send_many(numbered(20_000), receipt_every=100) == 20_000
+            task.cancel()
+            return turns - before
+
+    with Peer() as peer:
+        assert asyncio.run(main(peer.url)) >= 150
+        assert numbers(peer)[:250] == list(range(250))
