@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
-DOCTESTS := $(PYTEST) --doctest-modules --doctest-glob='*.md' --pyargs stompcodec README.md docs
+DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
 # What the backend may make a difference to; `make test-pure` runs everything.
 CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
@@ -21,13 +21,16 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-pure test-all check vectors corpus-full scenarios crash soak interop docs \
-	bench bench-peers bench-broker bench-client instructions fuzz asan dist clean
+.PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark soak interop docs \
+	bench bench-peers bench-broker bench-client bench-spark instructions fuzz asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-demo: $(VENV)/demo.stamp ## decode a capture, and send it through broker, producer and consumer
+demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables and a report; its driver is killed half-way
+	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
+
+demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
 	@cd $(VENV) && bin/python -m stompcodec.cli.demo
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate
@@ -65,6 +68,9 @@ scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) ag
 crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times and cut CUTS (1000) connections; count what is lost
 	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS)
 
+crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
+	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
 	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
 	@$(BIN)/python scripts/soak.py --seconds $(SECONDS)
@@ -83,6 +89,9 @@ bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes doc
 
 bench-client: $(VENV)/package.stamp ## time our client and its peers
 	$(BIN)/python benchmarks/bench_client.py
+
+bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours and hand-written; writes docs/benchmarks-spark.md
+	$(BIN)/python benchmarks/bench_spark.py
 
 instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
 	$(BIN)/python benchmarks/instructions.py
@@ -107,7 +116,7 @@ dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty en
 	@$(BIN)/python scripts/dist.py
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so
+	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -115,12 +124,12 @@ $(BIN)/python:
 
 $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 	@echo "Building stompcodec and installing it into $(VENV)"
-	@$(BUILD) $(PIP) install ".[cli,broker]"
+	@$(BUILD) $(PIP) install ".[cli,broker,spark]"
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "Installing the tools of pyproject.toml into $(VENV)"
-	@$(BUILD) $(PIP) install ".[dev]"
+	@$(BUILD) $(PIP) install ".[dev,spark]"
 	@touch $@
 
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.

@@ -20,9 +20,9 @@ TREE = Path(__file__).parents[1]
 
 #: Module, or the folder it is in, to rank. A module that is not here fails the test: give it a place.
 RANKS = {
-    **dict.fromkeys(["errors", "spec"], 0),
+    **dict.fromkeys(["errors", "spec", "selection"], 0),
     "frame": 1,
-    **dict.fromkeys(["_scan_py", "_serialize_py"], 1.5),
+    **dict.fromkeys(["_scan_py", "_serialize_py", "_ends_py"], 1.5),
     **dict.fromkeys(["_codec_py", "_codec_c"], 2),
     "codec": 3,
     **dict.fromkeys(["content", "states", "heartbeat", "uri", "columns", "capture"], 4),
@@ -48,6 +48,7 @@ RANKS = {
     "client.core": 7,
     "client.engine": 8,
     "client.shell": 9,
+    "client.bulk": 9.5,
     **dict.fromkeys(["client.aio_messages", "client.sync_messages"], 9),
     **dict.fromkeys(["client.aio_calls", "client.sync_calls"], 9.5),
     "broker.sending": 7.3,
@@ -58,7 +59,28 @@ RANKS = {
     "broker.keys": 9.5,
     **dict.fromkeys(["client.aio", "client.sync", "broker.server", "compat"], 10),
     **dict.fromkeys(["client", "broker"], 10.5),  # their doors
-    **dict.fromkeys(["client.recorder", "testing", "spark"], 11),
+    **dict.fromkeys(["client.recorder", "testing"], 11),
+    **dict.fromkeys([f"spark.{name}" for name in ("java", "session", "options", "schema")], 11),
+    **dict.fromkeys([f"spark.{name}" for name in ("octets", "index", "casts", "ship")], 11),
+    **dict.fromkeys(["spark.options_link", "spark.project"], 11.05),
+    **dict.fromkeys([f"spark.{name}" for name in ("decode", "options_live", "options_sink")], 11.1),
+    **dict.fromkeys(["spark.cut", "spark.chains", "spark.sink_lines"], 11.15),
+    **dict.fromkeys(["spark.plan", "spark.sink_rows"], 11.2),
+    **dict.fromkeys(["spark.sink", "spark.filters"], 11.3),
+    **dict.fromkeys(["spark.file", "spark.receiver"], 11.4),
+    "spark.live": 11.5,
+    "spark.jobs": 11.6,
+    "spark.report.text": 11.5,
+    **dict.fromkeys([f"spark.report.{name}" for name in ("axis", "verdict")], 11.55),
+    **dict.fromkeys([f"spark.report.{name}" for name in ("plot", "data", "spool")], 11.6),
+    "spark.report.sections": 11.62,
+    "spark.report.page": 11.65,
+    "spark.report": 11.7,
+    "spark.demo.feed": 11.72,
+    **dict.fromkeys([f"spark.demo.{name}" for name in ("parts", "proof", "screen", "driver")], 11.75),
+    **dict.fromkeys(["spark.demo.run", "spark.demo.send"], 11.78),
+    "spark.demo": 11.8,
+    "spark": 11.9,
     "cli": 12,
 }
 
@@ -208,7 +230,7 @@ def test_the_door_is_complete():
 
 def test_backends_have_one_surface(codec):
     names = {"END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Parser", "parse_columns", "serialize", "serialize_many"}
-    names |= {"serialize_parts", "serialize_tail"}
+    names |= {"frame_ends", "serialize_parts", "serialize_tail"}
     assert names <= set(codec.__all__)
     assert set(codec.__all__) - names <= {"Columns"}
     for name in codec.__all__:

@@ -11,7 +11,10 @@ import stompcodec
 __all__ = ["app"]
 
 #: A new verb: its name here, and a module with a click command called `command`.
-VERBS = ("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert")
+VERBS = (
+    *("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
+    *("pipeline", "spark-env"),
+)
 
 
 class Verbs(click.Group):
@@ -21,7 +24,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"stompcodec.cli.{cmd_name}").command
+        command = import_module(f"stompcodec.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -24,9 +24,13 @@ __all__ = ["Pace", "Span", "command", "renamed"]
 
 #: Receipts that may be on their way.
 _WINDOW = 500
-#: Headers that belong to the conversation in which a message came, not to the message.
+#: Headers that belong to the conversation in which a message came, not to the message; and when it was to expire, which
+#: has passed: brokers would confirm it, and drop it.
 _PASSING = frozenset(
-    {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"}
+    (
+        *("destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"),
+        *("expires", "expiration"),
+    )
 )
 #: A wait is cut into such ones, in seconds, so that a lost connection is noticed and Ctrl-C is heard.
 _NAP = 0.5
@@ -220,8 +224,8 @@ def command(
 ) -> None:
     """Send the messages of CAPTURE to a broker again, and end when it has them.
 
-    CAPTURE may be anything that convert reads. Headers go along, but for those of the old delivery. What has no time,
-    as in raw streams, goes as fast as it can.
+    CAPTURE may be anything that convert reads. Headers go along, but for those of the old delivery, and expires. What
+    has no time, as in raw streams, goes as fast as it can.
 
     The exit status is 1 if the broker did not take all of them, or if something is wrong with CAPTURE.
 

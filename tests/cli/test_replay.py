@@ -27,6 +27,7 @@ def recorded(path: Path, destination: str, *seconds: float) -> Path:
         for number, second in enumerate(seconds):
             headers = [("destination", destination), ("message-id", f"old-{number}"), ("subscription", "s")]
             headers += [("ack", "7"), ("redelivered", "true"), ("n:1", "a\n"), ("content-type", "text/x")]
+            headers += [("expires", f"{TIME // 1000}")]  # long ago
             time = TIME + round(second * SECOND) if second >= 0 else 0
             writer.append(octets_of(Frame("MESSAGE", headers, b"%d" % number)), time)
     return path

@@ -1,0 +1,3 @@
+"""Where Spark finds the source "stomp" by itself."""
+
+from stompcodec.spark.live import Stomp as DefaultSource  # noqa: F401

@@ -1,0 +1,3 @@
+"""Where Spark finds the source "stompfile" by itself."""
+
+from stompcodec.spark.file import StompFile as DefaultSource  # noqa: F401

@@ -1,0 +1,40 @@
+"""`stompcodec spark-env`: what `spark-submit` needs in its environment, as lines for a shell."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import click
+
+from stompcodec.errors import MissingExtraError, StompError
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+def command(as_json: bool) -> None:
+    """Print the variables with which Spark starts: a Java, and this Python.
+
+    \b
+        eval "$(stompcodec spark-env)"
+        spark-submit job.py
+
+    The Java is that of JAVA_HOME or PATH, where Spark starts with it, else the one that pip installed with
+    stompcodec[spark]. Variables of Python that are set already are kept.
+    """
+    from stompcodec.spark.java import spark_env
+
+    try:
+        variables = spark_env()
+    except MissingExtraError as error:
+        raise click.ClickException(f"Spark finds no Java 17 or newer: {error}") from None
+    except StompError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(variables))
+        return
+    for name, value in variables.items():
+        click.echo(f'set "{name}={value}"' if sys.platform == "win32" else f"export {name}={shlex.quote(value)}")

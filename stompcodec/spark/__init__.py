@@ -1,0 +1,40 @@
+"""Spark: captures and live brokers as tables and streams, and jobs on them. See docs/spark-tutorial.md.
+
+>>> from stompcodec.spark import session
+>>> spark = session()                                                             # doctest: +SKIP
+>>> frames = spark.read.format("stompfile").load("feed.stompcap")                 # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.errors import MissingExtraError
+from stompcodec.spark.java import JavaError, java_home, spark_env
+from stompcodec.spark.session import register, session
+
+if TYPE_CHECKING:
+    from stompcodec.spark import jobs
+    from stompcodec.spark.schema import FRAME_SCHEMA
+
+__all__ = ["FRAME_SCHEMA", "JavaError", "java_home", "jobs", "register", "session", "spark_env"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PySpark is only imported when it is used."""
+    try:
+        if name == "jobs":
+            return import_module(f"{__name__}.jobs")
+        if name == "FRAME_SCHEMA":
+            return import_module(f"{__name__}.schema").FRAME_SCHEMA
+    except ModuleNotFoundError as error:
+        top = (error.name or "").partition(".")[0]
+        if top not in ("pyspark", "pyarrow", "numpy", "py4j"):
+            raise
+        raise MissingExtraError("spark", top) from None
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

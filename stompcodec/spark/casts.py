@@ -1,0 +1,113 @@
+"""Text of headers as other types, column by column. What cannot be cast is null, and is told by its row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["cast", "milliseconds", "utf8"]
+
+#: From the year 1 to 9999, in us: others have no name in Python or SQL.
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_DIGITS = r"^[+-]?[0-9]{1,18}$"
+
+
+def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
+    """A column of text as another type, and the rows whose text means no such thing.
+
+    Args:
+        values: an Arrow array of strings.
+        kind: an Arrow type that no others are nested in.
+
+    >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[0].to_pylist()
+    [1, 2, None, None]
+    >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[1]
+    [2]
+    """
+    if pa.types.is_string(kind):
+        return values, []
+    if pa.types.is_binary(kind):
+        return values.cast(kind), []
+    values = pc.utf8_trim_whitespace(values)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _moments(values, kind)
+    try:
+        return values.cast(kind), []
+    except pa.ArrowException:
+        return _one_by_one(values, kind)
+
+
+def _one_by_one(values: Any, kind: Any) -> tuple[Any, list[int]]:
+    """Where one of them cannot be cast, all the others still can."""
+    result, bad = [], []
+    for row, value in enumerate(values):
+        try:
+            result.append(value.cast(kind).as_py() if value.is_valid else None)
+        except (pa.ArrowException, ValueError, OverflowError):
+            result.append(None)
+            bad.append(row)
+    return pa.array(result, kind), bad
+
+
+def _moments(values: Any, kind: Any) -> tuple[Any, list[int]]:
+    """Times are milliseconds, or written as ISO 8601 says; without a zone they are UTC."""
+    numbers = milliseconds(values)
+    if numbers.null_count > values.null_count:
+        others = pc.if_else(pc.is_valid(numbers), pa.scalar(None, pa.string()), values)
+        numbers = pc.coalesce(numbers, _written(others))
+    bad = pc.and_(pc.is_valid(values), pc.is_null(numbers))
+    return numbers.cast(kind, safe=False), [row for row, wrong in enumerate(bad.to_pylist()) if wrong]
+
+
+def _written(values: Any) -> Any:
+    moments = []
+    for text in values.to_pylist():
+        moment = None
+        for zone in (None, "UTC"):
+            if text is not None and moment is None:
+                try:
+                    moment = pa.scalar(text).cast(pa.timestamp("us", zone)).value
+                except pa.ArrowException:
+                    continue
+        moments.append(moment if moment is not None and EARLIEST <= moment <= LATEST else None)
+    return pa.array(moments, pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def milliseconds(values: Any) -> Any:
+    """Times in ms since 1970, written in digits; null for everything else.
+
+    >>> milliseconds(pa.array(["1700000000000", "soon", "99999999999999999"])).cast(pa.int64()).to_pylist()
+    [1700000000000000, None, None]
+    """
+    try:
+        numbers = values.cast(pa.int64())
+    except pa.ArrowException:
+        fits = pc.match_substring_regex(values, _DIGITS)
+        numbers = pc.if_else(fits, values, pa.scalar(None, pa.string())).cast(pa.int64())
+    sane = pc.and_(pc.greater_equal(numbers, EARLIEST // 1000), pc.less_equal(numbers, LATEST // 1000))
+    numbers = pc.if_else(sane, numbers, pa.scalar(None, pa.int64()))
+    return pc.multiply(numbers, 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def utf8(bodies: Any) -> tuple[Any, list[int]]:
+    """Octets as text, and the rows whose octets are no UTF-8.
+
+    >>> texts, bad = utf8(pa.array([b"a", b"\\xff"]))
+    >>> texts.to_pylist(), bad
+    (['a', None], [1])
+    """
+    try:
+        return bodies.cast(pa.string()), []
+    except pa.ArrowException:
+        pass
+    texts: list[str | None] = []
+    bad = []
+    for row, body in enumerate(bodies.to_pylist()):
+        try:
+            texts.append(None if body is None else body.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            bad.append(row)
+    return pa.array(texts, pa.string()), bad

@@ -1,0 +1,288 @@
+"""What runs beside the demonstration: the broker and the driver, processes of their own, and the feed, a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+import stompcodec.client as stomp
+from stompcodec.spark.demo.feed import TD, TRUST, FeedMessage, Ledger, feed
+
+__all__ = ["Broker", "DemoError", "Driver", "Producer"]
+
+#: Seconds until something that should happen has to have happened.
+PATIENCE = 300.0
+#: How many messages may be on their way to the broker without a receipt.
+_WINDOW = 200
+#: Of a log, what is shown when its program failed.
+_LAST_LINES, _WIDTH = 6, 300
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\b.*")
+
+
+class DemoError(Exception):
+    """Something the demonstration needs went wrong: its text is for people."""
+
+
+def _said(log: Path) -> str:
+    """Of a log, the lines that name errors, or else the last ones."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        named = [line for line in lines if _ERROR.match(line)]
+        return "".join(f"\n    {line[:_WIDTH]}" for line in dict.fromkeys((named or lines)[-_LAST_LINES:]))
+    return ""
+
+
+class Broker:
+    """`stompcodec broker` with a store on disk, for the time of a `with` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ready = folder / "broker.json"
+        self._log = folder / "broker.log"
+        arguments = ["--port", "0", "--data", str(folder / "broker"), "--ready-file", str(self._ready)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stompcodec.cli", "broker", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.url = ""
+
+    def __enter__(self) -> Broker:
+        until = time.monotonic() + PATIENCE
+        while not self._ready.exists():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.__exit__()
+                raise DemoError(f"the broker did not start; its log {self._log} says:{_said(self._log)}")
+            time.sleep(0.02)
+        self.url = f"stomp://127.0.0.1:{json.loads(self._ready.read_text())['port']}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def left(self) -> int:
+        """How many messages it still has: they are taken out."""
+        count = 0
+        with stomp.connect(self.url) as client:
+            for destination in (TD, TRUST):
+                with client.subscribe(destination, ack="client-individual", prefetch=1000) as subscription:
+                    while (message := subscription.get(timeout=0.3)) is not None:
+                        message.ack()
+                        count += 1
+        return count
+
+
+class Producer:
+    """Sends the feed to the broker and keeps the account of what the broker has confirmed.
+
+    Args:
+        rate: messages a second.
+        hold_at: so many are sent before `go_on` is called, however long that takes; None for all.
+    """
+
+    def __init__(self, url: str, frames: int, seed: int, rate: float, hold_at: int | None = None) -> None:
+        self._url = url
+        self.frames = frames
+        self._seed, self._rate, self._hold_at = seed, rate, hold_at
+        self._may_go_on = threading.Event()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self.ledger = Ledger()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def go_on(self) -> None:
+        """Send the rest, too."""
+        self._may_go_on.set()
+
+    def check(self) -> None:
+        """See that it goes on.
+
+        Raises:
+            DemoError: the feed broke off.
+        """
+        if self._error is not None:
+            raise DemoError(f"the feed broke off: {self._error}")
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is sent and confirmed. Raises as `check`."""
+        self.check()
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Break off, if it is not done."""
+        self._stop.set()
+        self._may_go_on.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:
+            self._error = error
+
+    def _send_all(self) -> None:
+        waiting: deque[tuple[FeedMessage, stomp.Receipt]] = deque()
+
+        def settle(most: int) -> None:
+            while len(waiting) > most:
+                message, receipt = waiting.popleft()
+                receipt.wait()
+                self.ledger.add(message)
+
+        with stomp.connect(self._url) as client:
+            due = time.monotonic()
+            messages = feed(self.frames, clock=lambda: time.time_ns() // 1_000_000, seed=self._seed)
+            for number, message in enumerate(messages):
+                if number == self._hold_at and not self._may_go_on.is_set():
+                    settle(0)
+                    self._may_go_on.wait()
+                    due = time.monotonic()
+                receipt = client.send(message.destination, message.body, message.headers, receipt=True, wait=False)
+                assert receipt is not None
+                waiting.append((message, receipt))
+                settle(_WINDOW)
+                due += 1 / self._rate
+                ahead = due - time.monotonic()
+                if ahead > 0.02 and self._stop.wait(ahead):
+                    return
+            settle(0)
+
+
+class Driver:
+    """The program with Spark: `stompcodec.spark.demo.driver`, told what to do by lines of JSON, and telling by them.
+
+    Args:
+        order: what to do; see there.
+        log: a file for what Spark has to say.
+    """
+
+    #: What runs.
+    module = "stompcodec.spark.demo.driver"
+
+    def __init__(self, order: dict[str, Any], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self.module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+            )
+        self._news = threading.Condition()
+        self._told: dict[str, dict[str, Any]] = {}
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, name="driver", daemon=True)
+        self._reader.start()
+        self.tell(order)
+
+    def _read(self) -> None:
+        for line in cast(IO[bytes], self._process.stdout):
+            if not line.startswith(b'{"stage"'):
+                continue  # the JVM has the same standard output
+            told = json.loads(line)
+            with self._news:
+                self._told[told["stage"]] = told
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def tell(self, order: dict[str, Any]) -> None:
+        """Send one line."""
+        pipe = cast(IO[bytes], self._process.stdin)
+        with contextlib.suppress(BrokenPipeError):  # what it died of, `wait` says
+            pipe.write(json.dumps(order).encode() + b"\n")
+            pipe.flush()
+
+    def heard(self, stage: str) -> dict[str, Any]:
+        """What it said last about a stage; empty if nothing yet."""
+        with self._news:
+            return self._told.get(stage, {})
+
+    def wait(
+        self,
+        stage: str,
+        enough: Callable[[dict[str, Any]], bool] = bool,
+        turn: Callable[[], object] = lambda: None,
+    ) -> dict[str, Any]:
+        """Wait until what it said about a stage is enough.
+
+        Args:
+            turn: called several times a second.
+
+        Raises:
+            DemoError: it ended, or said nothing about any stage for too long.
+        """
+        until, before = time.monotonic() + PATIENCE, ""
+        while True:
+            turn()
+            with self._news:
+                told = self._told.get(stage, {})
+                if enough(told):
+                    return told
+                if str(self._told) != before:
+                    until, before = time.monotonic() + PATIENCE, str(self._told)
+                if self._ended or time.monotonic() > until:
+                    what = "ended" if self._ended else f"said nothing for {PATIENCE:.0f} s"
+                    raise DemoError(f"the driver {what}; its log {self._log} says:{_said(self._log)}")
+                self._news.wait(0.1)
+
+    def kill(self) -> None:
+        """kill -9: the driver, and the JVM it started. Neither has a moment to put anything in order."""
+        pids = [self.heard("session").get(name) for name in ("jvm", "driver")]
+        for pid in pids:
+            if pid and self._process.poll() is None:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        self._process.kill()
+        self._finish()
+
+    def end(self) -> None:
+        """Wait until it has ended by itself.
+
+        Raises:
+            DemoError: it failed, or does not end.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(PATIENCE) == 0:
+                return
+        raise DemoError(f"the driver failed; its log {self._log} says:{_said(self._log)}")
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        with contextlib.suppress(OSError):
+            cast(IO[bytes], self._process.stdin).close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            cast(IO[bytes], self._process.stdin).close()
+        self._reader.join(10)
+        if not self._reader.is_alive():
+            cast(IO[bytes], self._process.stdout).close()

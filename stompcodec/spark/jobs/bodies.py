@@ -1,0 +1,302 @@
+"""Bodies that Spark's own functions cannot take apart: gzip, XML, and text records. Needs no Spark.
+
+Whatever is in a body, reading it ends, within bounds, with records or with a `BodyError` whose text is a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+__all__ = ["BodyError", "Element", "Record", "inflated", "parse_xml", "records"]
+
+#: Elements in elements. Feeds have less than ten.
+_DEEPEST = 100
+_MOST_ELEMENTS = 200_000
+#: Characters of an attribute that is repeated in each record.
+_LONGEST = 1000
+#: Names of fields that a generic XML record may have.
+_MOST_PATHS = 1000
+_GZIP = b"\x1f\x8b"
+_SENDER = {"updateOrigin": "update_origin", "requestID": "request_id", "requestSource": "request_source"}
+#: Elements of Darwin that hold times at a location.
+_TIMES = ("arr", "dep", "pass")
+
+
+class BodyError(ValueError):
+    """A body that is not what it should be."""
+
+
+class Record(NamedTuple):
+    """A record of a body, or why there is none."""
+
+    fields: dict[str, str] | None
+    reason: str | None = None
+    raw: str | None = None
+    """What is kept of a record that is not right."""
+
+
+class Element:
+    """An element of XML: its name without namespace and prefix."""
+
+    __slots__ = ("attributes", "children", "name", "parts")
+
+    def __init__(self, name: str, attributes: dict[str, str]) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.children: list[Element] = []
+        self.parts: list[str | Element] = []
+        """Texts and children, in order."""
+
+    def text(self) -> str:
+        """All text in it, also that of elements in it, in order."""
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts).strip()
+
+    def value(self) -> dict[str, Any]:
+        """As JSON has it: attributes by name, children as lists by name, its own text as "_".
+
+        >>> parse_xml(b'<a x="1"><b>t</b><b y="2"/></a>', 100).value()
+        {'x': '1', 'b': [{'_': 't'}, {'y': '2'}]}
+        """
+        value: dict[str, Any] = {}
+        names = {child.name for child in self.children}
+        for name, text in self.attributes.items():
+            value[f"@{name}" if name in names else name] = text
+        for child in self.children:
+            value.setdefault(child.name, []).append(child.value())
+        text = "".join(part for part in self.parts if isinstance(part, str)).strip()
+        return {**value, "_": text} if text else value
+
+    def json(self) -> str:
+        return json.dumps(self.value(), ensure_ascii=False, separators=(",", ":"))
+
+    def first(self, name: str) -> Element | None:
+        return next((child for child in self.children if child.name == name), None)
+
+
+def inflated(body: bytes, most: int) -> bytes:
+    """The body, and if it is gzip, what is in it.
+
+    Args:
+        body: octets.
+        most: octets it may become.
+
+    Raises:
+        BodyError: it is larger, cut short, or broken.
+
+    >>> import gzip
+    >>> inflated(gzip.compress(b"abc"), 3), inflated(b"abc", 3)
+    (b'abc', b'abc')
+    """
+    if not body.startswith(_GZIP):
+        if len(body) > most:
+            raise BodyError(f"the body is larger than {most} octets")
+        return bytes(body)
+    parts, size, rest = [], 0, bytes(body)
+    while rest:  # gzip allows several members one behind the other
+        member = zlib.decompressobj(31)
+        try:
+            part = member.decompress(rest, most - size + 1)
+        except zlib.error as error:
+            raise BodyError(f"gzip: {str(error).partition(': ')[2] or error}") from None
+        size += len(part)
+        if size > most:
+            raise BodyError(f"gzip: what is in it is larger than {most} octets")
+        if not member.eof:
+            raise BodyError("gzip: cut short")
+        parts.append(part)
+        rest = member.unused_data.lstrip(b"\0")
+        if rest and not rest.startswith(_GZIP):
+            raise BodyError("gzip: there is something behind its end")
+    return b"".join(parts)
+
+
+def parse_xml(data: bytes, most: int) -> Element:
+    """The root of an XML document. Without a DTD: so no entity can name a file or grow.
+
+    Args:
+        data: the document.
+        most: octets it may have.
+
+    Raises:
+        BodyError: it is larger, not well-formed, has a DTD, or is nested too deep.
+    """
+    if len(data) > most:
+        raise BodyError(f"the body is larger than {most} octets")
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    stack: list[Element] = []
+    root: list[Element] = []
+    count = 0
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST_ELEMENTS:
+            raise BodyError(f"XML: more than {_MOST_ELEMENTS} elements")
+        if len(stack) >= _DEEPEST:
+            raise BodyError(f"XML: nested deeper than {_DEEPEST}")
+        element = Element(_local(name), {_local(key): text for key, text in attributes.items()})
+        if stack:
+            stack[-1].children.append(element)
+            stack[-1].parts.append(element)
+        else:
+            root.append(element)
+        stack.append(element)
+
+    def refused(*_: object) -> Any:
+        raise BodyError("XML: a DTD is not accepted")
+
+    def text(data: str) -> None:
+        stack[-1].parts.append(data)
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _name: stack.pop()
+    parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.UnparsedEntityDeclHandler = refused
+    parser.ExternalEntityRefHandler = refused
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise BodyError(f"XML: {expat.ErrorString(error.code)}, line {error.lineno}, column {error.offset}") from None
+    except (ValueError, LookupError) as error:  # an encoding that Python does not know, or cannot use
+        if isinstance(error, BodyError):
+            raise
+        raise BodyError(f"XML: {error}") from None
+    return root[0]
+
+
+def _local(name: str) -> str:
+    return name.rpartition(" ")[2]
+
+
+def records(body: bytes, reader: str, most: int) -> Iterator[Record]:
+    """The records of a body.
+
+    Args:
+        body: octets; gzip is inflated.
+        reader: darwin, xml, or apel.
+        most: octets it may have, also when it is inflated.
+
+    Raises:
+        BodyError: there are none.
+    """
+    data = inflated(body, most)
+    if not data:
+        raise BodyError("no body")
+    if reader == "apel":
+        return _apel(data)
+    root = parse_xml(data, most)
+    return _darwin(root) if reader == "darwin" else iter([Record(_generic(root))])
+
+
+def _darwin(root: Element) -> Iterator[Record]:
+    """A record for each element of an update (uR) or a snapshot (sR)."""
+    if root.name != "Pport":  # an element without its envelope
+        yield Record(_darwin_fields(root))
+        return
+    envelope = _envelope(root, {"ts": "ts", "version": "version"})
+    for child in root.children:
+        if child.name not in ("uR", "sR"):
+            yield Record({**envelope, **_darwin_fields(child)})
+            continue
+        sender = _envelope(child, _SENDER)
+        for element in child.children:
+            yield Record({**envelope, "update": child.name, **sender, **_darwin_fields(element)})
+
+
+def _envelope(element: Element, names: dict[str, str]) -> dict[str, str]:
+    """Attributes that each record gets."""
+    fields = {name: element.attributes[key] for key, name in names.items() if key in element.attributes}
+    for name, text in fields.items():
+        if len(text) > _LONGEST:
+            raise BodyError(f"XML: attribute {name} has more than {_LONGEST} characters")
+    return fields
+
+
+def _darwin_fields(element: Element) -> dict[str, str]:
+    names = {"trainId": "train_id"}
+    wanted = ("rid", "uid", "ssd", "trainId", "toc", "tiploc", "crs", "id")
+    fields = {names.get(key, key): element.attributes[key] for key in wanted if key in element.attributes}
+    fields |= {"kind": element.name, "element": element.json()}
+    if element.attributes:
+        fields["attributes"] = json.dumps(element.attributes, ensure_ascii=False)
+    message = element.first("Msg")
+    if message is not None:
+        fields["message"] = message.text()
+    locations = [_location(child) for child in element.children if "tpl" in child.attributes]
+    if locations:
+        fields["locations"] = json.dumps(locations, ensure_ascii=False)
+    return fields
+
+
+def _location(element: Element) -> dict[str, str]:
+    """Times at a place, those of the elements in it by names such as arr_et."""
+    fields = {"type": element.name, **element.attributes}
+    for child in element.children:
+        if child.name in _TIMES:
+            fields.update({f"{child.name}_{key}": text for key, text in child.attributes.items()})
+        elif text := child.text():
+            fields[child.name] = text
+    return fields
+
+
+def _generic(root: Element) -> dict[str, str]:
+    """The texts of the document by the names of the elements around them; of several that are alike the first.
+
+    >>> _generic(parse_xml(b"<a><b><c>1</c><c>2</c></b><d>x</d></a>", 100))
+    {'kind': 'a', 'element': '{"b":[{"c":[{"_":"1"},{"_":"2"}]}],"d":[{"_":"x"}]}', 'b.c': '1', 'd': 'x'}
+    """
+    fields = {"kind": root.name, "element": root.json()}
+    waiting = [("", child) for child in reversed(root.children)]
+    while waiting and len(fields) < _MOST_PATHS:
+        before, element = waiting.pop()
+        path = before + element.name
+        if element.children:
+            waiting.extend((f"{path}.", child) for child in reversed(element.children))
+        elif text := element.text():
+            fields.setdefault(path, text)
+    return fields
+
+
+def _apel(data: bytes) -> Iterator[Record]:
+    """Records of lines `Key: value`, separated by lines of %%; the first line names what they are."""
+    try:
+        head, _, rest = data.decode("utf-8").replace("\r\n", "\n").strip("\n").partition("\n")
+    except UnicodeDecodeError as error:
+        raise BodyError(f"not UTF-8, at octet {error.start}") from None
+    kind, colon, version = head.partition(":")
+    if not kind.startswith("APEL-") or not colon:
+        raise BodyError("no APEL message: the first line is not APEL-…: version")
+    texts = [text for text in _separated(rest) if text.strip()]
+    for text in texts:
+        fields = {"record": kind, "version": version.strip()}
+        yield _apel_record(text, fields)
+
+
+def _separated(text: str) -> Iterator[str]:
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.strip() == "%%":
+            yield "\n".join(lines)
+            lines = []
+        else:
+            lines.append(line)
+    yield "\n".join(lines)
+
+
+def _apel_record(text: str, fields: dict[str, str]) -> Record:
+    named = dict(fields)
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        key, colon, value = line.partition(":")
+        if not colon or not key.strip():
+            return Record(None, f"a line is not 'Key: value': {line[:60]!r}", text)
+        if key.strip() in named:
+            return Record(None, f"field {key.strip()[:60]} is there twice", text)
+        named[key.strip()] = value.strip()
+    return Record(named)

@@ -1,0 +1,76 @@
+"""What ended in dead letter queues: where it was meant to go, why it did not, and a sample."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as C
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stompcodec.errors import ConfigError
+from stompcodec.spark.jobs.output import moment
+
+__all__ = ["deadletters"]
+
+#: Headers of our broker, ActiveMQ, Artemis and RabbitMQ; the first that is there counts.
+_ORIGINS = (
+    "original-destination", "originalDestination", "amq6100_originalDestination", "_AMQ_ORIG_ADDRESS",
+    "_AMQ_ORIG_QUEUE", "x-first-death-queue", "x-original-destination",
+)  # fmt: skip
+_REASONS = ("dead-letter-reason", "x-first-death-reason", "reason", "error", "x-error", "_AMQ_ACTUAL_EXPIRY")
+_CAUSES = ("dlqDeliveryFailureCause", "x-exception-message", "x-exception", "exception", "x-exception-stacktrace")
+#: What a cause begins with or names: com.example.OddError
+_CLASS = r"([A-Za-z_][\w.$]*(?:Exception|Error|Throwable))"
+_SHOWN = 500
+_GROUPED = 200
+
+
+def deadletters(frames: DataFrame, *, shown: int = _SHOWN) -> DataFrame:
+    """Dead letters by destination, original destination, reason and exception, the most first.
+
+    Args:
+        frames: from dead letter queues; with `headers`. On a stream it is to be written in complete mode.
+        shown: how many characters of a body there are in a sample.
+
+    Returns:
+        destination; original: where the letter was sent to; reason; exception: its class, else the first line of the
+        text; count, bytes; first, last: when; first_id, first_body, last_id, last_body: samples, texts.
+
+    Raises:
+        ConfigError: there is no column headers.
+    """
+    if "headers" not in frames.columns:
+        raise ConfigError("deadletters wants a column headers")
+    cause = _first(_CAUSES)
+    named = F.regexp_extract(cause, _CLASS, 1)
+    line = F.left(F.trim(F.substring_index(cause, "\n", 1)), F.lit(_GROUPED))
+    body = F.coalesce(F.col("body").cast("binary"), F.lit(b""))
+    # The octets are cut first: a body may be large, and not all of one group are to be carried about.
+    text = F.left(F.make_valid_utf8(F.substring(body, 1, 4 * shown).cast("string")), F.lit(shown))
+    expired = F.when(_first(("_AMQ_ACTUAL_EXPIRY",)).isNotNull(), F.lit("expired"))
+    reason = F.coalesce(_first(_REASONS[:-1]), expired)
+    rows = frames.select(
+        "destination",
+        F.left(_first(_ORIGINS), F.lit(_GROUPED)).alias("original"),
+        F.left(reason, F.lit(_GROUPED)).alias("reason"),
+        F.when(named != "", F.left(named, F.lit(_GROUPED))).otherwise(line).alias("exception"),
+        moment(frames).alias("_at"),
+        F.octet_length(body).cast("bigint").alias("_size"),
+        F.struct(F.col("message_id").alias("id"), text.alias("body")).alias("_sample"),
+    )
+    grouped = rows.groupBy("destination", "original", "reason", "exception").agg(
+        F.count(F.lit(1)).alias("count"),
+        F.sum("_size").alias("bytes"),
+        F.min("_at").alias("first"),
+        F.max("_at").alias("last"),
+        F.min_by("_sample", "_at").alias("_first"),
+        F.max_by("_sample", "_at").alias("_last"),
+    )
+    kept = ("destination", "original", "reason", "exception", "count", "bytes", "first", "last")
+    samples = [
+        F.col(f"_{end}.{field}").alias(f"{end}_{field}") for end in ("first", "last") for field in ("id", "body")
+    ]
+    return grouped.select(*kept, *samples).orderBy(F.desc("count"), "destination", "original", "reason", "exception")
+
+
+def _first(names: tuple[str, ...]) -> C:
+    return F.coalesce(*(F.col("headers")[name] for name in names))

@@ -1,0 +1,261 @@
+"""Bodies into tables: a row for each record, and a quarantine for what is not right. No record is in neither."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import Column as C
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from stompcodec.errors import ConfigError
+from stompcodec.spark.jobs.fields import given, is_struct, reason, rest, twice, typed
+from stompcodec.spark.jobs.items import FLAT, json_items, record_text
+from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
+from stompcodec.spark.jobs.presets import Preset, load, of_schema
+from stompcodec.spark.jobs.reading import KEPT, inflating, reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["MAX_BODY", "QUARANTINE_SCHEMA", "explode", "preset_of", "read_quarantine", "write_exploded"]
+
+#: Octets of a body, also inflated. What is larger is not taken apart, for a record takes many times its octets.
+MAX_BODY = 4 * 2**20
+_TYPES = {
+    "destination": "string",
+    "message_id": "string",
+    "received_at": "timestamp",
+    "spool": "string",
+    "pos": "bigint",
+    "error": "string",
+    "command": "string",
+    "body": "binary",
+}
+QUARANTINE_SCHEMA = T.StructType(
+    [
+        T.StructField("destination", T.StringType()),
+        T.StructField("message_id", T.StringType()),
+        T.StructField("received_at", T.TimestampType()),
+        T.StructField("spool", T.StringType()),
+        T.StructField("pos", T.LongType()),
+        T.StructField("item", T.IntegerType()),
+        T.StructField("_reason", T.StringType()),
+        T.StructField("_raw", T.BinaryType()),
+    ]
+)
+_KEPT_DDL = ", ".join(f"{name} {_TYPES[name]}" for name in KEPT)
+
+
+def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any = None) -> Preset:
+    """The preset that `explode` is told to use.
+
+    Raises:
+        ConfigError: it is none, or there are both or neither.
+    """
+    if (preset is None) == (schema is None):
+        raise ConfigError("explode wants a preset or a schema, one of them")
+    if preset is None:
+        return of_schema(schema)
+    return preset if isinstance(preset, Preset) else load(preset)
+
+
+def explode(
+    frames: DataFrame,
+    preset: Preset | str | os.PathLike[str] | None = None,
+    schema: Any = None,
+    *,
+    gzip: bool = False,
+    max_body: int = MAX_BODY,
+) -> DataFrame:
+    """The records in the bodies of frames, with typed columns. Works on streams too.
+
+    Args:
+        frames: with `body` (binary or text); `destination`, `message_id`, `received_at`, `spool`, `pos`, `command` and
+            `error` count where they are there.
+        preset: its name, the path of its file, or a `Preset`.
+        schema: for JSON bodies, instead of a preset: a StructType, its JSON, DDL, or the path of a file with that.
+        gzip: of JSON bodies, inflate those that are gzip. Other readers always do.
+        max_body: larger bodies, in octets, also when inflated, are not taken apart.
+
+    Returns:
+        A row for each record: `destination`, `message_id`, `received_at`, `spool`, `pos`; `item`, the number of the
+        record in its frame; the typed columns; `_reason`, null if all is well; `_raw`, where it is not, octets. A frame
+        that could not be taken apart is a row whose `item` is null. So each frame has at least one row.
+
+    Raises:
+        ConfigError: there is no such preset, or the schema is not right.
+    """
+    chosen = preset_of(preset, schema)
+    if "body" not in frames.columns:
+        raise ConfigError(f"explode wants a column body; there are {', '.join(frames.columns)}")
+    here = set(frames.columns)
+    frames = frames.select(
+        *((F.col(name) if name in here else F.lit(None)).cast(kind).alias(name) for name, kind in _TYPES.items())
+    )
+    no_message = F.when(
+        ~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("no message, but "), F.col("command"))
+    )
+    error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), no_message)
+    frames = frames.select(*KEPT, "body", error.alias("error"))
+    if chosen.reader != "json":
+        shape = f"{_KEPT_DDL}, item int, rec {FLAT}, raw binary, reason string"
+        items = frames.mapInArrow(reading(chosen.reader, max_body), shape)
+        return _typed(items.withColumn("each", F.lit(None).cast(f"struct<text: string, rec: {FLAT}>")), chosen)
+    if gzip:
+        frames = frames.mapInArrow(inflating(max_body), f"{_KEPT_DDL}, body binary, error string, raw binary")
+    else:
+        frames = frames.withColumn("raw", F.col("body"))
+    deep = bool(chosen.unwrap or chosen.sections)
+    items = json_items(frames, deep, max_body)
+    return _typed(_unwrapped(items, chosen) if chosen.unwrap else items, chosen)
+
+
+def _unwrapped(items: DataFrame, preset: Preset) -> DataFrame:
+    """What is in the single field of each record, as `rec`."""
+    name, names = F.get(F.map_keys("rec"), F.lit(0)), ", ".join(preset.unwrap[:8])
+    one = F.concat(F.lit(f"a record is to have one field ({names}), and has "), F.size("rec"))
+    other = F.concat(F.lit("field "), F.left(name, F.lit(60)), F.lit(f": not one of {names}"))
+    said = (
+        F.when(F.col("reason").isNotNull(), F.col("reason"))
+        .when(F.size("rec") != 1, one)
+        .when(~name.isin(*preset.unwrap), other)
+        .when(F.col("rec")[name].isNull(), F.concat(F.lit("field "), name, F.lit(": no JSON object")))
+    )
+    return items.select(*KEPT, "item", "raw", "each", F.col("rec")[name].alias("rec"), said.alias("reason"))
+
+
+def _typed(items: DataFrame, preset: Preset) -> DataFrame:
+    """Typed columns of records, and the reason where one does not fit.
+
+    In steps, for Spark computes a column that others use once if it stands in a step before theirs.
+    """
+    always = (*KEPT, "item", "raw", "each", "reason")
+    sections = {section: f"s{number}" for number, section in enumerate(preset.sections)}
+    inner = {alias: F.col("rec")[section] for section, alias in sections.items()}
+    if preset.unwrap:  # otherwise they were parsed together with the record
+        inner = {alias: F.from_json(text, FLAT) for alias, text in inner.items()}
+    items = items.select(*always, "rec", *(field.alias(alias) for alias, field in inner.items()))
+    again = reduce(or_, [F.coalesce(twice(F.col(name)), F.lit(False)) for name in ("rec", *inner)])
+    items = items.withColumn("reason", F.coalesce("reason", F.when(again, F.lit("a field is there twice"))))
+
+    columns = dict(enumerate(preset.columns))
+    texts = []
+    for number, column in columns.items():
+        section, _, field = column.path.partition(".")
+        text = F.col(sections[section])[field] if section in sections else F.col("rec")[column.path]
+        texts.append(given(text, preset).alias(f"t{number}"))
+    extra = [F.when(F.col("reason").isNull(), _rest(preset, sections)).alias("rest")] if preset.rest else []
+    items = items.select(*always, *texts, *extra)
+
+    left = ["rest"] if preset.rest else []
+    values = [typed(F.col(f"t{number}"), column).alias(f"v{number}") for number, column in columns.items()]
+    items = items.select(*always, *left, *(f"t{number}" for number in columns), *values)
+
+    wrong = [reason(F.col(f"t{number}"), F.col(f"v{number}"), column) for number, column in columns.items()]
+    said = F.when(F.col("reason").isNotNull(), F.col("reason")).otherwise(F.coalesce(*wrong))
+    made = [
+        F.col(f"v{number}.v" if is_struct(column) else f"v{number}").alias(column.name)
+        for number, column in columns.items()
+    ]
+    more = [F.col("rest").alias(preset.rest)] if preset.rest else []
+    items = items.select(*KEPT, "item", *made, *more, said.alias("_reason"), "raw", "each")
+    raw = F.when(F.col("_reason").isNotNull(), F.coalesce(F.col("raw"), record_text()))
+    return items.withColumn("_raw", raw).drop("raw", "each")
+
+
+def _rest(preset: Preset, sections: dict[str, str]) -> C:
+    """The column of fields that have none of their own."""
+    paths = [column.path for column in preset.columns]
+    fields = F.col("rec")
+    if sections and not preset.unwrap:
+        fields = F.transform_values(fields, lambda _name, inner: F.to_json(inner))
+    maps = [("", fields, {path for path in paths if path.partition(".")[0] not in sections} | set(sections))]
+    for section, alias in sections.items():
+        known = {path.partition(".")[2] for path in paths if path.partition(".")[0] == section}
+        maps.append((f"{section}.", F.col(alias), known))
+    return rest(maps)
+
+
+def write_exploded(
+    exploded: DataFrame,
+    path: str,
+    *,
+    checkpoint: str | None = None,
+    available_now: bool = False,
+    every: str | None = None,
+    mode: str = "errorifexists",
+    on_counts: Callable[[dict[str, int]], object] | None = None,
+) -> StreamingQuery | dict[str, int]:
+    """Write rows to `path`/rows and what is not right to `path`/_quarantine, as Parquet (zstd).
+
+    A batch of a stream that is done again after a crash replaces what it wrote before.
+
+    Args:
+        exploded: of `explode`.
+        path: the folder.
+        checkpoint: of a stream; None: a folder in `path`.
+        available_now: of a stream: end when all that there is now is done.
+        every: of a stream, how often, as in "1 minute".
+        mode: of what is no stream, if `path` is there: errorifexists, overwrite, or append.
+        on_counts: of a stream: called with the counts of each batch.
+
+    Returns:
+        The query, of a stream, else counts: `frames`; of them `good` and `quarantined`, which have something in
+        quarantine; `rows`; `quarantine`, rows of that.
+    """
+    if not exploded.isStreaming:
+        return _written(
+            exploded,
+            lambda rows, _count: write_new(rows, f"{path}/rows", mode),
+            lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
+        )
+
+    def write(batch: DataFrame, number: int) -> None:
+        name = run_id(batch, number)
+
+        def append(folder: str) -> Callable[[DataFrame, int], None]:
+            return lambda rows, count: append_batch(rows, f"{path}/{folder}", name) if count else None
+
+        counts = _written(batch, append("rows"), append("_quarantine"))
+        if on_counts is not None:
+            on_counts(counts)
+
+    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "explode")
+    return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), how)
+
+
+Write = Callable[[DataFrame, int], None]
+
+
+def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, int]:
+    """Write both parts of what is taken apart once."""
+    first = F.coalesce("item", F.lit(0)) == 0
+    bad = F.col("_reason").isNotNull()
+    watched = exploded.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        row = watched.agg(
+            F.count_if(first).alias("frames"),
+            F.count_if(~bad).alias("rows"),
+            F.count_if(bad).alias("quarantine"),
+            F.count_distinct(F.when(bad, F.struct("spool", "pos", "message_id"))).alias("quarantined"),
+        ).first()
+        assert row is not None
+        counts: dict[str, int] = row.asDict()
+        rows(watched.filter(~bad).drop("_reason", "_raw"), counts["rows"])
+        quarantine(watched.filter(bad).select(*KEPT, "item", "_reason", "_raw"), counts["quarantine"])
+    finally:
+        watched.unpersist()
+    return {**counts, "good": counts["frames"] - counts["quarantined"]}
+
+
+def read_quarantine(spark: SparkSession, path: str) -> DataFrame:
+    """What is in quarantine under `path`, the folder given to `write_exploded`."""
+    return spark.read.schema(QUARANTINE_SCHEMA).parquet(f"{path}/_quarantine")

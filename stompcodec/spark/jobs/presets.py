@@ -1,0 +1,248 @@
+"""What `explode` knows of a feed: a preset, which is a small JSON file, or a schema of the user's. How they are written
+stands in docs/pipeline.md. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from stompcodec.errors import ConfigError
+
+__all__ = ["READERS", "SCALARS", "Column", "Preset", "load", "of_schema", "preset_names"]
+
+#: How a body is taken apart into records.
+READERS = ("json", "darwin", "xml", "apel")
+#: Types of columns besides Spark's own of arrays, structs, maps and decimals.
+SCALARS = ("string", "long", "int", "double", "boolean", "date", "timestamp", "ms", "seconds", "binary")
+#: Names of Spark's for them.
+_SAME = {"integer": "int", "bigint": "long", "short": "int", "smallint": "int", "byte": "int", "tinyint": "int"}
+_SAME |= {"float": "double", "bool": "boolean", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp"}
+_NESTED = re.compile(r"(array|struct|map)\s*<.*>|decimal\s*(\(\s*\d+\s*,\s*\d+\s*\))?", re.DOTALL)
+_COLUMN = re.compile(r"(?P<type>.+?)(?P<required>!)?(\s+as\s+(?P<name>\w+))?", re.DOTALL)
+#: Columns that each row has: those of the body are called body_… where they are named alike.
+TAKEN = frozenset({"destination", "message_id", "received_at", "spool", "pos", "item", "batch", "_reason", "_raw"})
+_MOST_OCTETS = 2**20
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: where its text is in a record, and what it is made into."""
+
+    path: str
+    """The field's name; of a field in an object of the record `section.field`."""
+    name: str
+    type: str
+    """One of `SCALARS`, or Spark's name of a nested type."""
+    required: bool = False
+
+    @property
+    def nested(self) -> bool:
+        return self.type not in SCALARS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How the bodies of a feed become rows."""
+
+    name: str
+    columns: tuple[Column, ...]
+    about: str = ""
+    reader: str = "json"
+    unwrap: tuple[str, ...] = ()
+    """Each record is an object of a single field, called one of these, and what it holds counts."""
+    none: tuple[str, ...] = ()
+    """Texts that mean: not given. What is empty or blank always does."""
+    rest: str | None = None
+    """The column for fields that are not named here: a map of texts."""
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Objects in a record whose fields are columns. Readers other than json have plain names with dots."""
+        if self.reader != "json":
+            return ()
+        return tuple(dict.fromkeys(column.path.partition(".")[0] for column in self.columns if "." in column.path))
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package.
+
+    >>> preset_names()
+    ['apel', 'darwin', 'kb-incidents', 'networkrail-td', 'networkrail-trust', 'networkrail-vstp']
+    """
+    return sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".json"))
+
+
+def _folder() -> Any:
+    return files("stompcodec.spark.jobs") / "presets"
+
+
+def load(preset: str | os.PathLike[str]) -> Preset:
+    """A preset by its name, or by the path of its file.
+
+    Raises:
+        ConfigError: there is no such preset, or its file is not right.
+
+    >>> load("networkrail-td").columns[1]
+    Column(path='time', name='time', type='ms', required=True)
+    """
+    name = os.fspath(preset)
+    if name in preset_names():
+        return _preset(name, json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8")))
+    if not name.endswith(".json") and os.sep not in name:
+        raise ConfigError(f"preset {name!r}: not one of {', '.join(preset_names())}, nor a file that ends in .json")
+    return _preset(name, _parsed(name, _text(name)))
+
+
+def of_schema(schema: Any) -> Preset:
+    """A preset of a schema for JSON bodies.
+
+    Args:
+        schema: Spark's StructType, its JSON, or DDL as in "id long, at timestamp"; text, or the path of a file with it
+            or with a preset. Fields that may not be null are required.
+
+    Raises:
+        ConfigError: it is not such a schema.
+
+    >>> of_schema('{"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": false}]}').columns
+    (Column(path='n', name='n', type='int', required=True),)
+    """
+    if hasattr(schema, "jsonValue"):
+        return _of_struct("schema", schema.jsonValue())
+    text, name = os.fspath(schema), "schema"
+    if os.path.isfile(text):
+        text, name = _text(text), text
+    if not text.lstrip().startswith("{"):
+        return _of_struct(name, _of_ddl(name, text))
+    value = _parsed(name, text)
+    return _preset(name, value) if "columns" in value else _of_struct(name, value)
+
+
+def _text(file: str) -> str:
+    try:
+        path = Path(file)
+        if path.stat().st_size > _MOST_OCTETS:
+            raise ConfigError(f"{file}: too large for a preset or a schema")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: not UTF-8") from None
+
+
+def _parsed(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name}: not a JSON object")
+    return value
+
+
+def _of_ddl(name: str, text: str) -> dict[str, Any]:
+    from pyspark.sql.types import StructType
+
+    try:
+        value = StructType.fromDDL(text).jsonValue()
+    except Exception as error:  # of several kinds, and of a session that is not there
+        line = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"{name}: neither Spark's JSON of a StructType nor DDL: {line}") from None
+    assert isinstance(value, dict)
+    return value
+
+
+def _of_struct(name: str, value: dict[str, Any]) -> Preset:
+    fields = value.get("fields")
+    if value.get("type") != "struct" or not isinstance(fields, list) or not fields:
+        raise ConfigError(f'{name}: not a StructType: write {{"type": "struct", "fields": [...]}}, DDL, or a preset')
+    columns = []
+    for field in fields:
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
+            raise ConfigError(f"{name}: a field without name or type: {str(field)[:60]}")
+        kind = _type_of(name, field["name"], _ddl_of(field["type"]))
+        columns.append(Column(field["name"], field["name"], kind, field.get("nullable") is False))
+    return Preset(name, _named(name, columns))
+
+
+def _ddl_of(value: Any) -> str:
+    """DDL of a type as Spark's JSON has it.
+
+    >>> _ddl_of({"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a b", "type": "long"}]}})
+    'array<struct<`a b`:long>>'
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if kind == "array":
+            return f"array<{_ddl_of(value.get('elementType'))}>"
+        if kind == "map":
+            return f"map<{_ddl_of(value.get('keyType'))},{_ddl_of(value.get('valueType'))}>"
+        if kind == "struct":
+            fields = [(str(field["name"]).replace("`", "``"), _ddl_of(field["type"])) for field in value["fields"]]
+            return f"struct<{','.join(f'`{name}`:{inner}' for name, inner in fields)}>"
+    raise ConfigError(f"{str(value)[:60]!r} is no type")
+
+
+def _preset(name: str, value: dict[str, Any]) -> Preset:
+    unknown = value.keys() - {"name", "about", "reader", "unwrap", "none", "columns", "rest"}
+    if unknown:
+        raise ConfigError(f"{name}: {sorted(unknown)[0]!r} is not known")
+    reader, rest = value.get("reader", "json"), value.get("rest")
+    if reader not in READERS:
+        raise ConfigError(f"{name}: reader {reader!r}: one of {', '.join(READERS)}")
+    listed = {key: value.get(key, []) for key in ("unwrap", "none")}
+    for key, texts in listed.items():
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"{name}: {key}: a list of texts is wanted")
+    columns = value.get("columns")
+    if not isinstance(columns, dict) or not columns:
+        raise ConfigError(f'{name}: columns: an object is wanted, as in {{"time": "ms"}}')
+    if rest is not None and not isinstance(rest, str):
+        raise ConfigError(f"{name}: rest: the name of a column is wanted")
+    made = _named(name, [_column(name, path, text) for path, text in columns.items()], *filter(None, [rest]))
+    return Preset(
+        str(value.get("name", name)),
+        made,
+        str(value.get("about", "")),
+        reader,
+        tuple(listed["unwrap"]),
+        tuple(listed["none"]),
+        rest,
+    )
+
+
+def _column(name: str, path: str, text: Any) -> Column:
+    match = _COLUMN.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or not path:
+        raise ConfigError(f"{name}: column {path!r}: {text!r}: write TYPE, with ! if it is required, then as NAME")
+    kind = _type_of(name, path, match["type"].strip())
+    return Column(path, match["name"] or path.rpartition(".")[2], kind, match["required"] is not None)
+
+
+def _type_of(name: str, field: str, text: str) -> str:
+    kind = _SAME.get(text.lower(), text)
+    if kind.lower() in SCALARS:
+        return kind.lower()
+    if _NESTED.fullmatch(kind.strip()):
+        return kind
+    raise ConfigError(f"{name}: {field}: {text!r} is no type: {', '.join(SCALARS)}, or array<…>, struct<…>, map<…>")
+
+
+def _named(name: str, columns: list[Column], *more: str) -> tuple[Column, ...]:
+    """The columns by names that differ, also where Spark sees no difference, which is in case."""
+    made: list[Column] = []
+    seen = {each.lower() for each in more}
+    for column in columns:
+        chosen = f"body_{column.name}" if column.name.lower() in TAKEN else column.name
+        if chosen.lower() in seen:
+            raise ConfigError(f"{name}: two columns are called {chosen!r}")
+        seen.add(chosen.lower())
+        made.append(Column(column.path, chosen, column.type, column.required))
+    return tuple(made)

@@ -1,0 +1,203 @@
+"""Octets of frames in bounded pieces: out of plain and compressed files, through a window that moves."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from stompcodec.codec import frame_ends
+from stompcodec.errors import MissingExtraError, StompError
+from stompcodec.spec import Limits
+
+__all__ = ["UnreadableError", "Window", "compression_of", "frame_end", "opened"]
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class UnreadableError(StompError):
+    """A file is damaged, so that it cannot be read any further.
+
+    >>> issubclass(UnreadableError, StompError)
+    True
+    """
+
+
+def compression_of(path: str | os.PathLike[str]) -> str | None:
+    """How a file is compressed, by how it begins: "gzip", "zstd" or None."""
+    with open(path, "rb") as stream:
+        begin = stream.read(4)
+    return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
+
+
+def opened(path: str, compression: str | None, start: int, stop: int | None, stack: ExitStack) -> Callable[[Any], int]:
+    """A function that fills a buffer with the next octets, and says how many there were.
+
+    Args:
+        start, stop: where in the file they are; a compressed one is read as a whole.
+        stack: closes the file.
+
+    Raises:
+        OSError: it cannot be read.
+        UnreadableError: from the function: what is compressed is damaged.
+    """
+    if compression == "gzip":
+        return _guarded(stack.enter_context(gzip.open(path, "rb")))
+    if compression == "zstd":
+        return _guarded(stack.enter_context(_zstd(path)))
+    stream = stack.enter_context(open(path, "rb", buffering=0))  # noqa: SIM115
+    stream.seek(start)
+    return _Part(stream, None if stop is None else stop - start).readinto
+
+
+class _Part:
+    """So many octets of a file."""
+
+    def __init__(self, stream: Any, left: int | None) -> None:
+        self._stream = stream
+        self._left = left
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left is not None:
+            buffer = buffer[: self._left]
+        count = self._stream.readinto(buffer) if buffer else 0
+        if self._left is not None:
+            self._left -= count
+        return int(count)
+
+
+def _zstd(path: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtraError("spark", "pyarrow") from None
+    return pyarrow.input_stream(path, compression="zstd")
+
+
+def _guarded(stream: Any) -> Callable[[Any], int]:
+    """Tells damage of compressed octets from an error of the disk."""
+
+    def read(buffer: Any) -> int:
+        try:
+            return int(stream.readinto(buffer))
+        except (OSError, EOFError, zlib.error) as error:
+            if getattr(error, "errno", None):
+                raise
+            raise UnreadableError(f"the compressed data is damaged: {error!s:.200}") from error
+
+    return read
+
+
+#: A buffer that nobody uses, for the next window: fresh memory costs more than reading into it.
+_spare: list[bytearray] = []
+_LARGEST_SPARE = 32 * 2**20
+
+
+def _new_buffer(size: int) -> bytearray:
+    with suppress(IndexError):
+        if len(buffer := _spare.pop()) >= size:
+            return buffer
+    return bytearray(size)
+
+
+class Window:
+    """The part of a stream that is looked at.
+
+    >>> from io import BytesIO
+    >>> window = Window(BytesIO(b"abcdef").readinto, 100)
+    >>> window.fill(4), bytes(window.view[:4])
+    (True, b'abcd')
+    >>> window.take(3)
+    >>> window.fill(10), bytes(window.view), window.offset, window.ended
+    (False, b'def', 103, True)
+    """
+
+    def __init__(self, read: Callable[[Any], int], offset: int) -> None:
+        self._read = read
+        self._buffer = bytearray()
+        self._start = self._stop = 0
+        self.offset = offset
+        """Of the first octet of the view."""
+        self.ended = False
+        """There are no octets behind the view."""
+
+    @property
+    def view(self) -> memoryview:
+        """The octets. Let go of it before the window moves."""
+        return memoryview(self._buffer)[self._start : self._stop]
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def take(self, count: int) -> None:
+        """Leave the first octets behind."""
+        self._start += count
+        self.offset += count
+
+    def fill(self, size: int) -> bool:
+        """Read on until the view has so many octets; False where there are fewer.
+
+        Raises:
+            UnreadableError: the stream breaks off. What was read stays in the view.
+        """
+        if len(self) < size and not self.ended:
+            self._make_room(size)
+            with memoryview(self._buffer) as view:
+                while self._stop - self._start < size:
+                    try:
+                        count = self._read(view[self._stop : self._start + size])
+                    except UnreadableError:
+                        self.ended = True
+                        raise
+                    if not count:
+                        self.ended = True
+                        break
+                    self._stop += count
+        return len(self) >= size
+
+    def close(self) -> None:
+        """The window is not used any more."""
+        buffer, self._buffer, self._start, self._stop = self._buffer, bytearray(), 0, 0
+        if not _spare and len(buffer) <= _LARGEST_SPARE:
+            _spare.append(buffer)
+
+    def _make_room(self, size: int) -> None:
+        if self._start + size <= len(self._buffer):
+            return
+        rest = len(self)
+        if size <= len(self._buffer):
+            self._buffer[:rest] = self._buffer[self._start : self._stop]
+        else:
+            new = _new_buffer(size + size // 2)  # so that little is moved, also where frames are far smaller
+            new[:rest] = self._buffer[self._start : self._stop]
+            self._buffer = new
+        self._start, self._stop = 0, rest
+
+
+def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) -> int | None:
+    """Where a malformed frame at the start of the octets ends, so that reading goes on there.
+
+    Where its content-length does: on a NUL; else at the first NUL; else with the octets.
+
+    Args:
+        complete: nothing more is looked at; if not, None asks for more octets.
+    """
+    ends = frame_ends(view, 1, 1, limits=limits)
+    if ends:
+        return int(ends[0])
+    if not complete:
+        return None
+    nul = _find_nul(view)
+    return len(view) if nul < 0 else nul + 1
+
+
+def _find_nul(view: memoryview) -> int:
+    """The place of the first NUL, or -1."""
+    for at in range(0, len(view), 65536):
+        place = bytes(view[at : at + 65536]).find(0)
+        if place >= 0:
+            return at + place
+    return -1

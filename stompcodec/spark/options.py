@@ -1,0 +1,256 @@
+"""Options of our sources: tables of name, kind, default and meaning, and what becomes of a user's values."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from stompcodec.errors import StompError
+
+__all__ = ["ALL", "FILE_OPTIONS", "FileOptions", "Option", "OptionError", "parse", "parse_file", "paths_of"]
+
+#: Stands for all commands.
+ALL = ("*",)
+
+
+class OptionError(StompError, ValueError):
+    """An option has a value that it cannot have, or there is no such option. One line, which names it.
+
+    >>> issubclass(OptionError, ValueError)
+    True
+    """
+
+
+class Option(NamedTuple):
+    """One option of a source.
+
+    >>> Option("mode", ("PERMISSIVE", "FAILFAST"), "PERMISSIVE", "what happens to what is malformed").field
+    'mode'
+    """
+
+    name: str
+    """As users write it. Spark does not look at the case of its letters."""
+    kind: str | tuple[str, ...]
+    """One of `_KINDS`, or the values there are."""
+    default: Any
+    """Its value where it is not given; `...` where it has to be given."""
+    meaning: str
+
+    @property
+    def field(self) -> str:
+        """Its name in Python: batchRows is batch_rows."""
+        return re.sub(r"(?<=[a-z])([A-Z])", lambda found: "_" + found[1].lower(), self.name).lower()
+
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _count(text: str) -> int:
+    """Also 10k and 1m, by thousands."""
+    found = re.fullmatch(r"([0-9]{1,15})([km]?)", text)
+    if not found:
+        raise ValueError
+    return int(found[1]) * {"": 1, "k": 1000, "m": 1000_000}[found[2]]
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)b?", text.lower())
+    if not found:
+        raise ValueError
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.lower())
+    if not found or found[2] not in _TIMES:
+        raise ValueError
+    return float(found[1]) * _TIMES[found[2]]
+
+
+def _bool(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise ValueError
+    return names
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+#: Kind of an option: how it is read, and what to tell who got it wrong. "positive" forbids 0 for the kind before it.
+_KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "count": (_count, "a number such as 10000, 10k or 1m"),
+    "size": (_size, "octets such as 33554432, 512k or 32m"),
+    "seconds": (_seconds, "a time such as 0.5, 30s, 5m or 2h"),
+    "bool": (_bool, "true or false"),
+    "names": (_names, "names with commas between"),
+    "text": (_text, "some text"),
+}
+
+
+def _value(option: Option, text: str) -> Any:
+    """What a user's value means.
+
+    Raises:
+        OptionError: it means nothing.
+    """
+    if isinstance(option.kind, tuple):
+        for choice in option.kind:
+            if choice.lower() == text.strip().lower():
+                return choice
+        allowed = f"one of {', '.join(option.kind)}"
+    else:
+        kind, _, positive = option.kind.partition(" ")
+        read, allowed = _KINDS[kind]
+        try:
+            value = read(text.strip())
+            if not positive or value > 0:
+                return value
+        except (ValueError, KeyError):
+            pass
+        if positive:
+            allowed += ", and more than 0"
+    raise OptionError(f"option {option.name} is {text!r:.80}: it has to be {allowed}")
+
+
+def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
+    """The values of all options of a table, by their names in Python.
+
+    Args:
+        options: of the user, by names in any case.
+        also: further names that may stand there, and are passed over.
+
+    Raises:
+        OptionError: a value that cannot be, one that is missing, or a name that no option has.
+
+    >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
+    {'batch_rows': 10000}
+    """
+    given = {str(name).lower(): str(value) for name, value in options.items()}
+    table = tuple(table)
+    names = [option.name for option in table]
+    known = {name.lower() for name in names} | {name.lower() for name in also}
+    for name in given:
+        if name not in known:
+            like = difflib.get_close_matches(name, [each.lower() for each in names], 1)
+            hint = next((each for each in names if [each.lower()] == like), None)
+            raise OptionError(
+                f"option {name!r:.80} is not known: "
+                + (f"did you mean {hint}?" if hint else f"there are {', '.join(names)}")
+            )
+    values = {}
+    for option in table:
+        text = given.get(option.name.lower())
+        if text is None and option.default is ...:
+            raise OptionError(f"option {option.name} is missing: {option.meaning}")
+        values[option.field] = option.default if text is None else _value(option, text)
+    return values
+
+
+_MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+#: Of "stompfile"; "stomp" has those that are about frames, too.
+FILE_OPTIONS = (
+    Option(
+        "mode",
+        ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        "PERMISSIVE",
+        "malformed frames become rows, go, or end the query",
+    ),
+    Option("commands", "names", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
+    Option("headers", "bool", True, "whether there is a column headers where no schema is given"),
+    Option(
+        "decode",
+        ("none", "gzip", "auto"),
+        "none",
+        "bodies: as they are, inflated, or as a header or their first octets say",
+    ),
+    Option(
+        "version", ("auto", "1.0", "1.1", "1.2"), "auto", "of bare streams; auto: what their CONNECTED says, else 1.2"
+    ),
+    Option("checksums", "bool", True, "whether octets of captures are compared with their checksums"),
+    Option("maxBody", "size positive", 100 * 2**20, "a larger body, also an inflated one, makes a frame malformed"),
+    Option("batchRows", "count positive", 8192, "rows that go to Spark at once"),
+    Option("batchBytes", "size positive", 8 * 2**20, "octets of frames that go to Spark at once"),
+    Option("splitBytes", "size positive", 32 * 2**20, "octets of frames that a task reads"),
+    Option("maxBytesPerTrigger", "size positive", None, "streams: octets of a batch; one frame at least"),
+    Option("maxFramesPerTrigger", "count positive", None, "streams: frames of a batch"),
+    Option("failOnDataLoss", "bool", True, "streams: the query ends when frames were deleted before they were read"),
+)
+#: What Spark itself, or our readers, take out of the options.
+_ELSEWHERE = ("path", "paths", "checkpointLocation", "queryName")
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How captures and streams of frames are read.
+
+    >>> FileOptions(batch_rows=100).mode
+    'PERMISSIVE'
+    """
+
+    mode: str = "PERMISSIVE"
+    commands: tuple[str, ...] = ("MESSAGE", "SEND")
+    headers: bool = True
+    decode: str = "none"
+    version: str = "auto"
+    checksums: bool = True
+    max_body: int = 100 * 2**20
+    batch_rows: int = 8192
+    batch_bytes: int = 8 * 2**20
+    split_bytes: int = 32 * 2**20
+    max_bytes_per_trigger: int | None = None
+    max_frames_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+
+
+def parse_file(options: Mapping[str, Any]) -> FileOptions:
+    """The options of "stompfile".
+
+    Raises:
+        OptionError: as for `parse`.
+
+    >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
+    1048576
+    """
+    return FileOptions(**parse(FILE_OPTIONS, options, also=_ELSEWHERE))
+
+
+def paths_of(options: Mapping[str, Any]) -> list[str]:
+    """The paths that a user gave to `load`.
+
+    Raises:
+        OptionError: there is none, or it is of another file system.
+
+    >>> paths_of({"path": "file:///data/feed.stompcap"})
+    ['/data/feed.stompcap']
+    """
+    paths = json.loads(options["paths"]) if options.get("paths") else []
+    if options.get("path"):
+        paths.append(options["path"])
+    if not paths:
+        raise OptionError("option path is missing: load(path) wants a capture, a file, a folder of them, or a glob")
+    return [_local(path) for path in paths]
+
+
+def _local(path: str) -> str:
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    if "://" in path:
+        raise OptionError(
+            f"option path is {path!r:.200}: mount that file system, or copy the files: only local paths are read"
+        )
+    return path

@@ -1,0 +1,204 @@
+"""`report`: one page that shows whether a feed is healthy, and the same figures as JSON.
+
+    from stompcodec.spark import session
+    from stompcodec.spark.report import report
+
+    report(session(), "archive", "report", exploded="exploded", metrics="metrics", spool="feed.stompcap")
+
+writes report/report.html, which needs nothing else to be looked at, and report/report.json. The keys of the latter, all
+times in µs since 1970 (UTC), all durations in seconds, null for what is not known:
+
+    report        1: the version of these keys; keys may be added, none changes its meaning
+    title, archive, generated
+    verdict       level (healthy, look, unhealthy), word, reasons: [{level, name, text}]
+    figures       frames, octets, destinations, first, last, seconds, per_second, per_second_peak, without_time,
+                  with_lag, lag_p50_seconds, lag_p95_seconds, lag_p99_seconds, lag_max_seconds, sent_ahead, redelivered,
+                  duplicates, malformed, silence_seconds (what counts as one), silences, silent_seconds,
+                  longest_silence_seconds, sequence_gaps, records, quarantined, missing, sink_duplicates, stale_seconds
+    rate          start, bucket_seconds, buckets, destinations, other (whether the last of these is all others),
+                  frames (a list for each destination), octets, redelivered, duplicates
+    lag           p50, p95, p99: a number for each bucket of rate
+    sizes         [{from, below, frames}]
+    destinations  [{destination, frames, octets, redelivered, malformed, lag_p95_seconds, first, last}], the largest 20
+    silences      [{start, end, seconds}], the longest 50
+    gaps          [{destination, name, at, after, before, missing}], the largest 50 between windows of the metrics
+    malformed     total, kinds, reasons: [{reason, count}], samples: [{reason, time, destination, id, raw}]
+    quarantine    the same; null without exploded
+    spool         path, segments, octets, oldest, newest, open, behind, chains, problems; null without spool
+    proof         as it was given
+    thresholds    [{name, meaning, unit, look, bad}]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.errors import StoreError
+from stompcodec.spark.report.page import page_of
+from stompcodec.spark.report.spool import missing_spool, spool_state
+from stompcodec.spark.report.text import finite
+from stompcodec.spark.report.verdict import thresholds_of, verdict_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["report"]
+
+#: Characters of a text that are kept in report.json.
+_MOST = 500
+
+
+def report(
+    spark: SparkSession,
+    archive: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    exploded: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    metrics: str | os.PathLike[str] | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    proof: Mapping[str, int] | None = None,
+    title: str | None = None,
+    thresholds: Mapping[str, tuple[float | None, float | None]] | None = None,
+    silence_seconds: float = 60.0,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    now: float | None = None,
+) -> dict[str, Any]:
+    """Write `out`/report.html and `out`/report.json.
+
+    Args:
+        archive: the folder that the job archive wrote.
+        exploded: that of explode, or several: for the quarantine. A folder that is not there is left out.
+        metrics: that of metrics: for gaps in sequences.
+        spool: a capture: for its state.
+        checkpoint: of the streaming query that reads the spool: for how far it has come.
+        proof: counted by whoever made the feed: `produced`, `in_sink`, `missing`, `duplicates`, and more.
+        thresholds: others than those of `verdict.THRESHOLDS`: name to (look here above, unhealthy above).
+        silence_seconds: what is longer than this, and than 20 mean intervals between frames, is a silence.
+        since, until: only frames that came at or after `since`, and before `until`.
+        now: the time of the report, in seconds since 1970.
+
+    Returns:
+        What stands in report.json.
+
+    Raises:
+        StoreError: there is no archive, or the report cannot be written.
+        ConfigError: a threshold that is none.
+    """
+    from stompcodec.spark import jobs  # PySpark is imported when it is needed
+    from stompcodec.spark.report import data
+
+    limits = thresholds_of(thresholds)
+    frames = _there(jobs.read_archive, spark, archive)
+    if frames is None:
+        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
+    frames = data.between(frames, since, until)
+    found: dict[str, Any] = {
+        "report": 1,
+        "title": title or "STOMP feed",
+        "archive": os.fspath(archive),
+        "generated": int((time.time() if now is None else now) * 1e6),
+        "verdict": None,
+        **data.figures(data.narrowed(frames), silence_seconds=silence_seconds),
+        "malformed": None,
+        "quarantine": None,
+        "spool": None,
+        "proof": dict(proof) if proof else None,
+        "thresholds": [threshold._asdict() for threshold in limits],
+    }
+    figures = found["figures"]
+    if figures["malformed"]:
+        found["malformed"] = data.malformed(frames)
+    _exploded(spark, found, exploded)
+    counted = None if metrics is None else _there(jobs.read_metrics, spark, metrics)
+    figures["sequence_gaps"], found["gaps"] = (None, []) if counted is None else data.gaps(counted)
+    figures["missing"], figures["sink_duplicates"] = ((proof or {}).get(name) for name in ("missing", "duplicates"))
+    _spool(found, spool, checkpoint)
+    found["verdict"] = verdict_of(figures, limits)
+    found = _plain(found)
+    _write(Path(out), found)
+    return found
+
+
+def _there(
+    read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
+) -> DataFrame | None:
+    """What stands in a folder of Parquet; None if it is not there, or holds no file."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return read(spark, os.fspath(path))
+    except AnalysisException as error:
+        if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+            return None
+        raise
+
+
+def _exploded(spark: SparkSession, found: dict[str, Any], folders: Any) -> None:
+    """Count what was exploded, and what is in quarantine."""
+    from stompcodec.spark import jobs
+    from stompcodec.spark.report import data
+
+    figures = found["figures"]
+    figures["records"] = figures["quarantined"] = None
+    if folders is None:
+        return
+    good, bad, known = 0, None, False
+    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders:
+        rows = _there(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
+        held = _there(jobs.read_quarantine, spark, folder)
+        known = known or rows is not None or held is not None
+        good += rows.count() if rows is not None else 0
+        if held is not None:
+            held = held.select("_reason", "_raw", "message_id", "destination", "received_at")
+            bad = held if bad is None else bad.unionByName(held)
+    if known:
+        empty = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
+        found["quarantine"] = empty if bad is None else data.quarantine(bad)
+        figures["quarantined"] = found["quarantine"]["total"]
+        figures["records"] = good + figures["quarantined"]
+
+
+def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> None:
+    found["figures"]["stale_seconds"] = None
+    if spool is None:
+        return
+    try:
+        state = spool_state(spool, checkpoint)
+    except StoreError as error:
+        state = missing_spool(spool, error)
+    found["spool"] = state
+    if state["open"] and state["newest"] is not None:
+        found["figures"]["stale_seconds"] = max(0.0, (found["generated"] - state["newest"]) / 1e6)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it: no NaN, no long text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, str) and len(value) > _MOST:
+        return value[: _MOST - 1] + "…"
+    return value
+
+
+def _write(folder: Path, found: dict[str, Any]) -> None:
+    texts = {"report.json": json.dumps(found, indent=1, allow_nan=False) + "\n", "report.html": page_of(found)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            made = folder / f".{name}.new"
+            made.write_text(text, encoding="utf-8", newline="\n")
+            made.replace(folder / name)
+    except OSError as error:
+        raise StoreError(f"{folder}: the report cannot be written: {error.strerror or error}") from error

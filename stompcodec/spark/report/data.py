@@ -1,0 +1,401 @@
+"""The figures of a report, counted by Spark: what comes back to the driver is small, however large the feed was.
+
+Numbers of rows are bounded by constants here, texts are cut by Spark before they are collected, and arithmetic on times
+that a feed sent is done with doubles, which do not overflow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from stompcodec.spark.jobs import sequence_gaps
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+__all__ = [
+    "BUCKETS",
+    "MOST_DESTINATIONS",
+    "between",
+    "bucket_width",
+    "figures",
+    "gaps",
+    "malformed",
+    "narrowed",
+    "quarantine",
+]
+
+#: At most so many bars stand beside each other.
+BUCKETS = 180
+#: So many destinations have a row in the table, and so many a colour.
+MOST_DESTINATIONS, COLOURED = 20, 6
+_MOST_KINDS, _MOST_LISTED = 20, 50
+#: So much is kept of a text, and of a body, in characters and octets.
+_TEXT, _SAMPLE = 200, 400
+_SECOND = 1_000_000
+_HOUR = 3600
+#: Spans of bars, in µs.
+_WIDTHS = [
+    *(round(step * _SECOND) for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)),
+    *(step * 60 * _SECOND for step in (1, 2, 5, 10, 15, 30)),
+    *(step * _HOUR * _SECOND for step in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 28 * 24)),
+]
+
+
+def bucket_width(first: float, last: float) -> int:
+    """The span of a bar, in µs: a round one that makes at most `BUCKETS` of the time between two times in µs.
+
+    >>> bucket_width(0, 3600e6), bucket_width(5, 5), bucket_width(-9.3e18, 9.3e18) > 10**16
+    (30000000, 10000, True)
+    """
+    raw = max(0.0, last - first) / (BUCKETS - 1)
+    for width in _WIDTHS:
+        if width >= raw:
+            return width
+    return int(_WIDTHS[-1] * 2 ** math.ceil(math.log2(raw / _WIDTHS[-1])))
+
+
+def _micros(column: str) -> Column:
+    return F.unix_micros(F.col(column)).cast("double")
+
+
+def between(frames: DataFrame, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
+    """An archive's rows that came at or after `since`, and before `until`; those without a time are left out then."""
+    time = F.coalesce(_micros("received_at"), _micros("sent_at"))
+    if since is not None:
+        frames = frames.where(time >= since.timestamp() * _SECOND)
+        frames = frames.where(F.col("date") >= (since.astimezone(timezone.utc) - timedelta(days=1)).date())
+    if until is not None:
+        frames = frames.where(time < until.timestamp() * _SECOND)
+        frames = frames.where(F.col("date") <= (until.astimezone(timezone.utc) + timedelta(days=1)).date())
+    return frames
+
+
+def narrowed(frames: DataFrame) -> DataFrame:
+    """What the figures need of an archive's rows: `destination`, `id`, `time` and `lag` (µs as double), `octets`,
+    `redelivered`, `error`, `hash` of the body. The time is that of arrival, where it is not known that of sending."""
+    received, sent = _micros("received_at"), _micros("sent_at")
+    return frames.select(
+        F.col("destination"),
+        F.col("message_id").alias("id"),
+        F.coalesce(received, sent).alias("time"),
+        (received - sent).alias("lag"),
+        F.col("length").cast("long").alias("octets"),
+        F.col("redelivered").alias("redelivered"),
+        F.col("error"),
+        F.xxhash64("body").alias("hash"),
+    )
+
+
+def _quantiles(column: str) -> Column:
+    return F.percentile_approx(column, [0.5, 0.95, 0.99], 2000)
+
+
+def _counted(condition: Column) -> Column:
+    return F.count(F.when(condition, 1))
+
+
+def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]:
+    """All that is counted from `narrowed` rows: keys figures, rate, lag, sizes, destinations, silences, malformed; as
+    docs say for report.json.
+
+    Args:
+        silence_seconds: what is longer than this, and than 20 mean intervals, is a silence.
+    """
+    total = _totals(rows)
+    top, many = _destinations(rows)
+    total["destinations"] = many
+    first, last = total["first"], total["last"]
+    found: dict[str, Any] = {"figures": total, "destinations": top, "sizes": _sizes(rows)}
+    total["seconds"] = (last - first) / _SECOND if first is not None else None
+    timed = total["frames"] - total["without_time"]
+    total["per_second"] = timed / total["seconds"] if total["seconds"] else None
+    total["duplicates"] = 0
+    total["silence_seconds"] = max(silence_seconds, 20 * total["seconds"] / timed if total["seconds"] else 0.0)
+    total |= {"silences": 0, "longest_silence_seconds": None, "silent_seconds": 0.0, "per_second_peak": None}
+    found |= {"rate": None, "lag": None, "silences": []}
+    if first is not None:
+        width = bucket_width(first, last)
+        start = math.floor(first / width) * width
+        found["rate"] = _rate(rows, start, width, last, [each["destination"] for each in top[:COLOURED]], many)
+        found["lag"] = _lag(rows, start, width, found["rate"]["buckets"])
+        sums = [sum(column) for column in zip(*found["rate"]["frames"])]
+        total["per_second_peak"] = max(sums) * _SECOND / width
+        found["silences"] = _silences(rows, total, first, last)
+    duplicates = _duplicates(rows, found["rate"])
+    total["duplicates"] = sum(duplicates.values())
+    if found["rate"]:
+        found["rate"]["duplicates"] = [duplicates.get(index, 0) for index in range(found["rate"]["buckets"])]
+    return found
+
+
+def _totals(rows: DataFrame) -> dict[str, Any]:
+    row = _one(
+        rows.agg(
+            F.count(F.lit(1)).alias("frames"),
+            F.sum("octets").alias("octets"),
+            F.min("time").alias("first"),
+            F.max("time").alias("last"),
+            _counted(F.col("time").isNull()).alias("without_time"),
+            F.count("lag").alias("with_lag"),
+            _quantiles("lag").alias("lags"),
+            F.max("lag").alias("lag_max"),
+            _counted(F.col("lag") < -_SECOND).alias("sent_ahead"),
+            _counted(F.col("redelivered")).alias("redelivered"),
+            F.count("error").alias("malformed"),
+        )
+    )
+    found = {
+        name: row[name] for name in ("frames", "with_lag", "without_time", "sent_ahead", "redelivered", "malformed")
+    }
+    found["octets"] = row["octets"] or 0
+    found["first"], found["last"] = _whole(row["first"]), _whole(row["last"])
+    for name, value in zip(("p50", "p95", "p99", "max"), [*(row["lags"] or [None] * 3), row["lag_max"]]):
+        found[f"lag_{name}_seconds"] = None if value is None else value / _SECOND
+    return found
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _one(frame: DataFrame) -> Row:
+    row = frame.first()
+    assert row is not None  # an aggregation without groups has one row
+    return row
+
+
+def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
+    """The largest ones, and how many there are."""
+    grouped = rows.groupBy("destination").agg(
+        F.count(F.lit(1)).alias("frames"),
+        F.sum("octets").alias("octets"),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+        _counted(F.col("redelivered")).alias("redelivered"),
+        F.count("error").alias("malformed"),
+        F.percentile_approx("lag", 0.95, 1000).alias("lag"),
+    )
+    all_groups = Window.partitionBy()
+    best = _best(
+        grouped.withColumn("many", F.count(F.lit(1)).over(all_groups)), "frames", "destination", MOST_DESTINATIONS
+    )
+    found = [
+        {
+            "destination": row["destination"],
+            "frames": row["frames"],
+            "octets": row["octets"] or 0,
+            "redelivered": row["redelivered"],
+            "malformed": row["malformed"],
+            "lag_p95_seconds": None if row["lag"] is None else row["lag"] / _SECOND,
+            "first": _whole(row["first"]),
+            "last": _whole(row["last"]),
+        }
+        for row in best
+    ]
+    return found, best[0]["many"] if best else 0
+
+
+def _best(grouped: DataFrame, count: str, name: str, most: int) -> list[Row]:
+    """The largest. (A window over all groups tells their number in the same pass; Spark spills it if it is large.)"""
+    return grouped.orderBy(F.desc(count), F.asc(name)).limit(most).collect()
+
+
+def _bucket(start: float, width: float) -> Column:
+    return F.floor((F.col("time") - F.lit(float(start))) / F.lit(float(width))).cast("int").alias("bucket")
+
+
+def _rate(
+    rows: DataFrame, start: int, width: int, last: float, names: Sequence[str | None], many: int
+) -> dict[str, Any]:
+    """Frames, octets and redeliveries by bucket, and frames by destination; the last row of them is all others."""
+    buckets = int((last - start) // width) + 1
+    which: Column = F.lit(len(names))
+    for index, name in enumerate(names):
+        which = F.when(F.col("destination").eqNullSafe(F.lit(name)), index).otherwise(which)
+    grouped = (
+        rows.where(F.col("time").isNotNull())
+        .groupBy(_bucket(start, width), which.alias("which"))
+        .agg(
+            F.count(F.lit(1)).alias("frames"),
+            F.sum("octets").alias("octets"),
+            _counted(F.col("redelivered")).alias("redelivered"),
+        )
+    )
+    counts = [[0] * buckets for _ in range(len(names) + 1)]
+    octets, redelivered = [0] * buckets, [0] * buckets
+    for row in grouped.collect():
+        index = min(max(row["bucket"], 0), buckets - 1)
+        counts[row["which"]][index] += row["frames"]
+        octets[index] += row["octets"] or 0
+        redelivered[index] += row["redelivered"]
+    others = many > len(names)
+    return {
+        "start": start,
+        "bucket_seconds": width / _SECOND,
+        "buckets": buckets,
+        "destinations": [*names] + (["other"] if others else []),
+        "other": others,
+        "frames": counts if others else counts[:-1],
+        "octets": octets,
+        "redelivered": redelivered,
+    }
+
+
+def _lag(rows: DataFrame, start: int, width: int, buckets: int) -> dict[str, Any] | None:
+    """Quantiles of the lag by bucket, in seconds; None in a bucket without frames that say when they were sent."""
+    grouped = (
+        rows.where(F.col("lag").isNotNull()).groupBy(_bucket(start, width)).agg(_quantiles("lag").alias("quantiles"))
+    )
+    found: dict[str, list[float | None]] = {name: [None] * buckets for name in ("p50", "p95", "p99")}
+    collected = grouped.collect()
+    for row in collected:
+        index = min(max(row["bucket"], 0), buckets - 1)
+        for name, value in zip(found, row["quantiles"]):
+            found[name][index] = value / _SECOND
+    return dict(found) if collected else None
+
+
+def _sizes(rows: DataFrame) -> list[dict[str, int]]:
+    """Frames by length: classes from a power of two to below the next."""
+    power = F.floor(F.log2(F.greatest(F.col("octets"), F.lit(1)).cast("double"))).cast("int").alias("power")
+    known = rows.where(F.col("octets").isNotNull()).groupBy(power).count().collect()
+    counts = {row["power"]: row["count"] for row in known}
+    powers = range(min(counts), max(counts) + 1) if counts else range(0)
+    return [{"from": 2**power, "below": 2 ** (power + 1), "frames": counts.get(power, 0)} for power in powers]
+
+
+def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
+    """Frames beyond the first with the same destination, message-id and body, by bucket (0 without times).
+
+    Bodies are only read where there are frames with the same message-id and length.
+    """
+    repeated = (
+        rows.where(F.col("id").isNotNull())
+        .groupBy("destination", "id", key)
+        .agg(F.count(F.lit(1)).alias("times"), F.max("time").alias("time"))
+        .where(F.col("times") > 1)
+    )
+    if rate is None:
+        bucket: Column = F.lit(0).alias("bucket")
+    else:
+        bucket = F.coalesce(_bucket(rate["start"], rate["bucket_seconds"] * _SECOND), F.lit(0)).alias("bucket")
+    grouped = repeated.groupBy(bucket).agg(F.sum(F.col("times") - 1).alias("more"))
+    found = {row["bucket"]: row["more"] for row in grouped.collect()}
+    return _duplicates(rows, rate, "hash") if found and key == "octets" else found
+
+
+def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float) -> list[dict[str, Any]]:
+    """The longest times in which nothing came; their number and sum go into `total`.
+
+    Seconds in which something came are laid in chunks of time, so that no task sorts them all; what lies between two
+    chunks is found here.
+    """
+    chunk = max(_HOUR, math.ceil((last - first) / _SECOND / 500))
+    seconds = (
+        rows.where(F.col("time").isNotNull())
+        .groupBy(F.floor(F.col("time") / _SECOND).alias("second"))
+        .agg(F.min("time").alias("begin"), F.max("time").alias("end"))
+        .withColumn("chunk", F.floor(F.col("second") / chunk))
+    )
+    before = F.lag("end").over(Window.partitionBy("chunk").orderBy("second"))
+    least = total["silence_seconds"] * _SECOND
+    gap = F.struct((F.col("begin") - F.col("before")).alias("long"), F.col("before").alias("start"), F.col("begin"))
+    long = F.when(F.col("begin") - F.col("before") > least, gap)
+    chunks = (
+        seconds.withColumn("before", before)
+        .groupBy("chunk")
+        .agg(
+            F.min("begin").alias("first"),
+            F.max("end").alias("last"),
+            F.count(long).alias("many"),
+            F.sum(long["long"]).alias("sum"),
+            F.max(F.col("begin") - F.col("before")).alias("longest"),
+            F.slice(F.sort_array(F.collect_list(long), asc=False), 1, _MOST_LISTED).alias("gaps"),
+        )
+        .orderBy("chunk")
+        .collect()
+    )
+    found = [(gap["long"], gap["start"], gap["begin"]) for row in chunks for gap in row["gaps"]]
+    between = [(b["first"] - a["last"], a["last"], b["first"]) for a, b in itertools.pairwise(chunks)]
+    found += [each for each in between if each[0] > least]
+    longest = max([row["longest"] or 0.0 for row in chunks] + [each[0] for each in between], default=0.0)
+    total["longest_silence_seconds"] = longest / _SECOND
+    total["silences"] = sum(row["many"] for row in chunks) + sum(each[0] > least for each in between)
+    total["silent_seconds"] = (
+        sum(row["sum"] or 0.0 for row in chunks) + sum(each[0] for each in between if each[0] > least)
+    ) / _SECOND
+    found.sort(key=lambda each: -each[0])
+    return [
+        {"start": int(start), "end": int(end), "seconds": long / _SECOND} for long, start, end in found[:_MOST_LISTED]
+    ]
+
+
+def malformed(frames: DataFrame) -> dict[str, Any]:
+    """Kinds of errors of an archive's frames, with their number and the first and last frame of each."""
+    kind = F.substring(F.substring_index("error", ":", 1), 1, _TEXT).alias("reason")
+    sample = F.struct(
+        F.unix_micros(F.coalesce("received_at", "sent_at")).alias("time"),
+        F.col("destination"),
+        F.substring("error", 1, _TEXT).alias("id"),
+        F.substring("body", 1, _SAMPLE).alias("raw"),
+    )
+    return _by_reason(frames.where(F.col("error").isNotNull()), kind, sample)
+
+
+def quarantine(bad: DataFrame) -> dict[str, Any]:
+    """Reasons why records are in quarantine, with their number and the first and last record of each."""
+    reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
+    sample = F.struct(
+        F.unix_micros("received_at").alias("time"),
+        F.substring("destination", 1, _TEXT).alias("destination"),
+        F.substring("message_id", 1, _TEXT).alias("id"),
+        F.substring("_raw", 1, _SAMPLE).alias("raw"),
+    )
+    return _by_reason(bad, reason, sample)
+
+
+def _by_reason(rows: DataFrame, reason: Column, sample: Column) -> dict[str, Any]:
+    grouped = rows.groupBy(reason).agg(
+        F.count(F.lit(1)).alias("count"), F.min(sample).alias("first"), F.max(sample).alias("last")
+    )
+    all_groups = Window.partitionBy()
+    grouped = grouped.withColumn("all", F.sum("count").over(all_groups)).withColumn(
+        "kinds", F.count(F.lit(1)).over(all_groups)
+    )
+    best = _best(grouped, "count", "reason", _MOST_KINDS)
+    samples = []
+    for row in best:
+        both = [row["first"]] + ([row["last"]] if row["last"] != row["first"] else [])
+        samples += [{"reason": row["reason"], **_sample(each)} for each in both]
+    return {
+        "total": best[0]["all"] if best else 0,
+        "kinds": best[0]["kinds"] if best else 0,
+        "reasons": [{"reason": row["reason"], "count": row["count"]} for row in best],
+        "samples": samples,
+    }
+
+
+def _sample(row: Row) -> dict[str, Any]:
+    raw = row["raw"]
+    text = bytes(raw).decode("utf-8", "backslashreplace") if isinstance(raw, (bytes, bytearray)) else raw
+    return {"time": row["time"], "destination": row["destination"], "id": row["id"], "raw": text}
+
+
+def gaps(metrics: DataFrame) -> tuple[int | None, list[dict[str, Any]]]:
+    """How many numbers are left out in sequences, as the metrics counted them, and the largest gaps between windows;
+    None if the metrics were told of no sequence."""
+    inside = _one(metrics.agg(F.sum("gaps").alias("gaps")))["gaps"]
+    if inside is None:
+        return None, []
+    across = sequence_gaps(metrics).withColumn("at", F.unix_micros("at"))
+    best = _best(across.withColumn("all", F.sum("missing").over(Window.partitionBy())), "missing", "at", _MOST_LISTED)
+    found = [row.asDict() for row in best]
+    return int(inside) + sum([row.pop("all") for row in found][:1]), found

@@ -1,0 +1,148 @@
+"""The page of a report: from what stands in report.json to one file of HTML that needs nothing else. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from stompcodec.spark.report.sections import SECTIONS
+from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
+from stompcodec.spark.report.verdict import LEVELS
+
+__all__ = ["page_of"]
+
+_MARKS = {"healthy": "M11.5 20l5.5 5.5 10-11", "look": "M19 10v11M19 27v.6", "unhealthy": "M13 13l12 12M25 13l-12 12"}
+_HEAD = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="generator" content="stompcodec">
+<title>{title}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<main>
+"""
+
+
+def page_of(found: Mapping[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        found: what `report` returns, and writes to report.json.
+
+    Every text of it is escaped, its controls are made visible, and it is cut: the page stays below 1 MB.
+    """
+    title = found["title"]
+    parts = [_HEAD.format(title=escape(title), css=_css()), _header(found), _verdict(found), _tiles(found)]
+    parts.append('<div class="cards">')
+    parts += [section(found) for section in SECTIONS]
+    parts += ["</div>\n", _footer(found), "</main>\n</body>\n</html>\n"]
+    return "".join(parts)
+
+
+@cache
+def _css() -> str:
+    return files("stompcodec.spark.report").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def _header(found: Mapping[str, Any]) -> str:
+    figures = found["figures"]
+    span = "no times are known"
+    if figures["first"] is not None:
+        span = f"{moment(figures['first'])} to {moment(figures['last'])} UTC"
+    return f"<header><h1>{escape(found['title'])}</h1><p>{span}</p></header>\n"
+
+
+def _footer(found: Mapping[str, Any]) -> str:
+    return (
+        f"<footer><p>Made {moment(found['generated'])} UTC from {escape(found['archive'], 200)}. "
+        "All times are UTC. The same figures stand in report.json.</p></footer>\n"
+    )
+
+
+def _verdict(found: Mapping[str, Any]) -> str:
+    verdict, figures = found["verdict"], found["figures"]
+    level = verdict["level"]
+    reasons = "".join(f'<li class="{escape(each["level"])}">{escape(each["text"])}</li>' for each in verdict["reasons"])
+    if reasons:
+        said = f"<ul>{reasons}</ul>"
+    else:
+        proof = "nothing is missing, " if found.get("proof") else ""
+        said = (
+            f"<p>{count(figures['frames'])} frames in {duration(figures['seconds'])}: "
+            f"{proof}no threshold was crossed.</p>"
+        )
+    mark = (
+        '<svg class="mark" viewBox="0 0 38 38" aria-hidden="true"><circle cx="19" cy="19" r="18"/>'
+        f'<path d="{_MARKS[level]}"/></svg>'
+    )
+    return (
+        f'<section class="verdict {level}" aria-label="Verdict">{mark}<div><h2 class="word">{LEVELS[level]}</h2>'
+        f"{said}</div></section>\n"
+    )
+
+
+def _tiles(found: Mapping[str, Any]) -> str:
+    f = found["figures"]
+    width = duration(found["rate"]["bucket_seconds"]) if found["rate"] else ""
+    numbers = "no sequence is known" if f["sequence_gaps"] is None else "numbers left out"
+    tiles = [
+        ("Frames", count(f["frames"]), f"{octets(f['octets'])} · {_plural(f['destinations'], 'destination')}", ()),
+        ("Duration", duration(f["seconds"]), _until(f), ()),
+        ("Frames a second", count(f["per_second"]), f"{count(f['per_second_peak'])} at most (in {width})", ()),
+        ("Lag, 95 %", duration(f["lag_p95_seconds"]), _lags(f), ("lag_p95_seconds", "sent_ahead")),
+        ("Silences", count(f["silences"]), f"longest {duration(f['longest_silence_seconds'])}", _SILENT),
+        ("Sequence gaps", count(f["sequence_gaps"]), numbers, ("sequence_gaps",)),
+        ("Duplicates", count(f["duplicates"]), f"{share(f['duplicates'], f['frames'])} of frames", ("duplicates",)),
+        (
+            "Redeliveries",
+            count(f["redelivered"]),
+            f"{share(f['redelivered'], f['frames'])} of frames",
+            ("redelivered",),
+        ),
+        ("Malformed", count(f["malformed"]), f"{share(f['malformed'], f['frames'])} of frames", ("malformed",)),
+        ("Quarantined", count(f["quarantined"]), _of_records(f), ("quarantined",)),
+    ]
+    drawn = "".join(
+        f'<li class="tile {_worst(found, names)}"><span>{name}</span><b>{value}</b><small>{below}</small></li>'
+        for name, value, below, names in tiles
+    )
+    return f'<ul class="tiles" aria-label="Key figures">{drawn}</ul>\n'
+
+
+_SILENT = ("silences", "longest_silence_seconds", "stale_seconds")
+
+
+def _lags(figures: Mapping[str, Any]) -> str:
+    if figures["lag_p50_seconds"] is None:
+        return "no sending times"
+    return " · ".join(
+        f"{name} % {duration(figures[f'lag_p{name}_seconds'])}".replace(" ", "\N{NO-BREAK SPACE}") for name in (50, 99)
+    )
+
+
+def _until(figures: Mapping[str, Any]) -> str:
+    if figures["without_time"]:
+        return f"{_plural(figures['without_time'], 'frame')} without time"
+    return f"last frame {moment(figures['last'], '%H:%M:%S')} UTC"
+
+
+def _of_records(figures: Mapping[str, Any]) -> str:
+    if figures["quarantined"] is None:
+        return "nothing was exploded"
+    return f"{share(figures['quarantined'], figures['records'])} of {count(figures['records'])} records"
+
+
+def _plural(number: Any, word: str) -> str:
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
+def _worst(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    levels = [each["level"] for each in found["verdict"]["reasons"] if each["name"] in names]
+    return max(levels, key=list(LEVELS).index, default="")

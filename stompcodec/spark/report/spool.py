@@ -1,0 +1,125 @@
+"""What the report says about a spool: its segments, its times, and how far a query has come. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from stompcodec.capture import Capture, Segment
+from stompcodec.capture_index import ROW, index_path
+from stompcodec.errors import StoreError
+
+__all__ = ["committed", "missing_spool", "spool_state"]
+
+_MOST_CHAINS = 100
+
+
+def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """The state of a capture, and what of it a streaming query has not yet taken.
+
+    Args:
+        checkpoint: of the query; its newest committed offset is compared with the spool.
+
+    Returns:
+        `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (a segment is not sealed),
+        `committed` and `behind` (octets; None without a checkpoint), `chains` (each of them with the same), `problems`.
+
+    Raises:
+        StoreError: there is no such capture, or it cannot be read.
+    """
+    problems: deque[str] = deque(maxlen=20)
+    capture = Capture(path, on_problem=problems.append)
+    taken = committed(checkpoint) if checkpoint is not None else None
+    chains = []
+    for name in capture.chains()[:_MOST_CHAINS]:
+        segments = capture.segments(name)
+        chains.append(_chain(capture, name, segments, None if taken is None else taken.get(name, 0)))
+    known = [chain for chain in chains if chain["newest"] is not None]
+    return {
+        "path": os.fspath(path),
+        "segments": sum(chain["segments"] for chain in chains),
+        "octets": sum(chain["octets"] for chain in chains),
+        "oldest": min((chain["oldest"] for chain in known), default=None),
+        "newest": max((chain["newest"] for chain in known), default=None),
+        "open": any(chain["open"] for chain in chains),
+        "behind": sum(chain["behind"] for chain in chains) if taken is not None else None,
+        "chains": chains,
+        "problems": list(problems),
+    }
+
+
+def _chain(capture: Capture, name: str, segments: list[Segment], taken: int | None) -> dict[str, Any]:
+    """One chain. Only the indexes of its first and last segment are read: a spool may be large."""
+    times: list[int] = []
+    end = segments[-1].base
+    for segment in (segments[0], segments[-1]) if len(segments) > 1 else segments:
+        first = last = 0
+        for row in capture.rows(segment):
+            end, first, last = segment.base + row.end, first or row.time, row.time or last
+        times += [time for time in (first, last) if time]
+    return {
+        "chain": name,
+        "segments": len(segments),
+        "start": segments[0].base,
+        "end": end,
+        "octets": end - segments[0].base,
+        "oldest": min(times, default=None),
+        "newest": max(times, default=None),
+        "open": not _is_sealed(capture, segments[-1]),
+        "committed": taken,
+        "behind": None if taken is None else max(0, end - taken),
+    }
+
+
+def _is_sealed(capture: Capture, segment: Segment) -> bool:
+    """Whether its writer closed it. It is not while it is being written, and when the writer was killed."""
+    index = index_path(segment.path)
+    if capture.single:
+        return not index.exists()
+    try:
+        with index.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - ROW))
+            row = stream.read(ROW)
+    except OSError:
+        return False
+    return len(row) == ROW and bool(row[7] & 0x80)
+
+
+def committed(checkpoint: str | os.PathLike[str]) -> dict[str, int]:
+    """The offsets up to which a streaming query has committed, by chain; empty where nothing was, or what stands in
+    the folder is not understood."""
+    folder = Path(checkpoint)
+    try:
+        done = {int(entry.name) for entry in (folder / "commits").iterdir() if entry.name.isdecimal()}
+        newest = max(done, default=None)
+        if newest is None:
+            return {}
+        lines = (folder / "offsets" / str(newest)).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines[2:]:  # a version, then what Spark itself notes, then a line for each source
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and all(isinstance(value, int) for value in found.values()):
+            return found
+    return {}
+
+
+def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:
+    """What stands in the report for a spool that cannot be read."""
+    return {
+        "path": os.fspath(path),
+        "segments": 0,
+        "octets": 0,
+        "open": False,
+        "behind": None,
+        "newest": None,
+        "oldest": None,
+        "chains": [],
+        "problems": [str(error)],
+    }

@@ -1,0 +1,198 @@
+"""How the report writes numbers, times and text from a feed. Pure functions: nothing that a feed sent leaves them as
+markup."""
+
+from __future__ import annotations
+
+import html
+import math
+import unicodedata
+from datetime import datetime, timedelta, timezone
+
+__all__ = [
+    "compact",
+    "count",
+    "duration",
+    "escape",
+    "finite",
+    "moment",
+    "octets",
+    "share",
+    "significant",
+    "visible",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def finite(value: object) -> float | None:
+    """A number that can be drawn, or None: for NaN, infinities, None, and what is no number.
+
+    >>> finite(3), finite(float("nan")), finite(10**400), finite("3")
+    (3.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def visible(value: object, most: int = 120) -> str:
+    """Text from a feed as one line of at most `most` characters: controls and invisible characters are shown as
+    pictures or escapes, what is longer ends in an ellipsis. Octets are taken for UTF-8, others are written as \\\\xNN.
+
+    >>> visible("a\\nb\\u202e\\x00"), visible(b"\\xffok"), visible("abcdef", 4)
+    ('a␊b\\\\u202e␀', '\\\\xffok', 'abc…')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        # a cut inside a character would show as escapes: leave room, and cut again below
+        text = bytes(value[: 4 * most + 4]).decode("utf-8", "backslashreplace")
+    else:
+        text = str(value)[: most + 1]
+    shown = "".join(map(_shown, text[: most + 1]))
+    return shown if len(text) <= most and len(shown) <= 6 * most else shown[: most - 1] + "…"
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "␡"
+    if character != " " and unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return character
+
+
+def escape(value: object, most: int = 120) -> str:
+    """`visible`, for HTML and XML, in text and in attributes.
+
+    >>> escape('<b onclick="x">&')
+    '&lt;b onclick=&quot;x&quot;&gt;&amp;'
+    """
+    return html.escape(visible(value, most), quote=True)
+
+
+def count(value: object) -> str:
+    """
+    >>> count(20000), count(None), count(1234.5), count(0.25)
+    ('20,000', '–', '1,234', '0.25')
+    """
+    number = finite(value)
+    if number is None:
+        return "–"
+    if abs(number) >= 1e15:
+        return f"{number:.3g}"
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else significant(number)
+
+
+def compact(value: object) -> str:
+    """`count`, short enough for an axis.
+
+    >>> compact(500_000), compact(2_500_000), compact(8e11)
+    ('500,000', '2.5 M', '800 G')
+    """
+    number = finite(value)
+    if number is None or not 1e6 <= abs(number) < 1e15:
+        return count(value)
+    unit, size = next((unit, size) for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)) if abs(number) >= size)
+    return f"{significant(number / size)} {unit}"
+
+
+def significant(number: float, digits: int = 3) -> str:
+    """
+    >>> significant(0.012345), significant(12.0), significant(99.96)
+    ('0.0123', '12', '100')
+    """
+    if number == 0 or not math.isfinite(number):
+        return "0" if number == 0 else "–"
+    places = digits - 1 - math.floor(math.log10(abs(number)))
+    rounded = round(number, places)
+    if abs(rounded) >= 1e15 or abs(rounded) < 1e-6:
+        return f"{rounded:.{digits - 1}e}"
+    text = f"{rounded:,.{max(0, places)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def octets(value: object) -> str:
+    """
+    >>> octets(512), octets(1536), octets(3 * 1024**3), octets(None)
+    ('512 B', '1.5 KiB', '3 GiB', '–')
+    """
+    number = finite(value)
+    if number is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(number) < 1023.5:
+            return f"{significant(number)} {unit}"
+        number /= 1024
+    return f"{significant(number)} PiB"
+
+
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def duration(seconds: object) -> str:
+    """The two largest units, or fractions of a second.
+
+    >>> duration(4320), duration(0.0123), duration(59.99), duration(-3), duration(None), duration(2e-7)
+    ('1 h 12 min', '12.3 ms', '1 min', '−3 s', '–', '0 s')
+    """
+    number = finite(seconds)
+    if number is None:
+        return "–"
+    if number < 0:
+        return "−" + duration(-number)
+    if number < 5e-7:
+        return "0 s"
+    if number < 0.9995:
+        return f"{significant(number * 1e3)} ms" if number >= 1e-3 else f"{significant(number * 1e6)} µs"
+    if number < 10:
+        return f"{significant(number)} s"
+    if number >= 1e6 * 86400:
+        return f"{number / 86400:.3g} d"
+    for index, (size, name) in enumerate(_UNITS):
+        smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
+        step = smaller[0] if smaller else 1.0
+        if round(number / step) * step >= size:
+            whole, rest = divmod(round(number / step) * step, size)
+            parts = f"{whole:,.0f} {name}"
+            return f"{parts} {rest / smaller[0]:.0f} {smaller[1]}" if smaller and rest else parts
+    return f"{number:.0f} s"
+
+
+def share(part: object, whole: object) -> str:
+    """
+    >>> share(100, 20000), share(0, 5), share(1, 10**9), share(3, 0), share(999_999, 10**6)
+    ('0.5 %', '0 %', '< 0.001 %', '–', '> 99.9 %')
+    """
+    a, b = finite(part), finite(whole)
+    if a is None or not b:
+        return "–"
+    percent = 100 * a / b
+    if 0 < percent < 0.001:
+        return "< 0.001 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{significant(percent, 3 if percent >= 10 else 2)} %"
+
+
+def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time in µs since 1970, in UTC; "–" where there is none, or none that a calendar has.
+
+    >>> moment(1_700_000_000_000_000), moment(None), moment(10**30)
+    ('2023-11-14 22:13:20', '–', '–')
+    """
+    number = finite(micros)
+    if number is None:
+        return "–"
+    try:
+        at = _EPOCH + timedelta(microseconds=number)
+    except OverflowError:
+        return "–"
+    # strftime of some C libraries leaves out zeros of years before 1000
+    return at.strftime(spec.replace("%Y", f"{at.year:04d}"))

@@ -1,0 +1,134 @@
+"""Is the feed healthy? The thresholds, in one table, and what they say about the figures of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from stompcodec.errors import ConfigError
+from stompcodec.spark.report.text import count, duration, finite, share, visible
+
+__all__ = ["LEVELS", "THRESHOLDS", "Threshold", "thresholds_of", "verdict_of"]
+
+#: From good to bad, with the word that the page shows.
+LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
+
+
+class Threshold(NamedTuple):
+    """When a figure asks for a look, and when it is bad. Both are upper limits: the figure itself is still good."""
+
+    name: str
+    meaning: str
+    unit: str
+    """"count", "share" (of 1), "seconds"."""
+    look: float | None
+    """Above it: look here. None: never."""
+    bad: float | None
+    """Above it: unhealthy. None: never."""
+
+
+#: All of them. `report(thresholds={"lag_p95_seconds": (10, 60)})` sets others.
+THRESHOLDS: tuple[Threshold, ...] = (
+    Threshold("missing", "messages that were produced and are not in the sink (proof)", "count", 0, 0),
+    Threshold("sink_duplicates", "messages that are in the sink twice (proof)", "count", 0, 0),
+    Threshold(
+        "duplicates", "frames in the archive with a destination, message-id and body seen before", "share", 0, 0.01
+    ),
+    Threshold("redelivered", "frames the broker marked as redelivered", "share", 0.05, 0.5),
+    Threshold("malformed", "frames that break the protocol", "share", 0, 0.01),
+    Threshold("quarantined", "records that did not fit the schema", "share", 0.001, 0.05),
+    Threshold("lag_p95_seconds", "95 % of the frames came so soon after they were sent", "seconds", 60, 300),
+    Threshold("sent_ahead", "frames that came before they were sent: clocks disagree", "share", 0.01, None),
+    Threshold("silences", "silences: long times without any frame", "count", 0, None),
+    Threshold("longest_silence_seconds", "the longest time without any frame", "seconds", None, 300),
+    Threshold("sequence_gaps", "numbers left out in the sequence of a destination (metrics)", "count", 0, None),
+    Threshold("stale_seconds", "since the last frame, while the spool is still open", "seconds", 600, 3600),
+)
+
+
+def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | None = None) -> tuple[Threshold, ...]:
+    """The table, with others for some.
+
+    Raises:
+        ConfigError: a name that is none, or limits that are no numbers.
+
+    >>> [each[3:] for each in thresholds_of({"missing": (5, 10)})][0]
+    (5.0, 10.0)
+    """
+    changed = dict(changed or {})
+    found = []
+    for threshold in THRESHOLDS:
+        if threshold.name in changed:
+            limits = changed.pop(threshold.name)
+            if len(limits) != 2 or any(limit is not None and finite(limit) is None for limit in limits):
+                raise ConfigError(f"threshold {threshold.name}: two numbers are wanted (look, bad), or None for never")
+            threshold = threshold._replace(look=finite(limits[0]), bad=finite(limits[1]))
+        found.append(threshold)
+    if changed:
+        names = ", ".join(threshold.name for threshold in THRESHOLDS)
+        raise ConfigError(f"threshold {visible(next(iter(changed)))}: there is none; they are {names}")
+    return tuple(found)
+
+
+def _many(number: Any, word: str) -> str:
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+
+
+def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]:
+    def say(figures: Mapping[str, Any]) -> str:
+        many, whole = figures[part], figures["records" if part == "quarantined" else "frames"]
+        return f"{_many(many, word)} {what} ({share(many, whole)})"
+
+    return say
+
+
+#: How a threshold that was crossed is told.
+_SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "missing": lambda f: _many(f["missing"], "message") + " missing in the sink",
+    "sink_duplicates": lambda f: _many(f["sink_duplicates"], "message") + " more than once in the sink",
+    "duplicates": _rare("duplicates", "duplicate", "in the archive"),
+    "redelivered": _rare("redelivered", "frame", "redelivered"),
+    "malformed": _rare("malformed", "frame", "malformed"),
+    "quarantined": _rare("quarantined", "record", "in quarantine"),
+    "lag_p95_seconds": lambda f: f"5 % of the frames took longer than {duration(f['lag_p95_seconds'])} to arrive",
+    "sent_ahead": _rare("sent_ahead", "frame", "that came before they were sent: clocks disagree"),
+    "silences": lambda f: _many(f["silences"], "silence") + f" longer than {duration(f['silence_seconds'])}",
+    "longest_silence_seconds": lambda f: f"nothing came for {duration(f['longest_silence_seconds'])}",
+    "sequence_gaps": lambda f: f"{count(f['sequence_gaps'])} left out in sequences: messages may be lost",
+    "stale_seconds": lambda f: f"the spool is open, and nothing came for {duration(f['stale_seconds'])}",
+}
+
+
+def verdict_of(figures: Mapping[str, Any], thresholds: tuple[Threshold, ...] = THRESHOLDS) -> dict[str, Any]:
+    """What the thresholds say: `level` (a key of `LEVELS`), `word`, and `reasons`, the worst first, each with level,
+    name and text. A figure that is None, or is missing, is not known and crosses nothing.
+
+    >>> verdict_of({"frames": 100, "malformed": 0})["level"]
+    'healthy'
+    >>> verdict_of({"frames": 100, "malformed": 2})["reasons"]
+    [{'level': 'unhealthy', 'name': 'malformed', 'text': '2 frames malformed (2 %)'}]
+    """
+    reasons = []
+    if not figures.get("frames"):
+        reasons.append({"level": "unhealthy", "name": "frames", "text": "there are no frames at all"})
+    for threshold in thresholds:
+        level = level_of(threshold, figures)
+        if level != "healthy":
+            reasons.append({"level": level, "name": threshold.name, "text": _SAY[threshold.name](figures)})
+    order = list(LEVELS)
+    reasons.sort(key=lambda reason: -order.index(reason["level"]))
+    level = reasons[0]["level"] if reasons else "healthy"
+    return {"level": level, "word": LEVELS[level], "reasons": reasons}
+
+
+def level_of(threshold: Threshold, figures: Mapping[str, Any]) -> str:
+    """The level of one figure."""
+    value = finite(figures.get(threshold.name))
+    if value is None:
+        return "healthy"
+    if threshold.unit == "share":
+        whole = finite(figures.get("records" if threshold.name == "quarantined" else "frames"))
+        value = value / whole if whole else 0.0
+    if threshold.bad is not None and value > threshold.bad:
+        return "unhealthy"
+    return "look" if threshold.look is not None and value > threshold.look else "healthy"

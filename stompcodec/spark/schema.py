@@ -1,0 +1,176 @@
+"""The columns of frames: all there are, and those that a user's schema asks for.
+
+A column that is none of `FRAME_SCHEMA` is the header of its name; where a frame has no header `a_b`, it is `a-b`. Its
+value is cast to the type of the column, as Arrow casts text, with these additions: a timestamp or date may be
+milliseconds since 1970, as brokers write them, and spaces around a value do not count.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from stompcodec.errors import StompError
+
+__all__ = ["FRAME_SCHEMA", "Column", "Projection", "SchemaError", "frame_schema"]
+
+#: Every column there is. Without a schema of the user's there are all of them but `text`.
+FRAME_SCHEMA = T.StructType(
+    [
+        T.StructField("command", T.StringType()),
+        T.StructField("destination", T.StringType()),
+        T.StructField("message_id", T.StringType()),
+        T.StructField("subscription", T.StringType()),
+        T.StructField("ack", T.StringType()),
+        T.StructField("content_type", T.StringType()),
+        T.StructField("received_at", T.TimestampType()),
+        T.StructField("sent_at", T.TimestampType()),
+        T.StructField("redelivered", T.BooleanType()),
+        T.StructField("headers", T.MapType(T.StringType(), T.StringType())),
+        T.StructField("body", T.BinaryType()),
+        T.StructField("text", T.StringType()),
+        T.StructField("spool", T.StringType()),
+        T.StructField("pos", T.LongType()),
+        T.StructField("length", T.IntegerType()),
+        T.StructField("error", T.StringType()),
+    ]
+)
+_TYPES = {field.name: field.dataType for field in FRAME_SCHEMA.fields}
+#: Columns of a header with another name.
+_HEADERS = {
+    "destination": "destination",
+    "message_id": "message-id",
+    "subscription": "subscription",
+    "ack": "ack",
+    "content_type": "content-type",
+    "sent_at": "timestamp",
+    "redelivered": "redelivered",
+}
+_STRUCT = ("command", "headers", "body", "offset", "length", "error")
+#: What a header can be cast to.
+_CASTS = (
+    T.StringType, T.BinaryType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType,
+    T.DoubleType, T.DecimalType, T.TimestampType, T.TimestampNTZType, T.DateType,
+)  # fmt: skip
+
+
+class SchemaError(StompError, ValueError):
+    """A schema asks for what frames do not have. One line, which names the column.
+
+    >>> issubclass(SchemaError, ValueError)
+    True
+    """
+
+
+def frame_schema(headers: bool = True) -> T.StructType:
+    """The columns there are without a schema of the user's.
+
+    >>> "text" in frame_schema().fieldNames(), "headers" in frame_schema(headers=False).fieldNames()
+    (False, False)
+    """
+    left_out = {"text"} if headers else {"text", "headers"}
+    return T.StructType([field for field in FRAME_SCHEMA.fields if field.name not in left_out])
+
+
+class Column(NamedTuple):
+    """A column that is asked for, and where it comes from."""
+
+    name: str
+    """As the user writes it."""
+    source: str
+    """One of `FRAME_SCHEMA`; "header" for any other."""
+    headers: tuple[str, ...]
+    """The headers to look at; the first that a frame has counts."""
+    is_text: bool
+    """Its values are those of the header, as they are."""
+
+
+class Projection:
+    """What a schema asks for, and what has to be read for it. Small, and can be pickled.
+
+    Args:
+        schema: of the user's.
+        decode: the option of that name.
+
+    Raises:
+        SchemaError: there is no such column.
+
+    >>> asked = T.StructType([T.StructField("destination", T.StringType()), T.StructField("priority", T.IntegerType())])
+    >>> Projection(asked).names, Projection(asked).columns
+    (('destination', 'priority'), ())
+    """
+
+    def __init__(self, schema: T.StructType, decode: str = "none") -> None:
+        self.schema = schema
+        self.decode = decode
+        self.fields = tuple(_column(field) for field in schema.fields)
+        sources = {column.source for column in self.fields}
+        wanted = [name for column in self.fields for name in column.headers]
+        if "text" in sources:
+            wanted += ["content-type", "content-encoding"]
+        elif "body" in sources and decode != "none":
+            wanted += ["content-encoding"]
+        self.names = tuple(dict.fromkeys(wanted))
+        """Headers that get a column of their own when frames are parsed."""
+        needed = sources & {"command", "headers", "body", "length"}
+        if "text" in sources:
+            needed.add("body")
+        if sources & {"pos", "received_at"}:
+            needed.add("offset")
+        self.columns = tuple(name for name in _STRUCT if name in needed)
+        """Other columns that are needed of them."""
+        self.timed = "received_at" in sources
+        self.where: tuple[tuple[str, str, Any], ...] = ()
+        """What a frame has to fulfil, for `parse_columns`. Then malformed ones are left out, which fulfil nothing."""
+        self.since: int | None = None
+        self.until: int | None = None
+        """When a frame has to have come, in us; None for any time."""
+
+    @property
+    def ranged(self) -> bool:
+        """Only frames that came at some time are asked for."""
+        return self.since is not None or self.until is not None
+
+    def arrow_schema(self) -> Any:
+        """The schema of record batches, exactly as Spark wants it."""
+        if "timezone" in inspect.signature(to_arrow_schema).parameters:
+            return to_arrow_schema(self.schema, timezone="UTC")
+        return to_arrow_schema(self.schema)  # before PySpark 4.3
+
+
+def _column(field: T.StructField) -> Column:
+    name, kind = field.name.lower(), field.dataType
+    if name not in _TYPES:
+        if not isinstance(kind, _CASTS):
+            raise SchemaError(
+                f"column {field.name}: a header cannot become {kind.simpleString()}: ask for string, "
+                "and parse that with from_json"
+            )
+        own = field.name
+        names = (own, own.replace("_", "-")) if "_" in own else (own,)
+        return Column(own, "header", names, isinstance(kind, T.StringType))
+    headers = (_HEADERS[name],) if name in _HEADERS else ()
+    usual = _TYPES[name]
+    if type(kind) is type(usual):
+        if name == "headers" and kind.simpleString() != usual.simpleString():
+            raise SchemaError(f"column {field.name} is {usual.simpleString()}, and not {kind.simpleString()}")
+        return Column(field.name, name, headers, bool(headers) and isinstance(kind, T.StringType))
+    if isinstance(usual, T.StringType) and headers and isinstance(kind, _CASTS):
+        return Column(field.name, "header", headers, False)
+    if not _can_become(usual, kind):
+        raise SchemaError(f"column {field.name} is {usual.simpleString()}, and cannot become {kind.simpleString()}")
+    return Column(field.name, name, headers, False)
+
+
+def _can_become(usual: T.DataType, kind: T.DataType) -> bool:
+    """Whether a column that is no header can have another type than its own."""
+    if isinstance(usual, T.BinaryType):
+        return isinstance(kind, T.StringType)
+    if isinstance(usual, T.TimestampType):
+        return isinstance(kind, (T.TimestampNTZType, T.LongType, T.DateType))
+    if isinstance(usual, (T.LongType, T.IntegerType)):
+        return isinstance(kind, (T.LongType, T.IntegerType, T.DoubleType))
+    return False

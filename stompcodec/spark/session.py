@@ -1,0 +1,107 @@
+"""A Spark session that starts on `pip install` alone, and knows our sources."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stompcodec.errors import MissingExtraError
+from stompcodec.spark.java import spark_env
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "session"]
+
+#: Where our sources are: module, class. They stand above this module, so they are looked up when they are wanted.
+_SOURCES = (("stompcodec.spark.file", "StompFile"), ("stompcodec.spark.live", "Stomp"))
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: What may be changed while Spark runs.
+_RUNTIME = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+}
+#: Arrow's Java would check each value's place and whether it is there, which takes a fifth of the time of reading. Spark
+#: looks whether it is there by itself, and the places come from pyarrow.
+_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
+
+def session(
+    name: str = "stompcodec",
+    *,
+    cores: int | None = None,
+    memory: str | None = None,
+    **conf: str | int | bool,
+) -> SparkSession:
+    """A Spark session with the sources "stomp" and "stompfile": on this machine, or where `spark-submit` puts it.
+
+    It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, takes times as
+    UTC, and pushes filters down to our sources.
+
+    Args:
+        name: what Spark's own pages call it.
+        cores: how many are used on this machine; None for all. Counts for nothing under `spark-submit`.
+        memory: of Spark on this machine, such as "2g"; None for 1g.
+        conf: further settings, as in `session(**{"spark.ui.enabled": True})`. They win over ours.
+
+    Raises:
+        MissingExtraError: PySpark is not installed.
+        JavaError: there is no Java that Spark starts with.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("spark", "pyspark") from None
+    settings: dict[str, object] = {**_RUNTIME}
+    if SparkSession.getActiveSession() is None:
+        settings["spark.sql.shuffle.partitions"] = cores or _cores()
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
+            os.environ.update(spark_env())
+            settings.update(_of_driver(memory))
+            if str(conf.get("spark.master", "local")).startswith("local"):
+                settings.update(_on_this_machine(cores))
+    if _JAVA_OPTIONS in settings and _JAVA_OPTIONS in conf:
+        conf[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"
+    settings.update(conf)
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _of_driver(memory: str | None) -> dict[str, object]:
+    logging = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.driver.memory": memory or "1g",
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={logging.as_uri()}" {_UNCHECKED}',
+    }
+
+
+def _on_this_machine(cores: int | None) -> dict[str, object]:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.master": f"local[{cores or _cores()}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.JAVA_HOME": os.environ["JAVA_HOME"],
+    }
+
+
+def register(spark: SparkSession) -> None:
+    """Tell a session of the sources "stomp" and "stompfile". Spark finds them by itself where looking for sources is
+    not switched off, so this only has to be called where it is."""
+    for module, source in _SOURCES:
+        spark.dataSource.register(getattr(import_module(module), source))

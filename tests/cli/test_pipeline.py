@@ -1,0 +1,74 @@
+"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/test_jobs_cli.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from click.testing import CliRunner, Result
+
+from stompcodec.cli.pipeline import command
+from stompcodec.cli.pipeline_run import one_line
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["archive", "none.stompcap", "-o", "a"], "there is no such file or folder"),
+        (["archive", "stomp://127.0.0.1:1", "-o", "a"], "--destination"),
+        (["archive", "stomp://127.0.0.1:1", "-o", "a", "-d", "/queue/a"], "--spool"),
+        (["archive", ".", "-o", "a", "--follow", "--available-now"], "not both"),
+        (["archive", ".", "-o", "a", "--option", "prefetch"], "write NAME=VALUE"),
+        (["archive", ".", "-o", "a", "--option", "passcode=x"], "STOMPCODEC_PASSCODE"),
+        (["explode", ".", "-o", "a"], "--preset or --schema"),
+        (["explode", ".", "-o", "a", "-p", "darwin", "-s", "n int"], "--preset or --schema"),
+        (["explode", ".", "-o", "a", "-p", "darwin", "--max-body", "x"], "write a number of octets"),
+        (["metrics", ".", "--follow"], "wants -o DIR"),
+        (["deadletters", "stomp://127.0.0.1:1"], "record the queue first"),
+        (["replay", ".", "somewhere"], "a broker's URL"),
+        (["replay", ".", "stomp://127.0.0.1:1", "--speed", "0"], "or max"),
+        (["report", "none", "-o", "a"], "does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_the_presets_are_listed() -> None:
+    assert run("explode", "--list").stdout.startswith("apel ")
+    rows = [json.loads(line) for line in run("explode", "--list", "--json").stdout.splitlines()]
+    assert [row["preset"] for row in rows][-1] == "networkrail-vstp"
+    assert all(row["about"] for row in rows)
+
+
+@pytest.mark.parametrize("verb", ["archive", "explode", "metrics", "deadletters", "replay", "report"])
+def test_help(verb: str) -> None:
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_errors_of_spark_are_one_line() -> None:
+    trace = "[DATA_SOURCE] failed. SQLSTATE: 1\nTraceback (most recent call last):\n  x\n"
+    trace += "stompcodec.errors.StoreError: it\n"
+    assert one_line(ValueError(trace)) == "it"
+    assert one_line(ValueError("Traceback (most recent call last):\n  x\nOSError: no disk\n")) == "no disk"
+    assert one_line(ValueError("[A_B.C] said so. SQLSTATE: 42K03;\n'Project")) == "said so."
+    assert one_line(ValueError("a\x1b[2J")) == "a\\x1b[2J"
+    assert one_line(ValueError("")) == "ValueError"
+    assert len(one_line(ValueError("x" * 9999))) == 400

@@ -1,0 +1,53 @@
+"""A driver to be killed: it streams queues of a broker into Parquet until its standard input ends or says so.
+
+Its argument is JSON: `{"folder", "lanes": {name: {"format", "options"}}}`. Once all queries run it says its own
+process and that of the JVM; then, that one of them is through with a batch; and if one fails it says that, and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+from stompcodec.spark import session
+
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def main() -> None:
+    order = json.loads(sys.argv[1])
+    folder = Path(order["folder"])
+    spark = session(
+        "live", cores=2, memory="600m", **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2}
+    )
+    jvm = spark._jvm
+    assert jvm is not None
+    queries = [_query(spark, folder / name, lane) for name, lane in order["lanes"].items()]
+    print(json.dumps({"driver": os.getpid(), "jvm": jvm.java.lang.ProcessHandle.current().pid()}), flush=True)
+    told = False
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        if not told and any(query.lastProgress and query.lastProgress["numInputRows"] for query in queries):
+            told = True
+            print(json.dumps({"batch": True}), flush=True)
+        for query in queries:
+            if not query.isActive:
+                print(json.dumps({"failed": str(query.exception())[:2000]}), flush=True)
+                os._exit(1)
+    for query in queries:
+        query.stop()
+    spark.stop()
+
+
+def _query(spark: Any, folder: Path, lane: dict[str, Any]) -> Any:
+    frames = spark.readStream.format(lane["format"]).options(**lane["options"])
+    rows = frames.schema("n long, redelivered boolean").load()
+    writer = rows.writeStream.format("parquet").option("path", str(folder / "sink"))
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(processingTime="0 seconds").start()
+
+
+if __name__ == "__main__":
+    main()

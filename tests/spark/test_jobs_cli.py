@@ -1,0 +1,105 @@
+"""stompcodec pipeline from a capture to tables, in the session of the other tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from click.testing import CliRunner, Result
+from spark.making import make_capture, message
+
+from stompcodec.cli.pipeline import command
+from stompcodec.spark import jobs
+
+EVENT = b'[{"CA_MSG": {"time": "1647015981000", "area_id": "X1", "msg_type": "CA"}}]'
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+def good(*arguments: str | Path) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def frames(first: int, count: int) -> list[Any]:
+    return [message(n, f"/topic/TD_{n % 2}", b"oops" if n % 10 == 0 else EVENT) for n in range(first, first + count)]
+
+
+def test_from_a_capture_to_tables(spark: Any, tmp_path: Path) -> None:
+    capture = make_capture(
+        tmp_path / "feed.stompcap", [*frames(0, 40), b"MESSAGE\nbroken\n\nx\0", message(1, body=b"x")]
+    )
+    archive = tmp_path / "archive"
+    assert good("archive", capture, "-o", archive) == [{"archive": str(archive), "frames": 42}]
+    assert jobs.read_archive(spark, str(archive)).count() == 42
+
+    out = ["-o", tmp_path / "td", "-p", "networkrail-td", "-d", "/topic/TD_*"]
+    for source in (capture, archive):
+        (counts,) = good("explode", source, *out, "--overwrite")
+        del counts["output"]
+        assert counts == {"frames": 41, "good_frames": 36, "quarantined_frames": 5, "rows": 36, "quarantine": 5}
+    assert spark.read.parquet(str(tmp_path / "td/rows")).count() == 36
+    again = run("explode", capture, *out)
+    assert again.exit_code == 1
+    assert "already exists" in again.stderr
+    assert len(again.stderr.splitlines()) == 1
+
+    rows = good("metrics", capture, "--window", "1 hour", "--sequence", "message-id")
+    assert {row["destination"]: row["count"] for row in rows} == {
+        "/topic/TD_0": 20,
+        "/topic/TD_1": 20,
+        "/topic/a": 1,
+        None: 1,
+    }
+    assert [row["gaps"] for row in rows if row["count"] == 20] == [19, 19]
+    table = run("metrics", archive)
+    assert table.exit_code == 0
+    assert "\x1b" not in table.stdout
+    assert table.stdout.splitlines()[0].split()[:3] == ["start", "destination", "count"]
+    assert run("deadletters", archive).stdout.count("/topic/TD_") == 2
+
+
+def test_what_is_new_is_added(spark: Any, tmp_path: Path) -> None:
+    capture = tmp_path / "feed.stompcap"
+    make_capture(capture, frames(0, 20), seal=False)
+    archive, out = tmp_path / "archive", tmp_path / "td"
+    verbs = (
+        ("archive", capture, "-o", archive, "--available-now"),
+        ("explode", capture, "-o", out, "-p", "networkrail-td", "--available-now"),
+        ("metrics", capture, "-o", tmp_path / "metrics", "--available-now"),
+    )
+    assert [good(*verb)[0]["frames"] for verb in verbs] == [20, 20, 20]
+    make_capture(capture, frames(20, 10), start=1_700_000_100_000_000)
+    assert [good(*verb)[0]["frames"] for verb in verbs] == [10, 10, 10]
+    assert jobs.read_archive(spark, str(archive)).select("message_id").distinct().count() == 30
+    assert spark.read.parquet(str(out / "rows")).count() == 27
+    assert jobs.read_quarantine(spark, str(out)).count() == 3
+    assert sum(row["count"] for row in jobs.read_metrics(spark, str(tmp_path / "metrics")).collect()) == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explode", "-p", "none"], "preset 'none'"),
+        (["explode", "-s", "n odd odd"], "neither Spark's JSON"),
+        (["metrics", "--window", "10bananas"], "10bananas"),
+        (["archive", "--option", "nothing=1", "--available-now"], "nothing"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(spark: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
+    capture = make_capture(tmp_path / "feed.stompcap", frames(0, 2))
+    result = run(arguments[0], capture, "-o", tmp_path / "out", *arguments[1:])
+    assert result.exit_code == 1, result.stdout
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out/rows").exists()

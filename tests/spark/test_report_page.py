@@ -1,0 +1,263 @@
+"""The page of the report, its verdict, and the state of a spool: from figures, without Spark."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompcodec.capture import CaptureWriter
+from stompcodec.errors import ConfigError, StoreError
+from stompcodec.spark.report import spool
+from stompcodec.spark.report.page import page_of
+from stompcodec.spark.report.verdict import LEVELS, THRESHOLDS, level_of, thresholds_of, verdict_of
+
+HOSTILE = (
+    '</style></title><script>alert("1")</script><img src=x onerror=alert(1)>&\x00\x1b[31m\u202e]]><!--' + "x" * 3000
+)
+EMPTY = {
+    "frames": 0, "octets": 0, "destinations": 0, "first": None, "last": None, "seconds": None, "per_second": None,
+    "per_second_peak": None, "without_time": 0, "with_lag": 0, "lag_p50_seconds": None, "lag_p95_seconds": None,
+    "lag_p99_seconds": None, "lag_max_seconds": None, "sent_ahead": 0, "redelivered": 0, "duplicates": 0,
+    "malformed": 0, "silence_seconds": 60.0, "silences": 0, "silent_seconds": 0.0, "longest_silence_seconds": None,
+    "sequence_gaps": None, "records": None, "quarantined": None, "missing": None, "sink_duplicates": None,
+    "stale_seconds": None,
+}  # fmt: skip
+START = 1_763_730_000_000_000
+
+
+def nothing(**figures):
+    """What stands in report.json when nothing was found."""
+    figures = {**EMPTY, **figures}
+    return {
+        "report": 1, "title": "t", "archive": "archive", "generated": START, "verdict": verdict_of(figures),
+        "figures": figures, "rate": None, "lag": None, "sizes": [], "destinations": [], "silences": [], "gaps": [],
+        "malformed": None, "quarantine": None, "spool": None, "proof": None,
+        "thresholds": [threshold._asdict() for threshold in THRESHOLDS],
+    }  # fmt: skip
+
+
+def everything(text=HOSTILE, number=2**62, buckets=180):
+    """As much as a report can hold, with the same text and number all over."""
+    figures = dict.fromkeys(EMPTY, number)
+    destination = {"destination": text, **dict.fromkeys(
+        ["frames", "octets", "redelivered", "malformed", "lag_p95_seconds", "first", "last"], number
+    )}  # fmt: skip
+    held = {
+        "total": number, "kinds": number, "reasons": [{"reason": text, "count": number}] * 20,
+        "samples": [{"reason": text, "time": START, "destination": text, "id": text, "raw": text}] * 40,
+    }  # fmt: skip
+    chain = {"chain": text, "open": True, "oldest": START, "newest": START, **dict.fromkeys(
+        ["segments", "start", "end", "octets", "committed", "behind"], number
+    )}  # fmt: skip
+    column = [number] * buckets
+    found = nothing(**figures)
+    found |= {
+        "title": text, "archive": text, "destinations": [destination] * 20, "malformed": held, "quarantine": held,
+        "rate": {
+            "start": START, "bucket_seconds": 30.0, "buckets": buckets, "destinations": [text] * 7, "other": True,
+            "frames": [column] * 7, "octets": column, "redelivered": column, "duplicates": column,
+        },
+        "lag": {"p50": column, "p95": column, "p99": column},
+        "sizes": [{"from": 2**power, "below": 2 ** (power + 1), "frames": number} for power in range(63)],
+        "gaps": [{"destination": text, "name": text, "at": START, "after": number, "before": 1, "missing": 5}] * 50,
+        "silences": [{"start": START, "end": START + 10**8, "seconds": 100.0}] * 50,
+        "spool": {**chain, "path": text, "chains": [chain] * 100, "problems": [text] * 20},
+        "proof": {"produced": number, "in_sink": number, "missing": number, "duplicates": number, text: number},
+    }  # fmt: skip
+    return found
+
+
+VOID = {"meta"}
+KNOWN = {
+    "html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "div", "p", "h1", "h2",
+    "ul", "li", "i", "b", "small", "span", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "code",
+    "details", "summary", "svg", "desc", "text", "line", "rect", "path", "circle",
+}  # fmt: skip
+
+
+class Checked(HTMLParser):
+    """What elements a page has; they are closed in order, and none of them runs or loads anything."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.text, self.page = [], [], [], page
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in KNOWN, tag
+        for name, value in attrs:
+            assert not name.startswith("on")
+            assert name not in ("href", "src")
+            assert name in ("content", "xmlns") or "http" not in (value or "")
+            assert name != "style" or re.fullmatch(r"--c:var\(--\w+\)", value)
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
+    page = page_of(everything())
+    checked = Checked(page)
+    assert len(page.encode()) < 1_000_000
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page)
+    assert "script" not in checked.tags
+    assert "␛[31m\\u202e" in "".join(checked.text)
+    assert "Content-Security-Policy\" content=\"default-src 'none'" in page
+    assert "x" * 400 not in page
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=50), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_any_text_and_number_make_a_page(text, number):
+    Checked(page_of(everything(text, number, buckets=3)))
+
+
+def test_a_page_of_nothing():
+    checked = Checked(page_of(nothing()))
+    text = " ".join(checked.text)
+    assert "Unhealthy" in text
+    assert "there are no frames at all" in text
+
+
+def test_a_healthy_page_says_so_in_words_and_colour():
+    page = page_of(nothing(frames=10, seconds=5.0))
+    assert '<section class="verdict healthy"' in page
+    assert "10 frames in 5 s: no threshold was crossed." in page
+    assert "tile look" not in page
+    assert "tile unhealthy" not in page
+
+
+def test_each_plot_has_its_table():
+    found = everything("a", 5, buckets=4)
+    page = page_of(found)
+    plots = page.count('class="plot"')
+    assert plots == 8
+    assert page.count("<desc>") == plots
+    assert page.count("<details>") == plots + 2  # and the gaps, and the thresholds
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
+def test_each_threshold_at_its_limits(threshold):
+    unit = 1000 if threshold.unit == "share" else 1
+    figures = {**EMPTY, "frames": 1000, "records": 1000}
+    for limit, level in ((threshold.look, "look"), (threshold.bad, "unhealthy")):
+        if limit is None:
+            continue
+        at, above = ({**figures, threshold.name: value} for value in (limit * unit, limit * unit + 1))
+        assert list(LEVELS).index(level_of(threshold, at)) < list(LEVELS).index(level)
+        assert list(LEVELS).index(level_of(threshold, above)) >= list(LEVELS).index(level)
+        verdict = verdict_of(above)
+        assert verdict["reasons"][0]["name"] == threshold.name
+        assert verdict["word"] == LEVELS[verdict["level"]]
+        page = page_of(nothing(**above))
+        assert f'<section class="verdict {verdict["level"]}"' in page
+        assert verdict["reasons"][0]["text"] in " ".join(Checked(page).text)
+        assert level_of(threshold, {**figures, threshold.name: None}) == "healthy"
+
+
+def test_the_worst_comes_first():
+    verdict = verdict_of({**EMPTY, "frames": 100, "malformed": 1, "missing": 3, "silences": 2})
+    assert [each["level"] for each in verdict["reasons"]] == ["unhealthy", "look", "look"]
+    assert [each["text"] for each in verdict["reasons"]] == [
+        "3 messages missing in the sink",
+        "1 frame malformed (1 %)",
+        "2 silences longer than 1 min",
+    ]
+
+
+def test_other_thresholds():
+    table = thresholds_of({"malformed": (0.5, None)})
+    assert verdict_of({**EMPTY, "frames": 100, "malformed": 50}, table)["level"] == "healthy"
+    assert verdict_of({**EMPTY, "frames": 100, "malformed": 100}, table)["level"] == "look"
+
+
+@pytest.mark.parametrize("wrong", [{"nonsense": (1, 2)}, {"missing": (1,)}, {"missing": ("a", 2)}])
+def test_wrong_thresholds_are_named(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        thresholds_of(wrong)
+
+
+FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
+
+
+def test_the_state_of_a_spool(tmp_path):
+    with CaptureWriter(tmp_path / "s.stompcap", segment_octets=1000) as writer:
+        for index in range(20):
+            writer.append(FRAME, START + index)
+            writer.append(FRAME, START + 100 + index, chain="frames.1")
+        writer.sync()
+        state = spool.spool_state(tmp_path / "s.stompcap")
+        assert state["open"]
+        assert [chain["chain"] for chain in state["chains"]] == ["frames", "frames.1"]
+    state = spool.spool_state(tmp_path / "s.stompcap")
+    assert not state["open"]
+    assert state["octets"] == 40 * len(FRAME)
+    assert state["segments"] == len(list((tmp_path / "s.stompcap").glob("*.stomp"))) > 4
+    assert (state["oldest"], state["newest"]) == (START, START + 119)
+    assert (state["behind"], state["problems"]) == (None, [])
+
+
+def test_the_state_of_a_single_file(tmp_path):
+    writer = CaptureWriter(tmp_path / "s.stompcap", single=True)
+    writer.append(FRAME, START)
+    writer.sync()
+    assert spool.spool_state(tmp_path / "s.stompcap")["open"]
+    writer.close()
+    state = spool.spool_state(tmp_path / "s.stompcap")
+    assert (state["open"], state["octets"], state["newest"]) == (False, len(FRAME), START)
+
+
+def checkpoint(folder, batch, offset, done=True):
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
+    if done:
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_how_far_a_query_has_come(tmp_path):
+    with CaptureWriter(tmp_path / "s.stompcap") as writer:
+        for _ in range(10):
+            writer.append(FRAME, START)
+    assert spool.committed(tmp_path / "none") == {}
+    checkpoint(tmp_path / "c", 9, {"frames": 3 * len(FRAME)})
+    checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME)})
+    checkpoint(tmp_path / "c", 11, {"frames": 9 * len(FRAME)}, done=False)
+    (tmp_path / "c" / "commits" / ".10.crc").write_text("")
+    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
+    assert state["behind"] == 3 * len(FRAME)
+    assert state["chains"][0]["committed"] == 7 * len(FRAME)
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}\n-", "v1\n{}\nnot json", 'v1\n{}\n{"a": "b"}', "v1\n{}\n[1]"])
+def test_a_checkpoint_that_is_not_understood(tmp_path, text):
+    checkpoint(tmp_path, 0, {})
+    (tmp_path / "offsets" / "0").write_text(text)
+    assert spool.committed(tmp_path) == {}
+
+
+def test_a_damaged_spool_is_told(tmp_path):
+    with CaptureWriter(tmp_path / "s.stompcap") as writer:
+        writer.append(FRAME, START)
+    (index,) = (tmp_path / "s.stompcap").glob("*.idx")
+    index.write_bytes(b"nonsense" * 9)
+    state = spool.spool_state(tmp_path / "s.stompcap")
+    assert state["problems"]
+    assert state["octets"] == len(FRAME)
+    with pytest.raises(StoreError):
+        spool.spool_state(tmp_path / "none")
