@@ -291,7 +291,8 @@ def bars(
     if not any(values):
         return _empty(width, 120, title)
     high, height = 24, 24 * len(rows) + 6
-    box = _Box(label + 8, width - 92, 0, height)
+    behinds = max(60, min(24, max(len(str(behind)) for _, _, behind in rows)) * 7 + 12)  # so that none is cut
+    box = _Box(label + 8, width - behinds, 0, height)
     across = Scale(0, max(values), 0, box.x1 - box.x0)
     body = []
     for index, ((name, _, behind), value) in enumerate(zip(rows, values)):
