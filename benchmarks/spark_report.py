@@ -189,7 +189,7 @@ def draw(raw: dict[str, Any], path: Path) -> None:
 
     panels = [
         ("Reading, frames a second (more is better)", raw["read"]),
-        ("Rows into the JVM, and frames written, a second", {**raw["rows"], **raw["write"]}),
+        ("Rows into the JVM; frames written", {**raw["rows"], **raw["write"]}),
     ]
     figure, both = pyplot.subplots(1, 2, figsize=(12, 4.4), width_ratios=(1.6, 1), layout="constrained")
     for axes, (title, section) in zip(both, panels):
@@ -201,7 +201,7 @@ def draw(raw: dict[str, Any], path: Path) -> None:
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.set_xlim(0, max(values) * 1.15)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k" if value else "0")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f} k" if value else "0")
         axes.set_title(title, loc="left", fontsize=11)
         axes.grid(axis="x", color="#EAEAEA", zorder=0)
         for side in ("top", "right", "left"):
