@@ -28,8 +28,8 @@ _WINDOW = 500
 #: has passed: brokers would confirm it, and drop it.
 _PASSING = frozenset(
     (
-        *("destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"),
-        *("expires", "expiration"),
+        *("destination", "message-id", "subscription", "ack", "redelivered", "content-length"),
+        *("receipt", "transaction", "expires", "expiration"),
     )
 )
 #: A wait is cut into such ones, in seconds, so that a lost connection is noticed and Ctrl-C is heard.

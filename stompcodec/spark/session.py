@@ -24,8 +24,8 @@ _RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
 }
-#: Arrow's Java would check each value's place and whether it is there, which takes a fifth of the time of reading. Spark
-#: looks whether it is there by itself, and the places come from pyarrow.
+#: Arrow's Java would check each value's place and whether it is there, which takes a fifth of the time of reading.
+#: Spark looks whether it is there by itself, and the places come from pyarrow.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
