@@ -144,11 +144,22 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
     made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
     assert made.file is not None, made.output
     names = names_in(made.file)
-    modules = {path.relative_to(source).as_posix() for path in (source / "stompcodec").rglob("*.py*")}
-    assert modules
+    files = {path for path in (source / "stompcodec").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    modules = {path.relative_to(source).as_posix() for path in files if path.suffix != ".so"}  # data, too
+    assert {Path(name).suffix for name in modules} >= {
+        ".py",
+        ".pyi",
+        ".typed",
+        ".stomp",
+        ".json",
+        ".css",
+        ".properties",
+    }
     assert modules | {"stompcodec/py.typed"} <= names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"stompcodec"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        *("stompcodec", "pyspark_stomp.py", "pyspark_stompfile.py"),  # Spark finds sources by such names
+    }
     assert not made.file.name.endswith("-any.whl")
     assert backend_of(made.file, tmp_path / "unpacked") == "c"
 
