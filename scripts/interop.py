@@ -1,4 +1,4 @@
-"""Other people's clients against our broker, and our client against theirs: a table of real runs. `make interop`.
+"""Other people's clients, our client and Spark against brokers: tables of real runs. `make interop`.
 
 With --install first: what is missing comes from the package managers, as far as they are there.
 """
@@ -6,6 +6,7 @@ With --install first: what is missing comes from the package managers, as far as
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from interop.checks import CHECKS  # noqa: E402
 from interop.driver import Failed, NotThere  # noqa: E402
 from interop.rows import FOLDER, OTHERS, OURS, Row  # noqa: E402
 from interop.run import Outcome, run_rows  # noqa: E402
+from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks  # noqa: E402
 
 RUNTIMES = ("nodejs", "npm", "chromium")
 BROKER_PACKAGES = ("rabbitmq-server", "activemq")
@@ -37,10 +39,11 @@ _PAGE = """\
 Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
 program of `tests/interop/clients`. `-` is what the client, its version of STOMP or the broker does not have; the
 reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
-Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`.
+Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`. The last table is Spark, by the format `stomp`.
 
-What each check does stands in `tests/interop/checks.py`. `python scripts/interop.py --install` installs clients and
-brokers by apt, pip and npm; what is not installed is skipped, and said.
+What each check does stands in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `python
+scripts/interop.py --install` installs clients and brokers by apt, pip and npm; what is not installed is skipped, and
+said.
 
 """
 Outcomes = dict[str, dict[str, Outcome]]
@@ -117,7 +120,8 @@ def table(outcomes: Outcomes, markdown: bool) -> list[str]:
         for name, row in outcomes.items():
             lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
         return lines
-    lines = [f"{'':{width}} " + "".join(f"{number:>5}" for number in range(1, len(heads) + 1))]
+    numbers = "".join(f"{number:>5}" for number in range(1, len(heads) + 1))
+    lines = [f"{'':{width}} {numbers}"]
     for name, row in outcomes.items():
         lines.append(f"{name:{width}} " + "".join(f"{MARKS[outcome.word]:>5}" for outcome in row.values()))
     return lines
@@ -138,7 +142,8 @@ def reasons(outcomes: Outcomes) -> list[str]:
     lines = []
     for why, rows in found.items():
         checks = sorted({check.replace("-", " ") for some in rows.values() for check in some})
-        what = ", ".join(checks) if len(checks) < len(CHECKS) else "all checks"
+        every = next(iter(outcomes.values()))
+        what = ", ".join(checks) if len(checks) < len(every) else "all checks"
         lines.append(f"- {what} of {', '.join(rows)}: {why}")
     return lines
 
@@ -150,6 +155,10 @@ def page(sections: list[tuple[str, Outcomes]], versions: dict[str, str]) -> str:
     for title, outcomes in sections:
         lines += [f"## {title}", "", *table(outcomes, markdown=True), "", *reasons(outcomes), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def numbered(checks: list[str]) -> str:
+    return ", ".join(f"{number} {name}" for number, name in enumerate(checks, 1))
 
 
 def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namespace) -> Outcomes:
@@ -171,18 +180,44 @@ def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namesp
     return outcomes
 
 
+def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
+    """Spark with each broker; one session for all."""
+    print(f"\n{title}\nChecks: {numbered(checks)}", flush=True)
+
+    def said(line: str) -> None:
+        if arguments.verbose or not line.startswith("ok"):
+            print(f"  {line}", flush=True)
+
+    outcomes: Outcomes = {}
+    with contextlib.ExitStack() as stack:
+        targets = {}
+        for name in arguments.broker or BROKERS:
+            candidate = BROKERS[name]()
+            why = missing() or candidate.missing
+            outcomes[candidate.title] = {check: Outcome("n/a", why) for check in checks}
+            if why:
+                print(f"skipped: {why}", flush=True)
+            else:
+                targets[candidate.title] = stack.enter_context(candidate)
+        if targets:
+            outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, said))
+    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--install", action="store_true", help="install what is missing, and end")
     parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
-    parser.add_argument("--check", action="append", choices=list(CHECKS), help="only these checks")
+    parser.add_argument("--check", action="append", choices=[*CHECKS, *SPARK_CHECKS], help="only these checks")
     parser.add_argument("--broker", action="append", choices=list(BROKERS), help="only these brokers")
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
     parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
     arguments = parser.parse_args()
-    arguments.check = arguments.check or list(CHECKS)
+    of_spark = [name for name in SPARK_CHECKS if name in (arguments.check or SPARK_CHECKS)]
+    arguments.check = [name for name in CHECKS if name in (arguments.check or CHECKS)]
     if arguments.install:
         install()
         return 0
@@ -192,13 +227,17 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
     start = time.monotonic()
-    print("Checks: " + ", ".join(f"{number} {name}" for number, name in enumerate(arguments.check, 1)))
+    if arguments.check:
+        print(f"Checks: {numbered(arguments.check)}")
     sections = []
-    for broker in arguments.broker or BROKERS:
+    for broker in (arguments.broker or BROKERS) if arguments.check else ():
         for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
             if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
                 title = f"{whose} against {BROKERS[broker].title}"
                 sections.append((title, section(title, rows, broker, arguments)))
+    if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
+        title = "Spark, from queues into tables and back"
+        sections.append((title, spark_section(title, of_spark, arguments)))
     if arguments.markdown:
         versions = {**about(chosen(OTHERS)), **SERVERS}
         arguments.markdown.write_text(page(sections, versions), encoding="utf-8")

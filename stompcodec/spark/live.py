@@ -122,6 +122,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._projection = Projection(schema, self._options.file.decode)
         self._receiver: Receiver | None = None
         self._target: Offset | None = None
+        self._more = False
 
     def initialOffset(self) -> Offset:
         return {}  # whatever is in the spool
@@ -140,9 +141,11 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         ends = receiver.ends()
         self._look_for_loss(start, ends)
         receiver.release({chain: offset for chain, offset in start.items() if offset <= ends.get(chain, 0)})
+        if self._target is not None and start == {**start, **self._target}:
+            while self._more and start == {**start, **self._target}:
+                self.prepareForTriggerAvailableNow()  # maybe only the prefetch has come
+            receiver.flush()  # if that was all, Spark ends now, and does not wait
         end = dict(sorted({**start, **(ends if self._target is None else self._target)}.items()))
-        if self._target is not None and start == end:
-            receiver.flush()  # Spark ends now, and does not wait
         options = self._options
         if isinstance(limit, ReadAllAvailable):
             return end
@@ -156,7 +159,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:
         receiver = self._open()
-        receiver.drain()
+        self._more = receiver.drain()
         self._target = receiver.ends()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

@@ -76,6 +76,8 @@ class Receiver:
         self._up_at: float | None = None
         self._messages = 0
         self._paused = self._held = False
+        self._drained = 0
+        self._drain_until: float | None = None
         self._size = self._counted = 0
         self._looked = 0.0
         self._trouble = ""
@@ -129,27 +131,41 @@ class Receiver:
         """Until the subscriptions stand, or cannot be had; for so long at most."""
         self._ready.wait(seconds)
 
-    def drain(self) -> None:
-        """Until nothing comes any more, or enough has come; then nothing more is recorded.
+    def drain(self) -> bool:
+        """Until nothing comes any more, or enough has come; then nothing more is recorded, until the next call.
+
+        Returns:
+            Whether more may come once what came is released: in ackMode batch the broker sends no more than `prefetch`
+            before that.
 
         Raises:
             StompError: as for `check`.
         """
         options = self._options
-        last = start = time.monotonic()
-        seen = -1
-        while time.monotonic() - start < options.drain_timeout and self._thread.is_alive():
+        last = time.monotonic()
+        if self._drain_until is None:
+            self._drain_until = last + options.drain_timeout
+        self._paused = False
+        seen, before, over = -1, self._drained, False
+        while self._thread.is_alive() and not over:
             self.check()
-            count = self.count
+            count, now = self.count, time.monotonic()
+            over = now >= self._drain_until or (options.max_frames is not None and count >= options.max_frames)
             if count != seen or not self._ready.is_set():
-                seen, last = count, time.monotonic()
-            elif time.monotonic() - last >= options.idle_timeout:
-                break
-            if options.max_frames is not None and count >= options.max_frames:
+                seen, last = count, now
+            elif now - last >= options.idle_timeout or self._used_up():
                 break
             self._stop.wait(0.01)
         self._paused = True
         self.check()
+        self._drained = self.count
+        return self._by_release and not over and self._drained > before
+
+    def _used_up(self) -> bool:
+        """Whether all that the broker sends without an ACK is here."""
+        options, recorder = self._options, self._recorder
+        most = options.prefetch * options.subscriptions * len(options.destination)
+        return self._by_release and recorder is not None and recorder.held >= most
 
     @property
     def count(self) -> int:

@@ -27,7 +27,7 @@ from crash.process import ROOT, BrokerProcess
 import stompcodec.client as stomp
 from stompcodec.errors import StompError
 
-__all__ = ["KINDS", "Figures", "rounds"]
+__all__ = ["KINDS", "Driver", "Figures", "rounds", "rows_in"]
 
 #: What is killed.
 KINDS = ("driver", "jvm", "recorder", "broker")
@@ -90,7 +90,7 @@ def rounds(
         )
         url = f"stomp://127.0.0.1:{broker.port}"
         recorder = stack.enter_context(Recorder(url, folder))
-        driver = stack.enter_context(Driver(url, folder))
+        driver = stack.enter_context(Driver(folder, _lanes(url, folder)))
         producer = stack.enter_context(Producer(url))
         began = time.monotonic()
         for number, kind in enumerate(plan, 1):
@@ -114,7 +114,7 @@ def rounds(
             )
         producer.stop()
         driver.wait()
-        _wait(lambda: all(producer.sent[lane] <= set(_rows(folder / lane)[0]) for lane in LANES), driver)
+        _wait(lambda: all(producer.sent[lane] <= set(rows_in(folder / lane)[0]) for lane in LANES), driver)
         time.sleep(2.0)  # the last acknowledgements
         driver.stop()
         recorder.stop()
@@ -136,6 +136,16 @@ def _wait(what: Callable[[], object], driver: Driver) -> None:
 
 def _queue(lane: str) -> str:
     return f"/queue/live.{lane}"
+
+
+def _lanes(url: str, folder: Path) -> dict[str, dict[str, Any]]:
+    lanes: dict[str, dict[str, Any]] = {}
+    for mode in ("spool", "batch"):
+        options = {"url": url, "destination": _queue(mode), "spoolDir": str(folder / mode / "spool")}
+        options |= {"ackMode": mode, "prefetch": "1000", "subscriptions": "2", "maxSpoolBytes": "200m"}
+        lanes[mode] = {"format": "stomp", "options": options}
+    lanes["file"] = {"format": "stompfile", "options": {"path": str(folder / "file" / "spool")}}
+    return lanes
 
 
 class Program:
@@ -193,15 +203,14 @@ class Recorder(Program):
 
 
 class Driver(Program):
-    """The driver of all lanes, with its JVM."""
+    """The driver of all lanes, with its JVM.
 
-    def __init__(self, url: str, folder: Path) -> None:
-        lanes: dict[str, dict[str, Any]] = {}
-        for mode in ("spool", "batch"):
-            options = {"url": url, "destination": _queue(mode), "spoolDir": str(folder / mode / "spool")}
-            options |= {"ackMode": mode, "prefetch": "1000", "subscriptions": "2", "maxSpoolBytes": "200m"}
-            lanes[mode] = {"format": "stomp", "options": options}
-        lanes["file"] = {"format": "stompfile", "options": {"path": str(folder / "file" / "spool")}}
+    Args:
+        folder: for what the lanes keep, and for its log.
+        lanes: name -> format and options of a source.
+    """
+
+    def __init__(self, folder: Path, lanes: dict[str, dict[str, Any]]) -> None:
         order = json.dumps({"folder": str(folder), "lanes": lanes})
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         super().__init__([str(Path(__file__).with_name("live_driver.py")), order], folder / "driver.log", **pipes)
@@ -331,7 +340,7 @@ def _committed(sink: Path) -> list[Path]:
     return files
 
 
-def _rows(folder: Path) -> tuple[list[int], int]:
+def rows_in(folder: Path) -> tuple[list[int], int]:
     """The numbers in a sink, and how many of them the broker had sent before."""
     numbers: list[int] = []
     again = 0
@@ -353,7 +362,7 @@ def _left(url: str, lane: str) -> int:
 
 
 def _figures(folder: Path, producer: Producer, lane: str, left: int) -> Figures:
-    numbers, again = _rows(folder)
+    numbers, again = rows_in(folder)
     times = Counter(numbers)
     known = producer.sent[lane] | producer.unsure[lane]
     assert set(times) <= known, "rows that nobody sent"

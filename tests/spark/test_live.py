@@ -133,10 +133,12 @@ def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: 
     assert sink.column() == list(range(50))
 
 
-def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path) -> None:
-    """It takes what there is, acknowledges it, ends; the next one goes on."""
+@pytest.mark.parametrize("prefetch", [1000, 4])
+def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path, prefetch: int) -> None:
+    """It takes what there is, more than the prefetch too, acknowledges it, ends; the next one goes on."""
     sink = Rows()
     options = {"url": broker.url, "destination": queue, "idleTimeout": "500ms", "ackMode": "batch"}
+    options |= {"prefetch": prefetch}
     for first in (0, 10):
         publish(broker.url, queue, 10, first=first)
         with running(spark, tmp_path, sink, options, availableNow=True) as query:
