@@ -150,10 +150,8 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         ".py",
         ".pyi",
         ".typed",
-        ".stomp",
         ".json",
         ".css",
-        ".properties",
     }
     assert modules | {"stompcodec/py.typed"} <= names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
