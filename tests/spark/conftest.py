@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,26 @@ import pytest
 
 #: What makes a session start sooner, and run slower.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def _asks_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Py4J leaves the connections of threads that ended to the garbage collector."""
+    for item in filter(_asks_spark, items):
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def litter(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What Py4J left is swept up before tests come that look for sockets of our own."""
+    yield
+    if any(_asks_spark(item) for item in request.session.items if item.path == request.path):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.fixture(scope="session")
