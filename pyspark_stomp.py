@@ -1,3 +1,5 @@
 """Where Spark finds the source "stomp" by itself."""
 
-from stompcodec.spark.live import Stomp as DefaultSource  # noqa: F401
+from stompcodec.spark.live import Stomp as DefaultSource
+
+__all__ = ["DefaultSource"]

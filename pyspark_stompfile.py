@@ -1,3 +1,5 @@
 """Where Spark finds the source "stompfile" by itself."""
 
-from stompcodec.spark.file import StompFile as DefaultSource  # noqa: F401
+from stompcodec.spark.file import StompFile as DefaultSource
+
+__all__ = ["DefaultSource"]
