@@ -30,6 +30,8 @@ import corpus
 
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
+#: Bodies that grow piece by piece are moved by realloc or not, as the heap happens to lie: 14,100 to 14,520 were seen.
+TOLERANCES = {("feed_1460", "binary16k"): 0.06}
 SCALE = 0.1  # of the corpus
 TURNS = 3
 #: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
@@ -188,9 +190,10 @@ def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -
     for operation in JUDGED:
         for name, count in counts[operation].items():
             old = known.get(operation, {}).get(name)
-            if old and count > old * (1 + TOLERANCE):
+            tolerance = TOLERANCES.get((operation, name), TOLERANCE)
+            if old and count > old * (1 + tolerance):
                 wrong.append(f"{operation} {name}: {count:,} instructions a frame, {old:,} are committed")
-            elif old and count < old * (1 - TOLERANCE):
+            elif old and count < old * (1 - tolerance):
                 print(f"better: {operation} {name}: {count:,}, {old:,} are committed; --update keeps it")
     return wrong
 
