@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -77,7 +77,9 @@ class SqliteStore:
         self._free = [number for number in range(1, self._next) if number not in taken]
         self._sweep_at = len(taken) + _SWEEP // 2
         self._helper: Thread | None = None
-        self._jobs: SimpleQueue[_Job | Event | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | Callable[[], None] | None] = SimpleQueue()
+        #: The helper takes the WAL over, or is going to.
+        self._copying = False
         #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
         self._given = self._ended = self._known = 0
         self._closed = False
@@ -147,13 +149,16 @@ class SqliteStore:
         self._settle()
         if not len(self._open):
             return
+        self._commit()
+        if self._writer.due:
+            self._writer.checkpoint()
+
+    def _commit(self) -> None:
         batch = self._take()
         error = self._writer.write(batch) or self._writer.commit(batch)
         if error is not None:
             raise error
         self._registered(batch)
-        if self._writer.due:
-            self._writer.checkpoint()
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
         """As in `Store`."""
@@ -162,8 +167,12 @@ class SqliteStore:
             done(None)
             return
         light = size < _MANY and not any(map(is_large, self._open.puts.values()))
-        if call_soon is None or (light and size <= _FEW and idle and self._is_fast()):
-            self._commit_now(done)
+        if call_soon is None:
+            _told(self.commit, done)
+            return
+        if light and size <= _FEW and idle and self._is_fast():
+            _told(self._commit, done)
+            self._look_at_wal()
             return
         batch = self._take()
         staged = light and idle
@@ -174,15 +183,23 @@ class SqliteStore:
             self._give(_Job(batch, staged, done, call_soon))
 
     def _is_fast(self) -> bool:
-        return self._writer.pace < _FAST and not self._writer.due
+        return self._writer.pace < _FAST
 
-    def _commit_now(self, done: Done) -> None:
-        try:
-            self.commit()
-        except StoreError as error:
-            done(error)
+    def _look_at_wal(self) -> None:
+        """A checkpoint takes a hundred times as long as a commit, so the helper does most of it, beside commits."""
+        if not self._writer.due or self._copying:
+            return
+        if self._writer.copied:
+            self._writer.checkpoint()
         else:
-            done(None)
+            self._copying = True
+            self._start_helper()
+            self._jobs.put(self._copy)
+
+    def _copy(self) -> None:
+        """In the helper."""
+        self._writer.copy()
+        self._copying = False
 
     def _take(self) -> Batch:
         """The open batch, and an empty one in its place."""
@@ -211,18 +228,21 @@ class SqliteStore:
             self._unsaved.pop(name, None)
 
     def _give(self, job: _Job) -> None:
+        self._start_helper()
+        self._given += 1
+        self._jobs.put(job)
+
+    def _start_helper(self) -> None:
         if self._helper is None:
             self._helper = Thread(target=self._help, name="stompcodec-store", daemon=True)
             self._helper.start()
-        self._given += 1
-        self._jobs.put(job)
 
     def _help(self) -> None:
         """The helper thread: a job at a time, until there is None."""
         writer = self._writer
         while (job := self._jobs.get()) is not None:
-            if isinstance(job, Event):
-                job.set()
+            if not isinstance(job, _Job):
+                job()
                 continue
             error = None if job.staged else writer.write(job.batch)
             if error is None:
@@ -244,7 +264,7 @@ class SqliteStore:
         """Waits until the helper has nothing to do."""
         if self._given != self._ended:
             settled = Event()
-            self._jobs.put(settled)
+            self._jobs.put(settled.set)
             settled.wait()
 
     def close(self) -> None:
@@ -259,3 +279,12 @@ class SqliteStore:
                 self._jobs.put(None)
                 self._helper.join()
             self._writer.close()
+
+
+def _told(commit: Callable[[], None], done: Done) -> None:
+    try:
+        commit()
+    except StoreError as error:
+        done(error)
+    else:
+        done(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -61,9 +61,18 @@ class Batch:
         #: Files of large bodies: written for this batch, and useless after it.
         self.written: dict[int, BodyFile] = {}
         self.obsolete: list[str] = []
+        #: The one row that is all of it: the statement that ends the transaction is the transaction.
+        self.single: tuple[object, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.puts) + len(self.removes) + len(self.updates)
+
+    @property
+    def is_single(self) -> bool:
+        """One small message is all of it."""
+        if len(self.puts) != 1 or len(self) != 1 or self.queues or self.dropped:
+            return False
+        return not any(map(is_large, self.puts.values()))
 
 
 class Writer:
@@ -86,6 +95,8 @@ class Writer:
         self._doubtful: list[int] = []
         #: How long commits take, in seconds: a moving mean, in which none counts for more than `_LONG`.
         self.pace = 0.0
+        #: Most of the WAL is in the database already: a checkpoint has little left to do.
+        self.copied = False
         self._lock = FolderLock(folder)
         try:
             self._bodies = Bodies(folder / "bodies")
@@ -138,13 +149,21 @@ class Writer:
             return True
 
     def write(self, batch: Batch) -> StoreError | None:
-        """The rows of a batch, in a transaction that stays open. After an error there is none, and nothing is kept."""
+        """The rows of a batch, in a transaction that stays open. After an error there is none, and nothing is kept.
+
+        A batch of one message, which is what a sender that waits for each receipt makes, is left to `commit`: a
+        transaction of one statement needs no BEGIN and no COMMIT.
+        """
         try:
             if self._db is None:
                 self._db = open_database(self._path)
             if self._doubtful:
                 self._clear_doubts(self._db)
-            self._write(batch, self._db)
+            if batch.is_single:
+                (batch.single,) = self._rows(batch)
+                self._wal += _COMMIT + _ROW
+            else:
+                self._write(batch, self._db)
         except Exception as error:
             return self._undo(batch, error)
         return None
@@ -211,7 +230,10 @@ class Writer:
         assert self._db is not None
         start = perf_counter()
         try:
-            self._db.execute("COMMIT")
+            if batch.single is None:
+                self._db.execute("COMMIT")
+            else:
+                self._db.execute(_INSERT, batch.single)
         except Exception as error:
             self._doubtful = list(batch.puts)
             return self._undo(batch, error)
@@ -241,9 +263,23 @@ class Writer:
         """The WAL is long enough for a checkpoint."""
         return self._wal >= _WAL
 
+    def copy(self) -> None:
+        """Takes what the WAL holds so far over into the database, while another thread may go on with commits.
+
+        What they add remains, so the WAL goes on; `checkpoint` then takes the rest over, which is little.
+        """
+        try:
+            with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
+                other.execute("PRAGMA synchronous = FULL")
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            self._log.warning("%s", fault(f"{self._path}-wal cannot be taken over", error))
+        self.copied = True
+
     def checkpoint(self) -> None:
         """Takes the WAL over into the database, so that it starts again from its beginning. Takes its time."""
         self._wal = 0
+        self.copied = False
         if self._db is None:
             return
         try:

@@ -357,6 +357,45 @@ def test_a_new_queue_survives_the_fault_of_its_first_batch(store, tmp_path, monk
     assert list(content(tmp_path / "data")) == [5, 6]
 
 
+def test_single_commits_go_on_while_the_wal_is_taken_over(store, tmp_path, monkeypatch):
+    """The helper takes most of it over; the rest is taken over between two commits, and the WAL starts again."""
+    writer, free, taken, rests = store._writer, threading.Event(), [], []
+    copy, checkpoint = writer.copy, writer.checkpoint
+
+    def slow_copy():
+        taken.append(threading.current_thread().name)
+        assert free.wait(20)
+        copy()
+
+    monkeypatch.setattr(writer, "copy", slow_copy)
+    monkeypatch.setattr(writer, "checkpoint", lambda: (rests.append(writer.copied), checkpoint()))
+    monkeypatch.setattr("stompcodec.broker.sqlite._FAST", 10.0)
+    wal, done, seq = tmp_path / "data" / "messages.sqlite-wal", [], 0
+
+    def commit():
+        nonlocal seq
+        seq += 1
+        store.append("q", message(seq, 40_000))
+        store.commit_later(done.append, lambda call: None)  # no loop: whoever waits for one waits for ever
+
+    while not taken:
+        commit()
+    for _ in range(50):  # beside the copy
+        commit()
+    assert done == [None] * seq
+    assert not rests
+    free.set()
+    while not rests:
+        commit()
+    size = wal.stat().st_size
+    for _ in range(50):
+        commit()
+    assert wal.stat().st_size == size, "the WAL has not started again"
+    assert (taken, rests) == (["stompcodec-store"], [True])
+    store.close()
+    assert list(content(tmp_path / "data")) == list(range(1, seq + 1))
+
+
 def test_a_checkpoint_that_fails_is_told_and_tried_again(store, tmp_path, caplog):
     """Something reads the file, and takes its time; then the disk is at fault. Commits go on meanwhile."""
     reader = sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)
