@@ -53,9 +53,10 @@ RANKS = {
     **dict.fromkeys(["client.aio_calls", "client.sync_calls"], 9.5),
     "broker.sending": 7.3,
     "broker.transaction": 7.6,
-    **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management", "commands")], 8),
+    **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management", "commands", "subscribing")], 8),
     **dict.fromkeys([f"broker.{name}" for name in ("core", "config")], 9),
     "broker.values": 8,
+    "broker.keytable": 9.3,
     "broker.keys": 9.5,
     **dict.fromkeys(["client.aio", "client.sync", "broker.server", "compat"], 10),
     **dict.fromkeys(["client", "broker"], 10.5),  # their doors

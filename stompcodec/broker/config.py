@@ -21,7 +21,7 @@ _FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=10
 class Config:
     """Everything that can be set. Sizes are in octets, times in seconds, heart-beats in milliseconds.
 
-    What each field means stands in `stompcodec.broker.keys.KEYS`, beside its name in a file.
+    What each field means stands in `stompcodec.broker.keytable.KEYS`, beside its name in a file.
 
     Raises:
         ConfigError: values that do not go together.

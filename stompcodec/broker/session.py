@@ -201,6 +201,12 @@ class Session:
             if self._unread > _MOST_UNREAD:
                 self._look_paused()
 
+    def answer(self, frame: Frame) -> None:
+        """RECEIPT, if the frame asks for one."""
+        value = self.header(frame, "receipt")
+        if value is not None:
+            self.receipt(value)
+
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
         """ERROR, and the end of the session. What waits to be written goes out before."""
         if self.ended:
