@@ -22,7 +22,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark soak interop docs \
-	bench bench-peers bench-broker bench-client bench-spark instructions fuzz asan dist clean
+	bench bench-peers bench-broker bench-client bench-compat bench-spark compat instructions fuzz asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -90,11 +90,17 @@ bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes doc
 bench-client: $(VENV)/package.stamp ## time our client and its peers
 	$(BIN)/python benchmarks/bench_client.py
 
+bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are and on our codec
+	$(BIN)/python benchmarks/bench_compat.py
+
 bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours and hand-written; writes docs/benchmarks-spark.md
 	$(BIN)/python benchmarks/bench_spark.py
 
 instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
 	$(BIN)/python benchmarks/instructions.py
+
+compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
+	@$(BIN)/python scripts/compat.py $(SUITES)
 
 docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration
 	$(BIN)/python scripts/state_diagram.py

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from stompcodec.client import Client
     from stompcodec.uri import Address
 
-__all__ = ["broker_options", "connected", "explanation", "header_option", "read_body", "saying"]
+__all__ = ["broker_options", "connected", "explanation", "header_option", "interrupts", "read_body", "saying"]
 
 _URL = "stomp://localhost:61613"
 #: What Python puts before the system's words.
@@ -164,6 +166,33 @@ def saying() -> Iterator[None]:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is noted, and said by what this gives, instead of being raised wherever the program happens to be: perhaps
+    with a lock in its hand, which nobody would get any more. The second one is raised.
+
+    >>> with interrupts() as interrupted:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupted()
+    True
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    if before is None or threading.current_thread() is not threading.main_thread():  # only that one can have signals
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def explanation(error: Exception) -> str:

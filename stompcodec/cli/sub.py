@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, header_option, saying
+from stompcodec.cli.connecting import broker_options, connected, header_option, interrupts, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.messages import Handler, checked_format, handler
 from stompcodec.cli.screen import printable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _PREFETCH = 100
+#: Seconds between two looks for Ctrl-C.
+_LOOK = 0.1
 
 
 class Intake:
@@ -155,7 +158,7 @@ def command(
     intake = Intake(handler(form, view, dump, shell_command), most)
     options: dict[str, Any] = {"ack": ack, "prefetch": prefetch, "selector": selector, "durable": durable}
     watch = Watch()
-    with saying():
+    with saying(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             for destination in destinations:
                 subscription = client.subscribe(destination, headers=headers, **options)
@@ -163,12 +166,12 @@ def command(
                 intake.watch(subscription)
             if sys.stderr.isatty() and not quiet:
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
-            try:
-                intake.over.wait(seconds)
-            except KeyboardInterrupt:
+            until = None if seconds is None else time.monotonic() + seconds
+            while not (interrupted() or intake.over.is_set() or (until is not None and time.monotonic() >= until)):
+                intake.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
+            intake.stop()
+            if interrupted():
                 sys.exit(130)
-            finally:
-                intake.stop()
         if intake.error is not None:
             raise intake.error
     if most is not None and intake.count < most:

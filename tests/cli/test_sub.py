@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
+from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.messages import render
 from stompcodec.client.message import BaseMessage
 from stompcodec.testing.faults import FaultProxy
@@ -173,6 +174,18 @@ def test_interrupted(at: Runner, fresh: str) -> None:
     _out, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said == b""
+
+
+def test_an_interrupt_is_noted_wherever_it_comes() -> None:
+    """Raised, it could come between taking a lock and knowing that; closing would wait for that lock for ever."""
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts() as interrupted:
+        assert not interrupted()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_terminal_obeys_no_message(at: Runner, fresh: str) -> None:

@@ -219,6 +219,7 @@ def test_driver_that_fails_is_reported_with_the_end_of_its_log(tmp_path):
 
 
 def test_folder_that_is_not_ours_is_left_alone(tmp_path, capsys):
+    pytest.importorskip("pyspark")
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(SystemExit) as ended:
         main(["--folder", str(tmp_path)])

@@ -1,0 +1,40 @@
+"""stompcodec compat: do the other STOMP libraries that are installed here run on our codec?"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from stompcodec.compat.check import PEERS, Verdict, check_all
+
+__all__ = ["command"]
+
+_WORDS = {"ok": "good", "missing": "not installed", "unknown": "NOT KNOWN", "broken": "BROKEN"}
+
+
+@click.group("compat")
+def command() -> None:
+    """Programs written for stomp.py, stompman, coilmq and aiostomp, on our codec."""
+
+
+@command.command("check")
+@click.argument("peers", nargs=-1, metavar="[PEER]...", type=click.Choice([*PEERS, "stomp.py"]))
+@click.option("--json", "as_json", is_flag=True, help="One object a library, for programs.")
+def check(peers: tuple[str, ...], as_json: bool) -> None:
+    """Is each library known here, are its seams in place, does it work? Exit status 1 where one does not.
+
+    Without PEER, those that are not installed are passed over; a PEER that is named has to be there.
+    """
+    verdicts = check_all(peers)
+    for verdict in verdicts:
+        click.echo(json.dumps(verdict._asdict()) if as_json else _line(verdict))
+    bad = [verdict for verdict in verdicts if not verdict.good or (peers and verdict.version is None)]
+    if bad:
+        raise SystemExit(1)
+
+
+def _line(verdict: Verdict) -> str:
+    what = f"{verdict.peer} {verdict.version or ''}".strip()
+    end = verdict.problem or f"{verdict.seams} names replaced and put back, self-test passed with quirks and without"
+    return f"{what:20} {_WORDS[verdict.state]}: {end}"

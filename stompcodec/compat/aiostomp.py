@@ -1,0 +1,174 @@
+r"""aiostomp on our codec: it reads octet by octet; with this, a frame at a time.
+
+    import stompcodec.compat.aiostomp
+    stompcodec.compat.aiostomp.install()    # before AioStomp(...) connects
+
+A stream that is no STOMP makes aiostomp drop what it has read and go on somewhere behind. With this the frames before
+the broken one are handed out, then the connection is dropped, and aiostomp connects again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stompcodec.codec import HEARTBEAT, Frame, Parser, serialize
+from stompcodec.compat.seams import Installed, Peer, Seam, version_of
+from stompcodec.compat.seams import install as _install
+from stompcodec.errors import FrameError
+from stompcodec.spec import VERSIONS
+
+__all__ = ["PEER", "StompProtocol", "StrictStompProtocol", "install", "seams", "self_test"]
+
+PEER = Peer("aiostomp", (1, 7), (2,))
+version_of(PEER)
+_protocol: Any = importlib.import_module("aiostomp.protocol")
+_Frame: Any = _protocol.Frame
+_ESCAPES = str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": "\\r"})
+_log = logging.getLogger(__name__)
+
+
+class StompProtocol(_protocol.StompProtocol):  # type: ignore[misc, name-defined, unused-ignore]
+    """Stands in for `aiostomp.protocol.StompProtocol`: feed octets, then pop aiostomp's frames.
+
+    Lenient, as aiostomp is. Octets that are no frames set `error`, and end the stream.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Why the stream has ended, if it has.
+        self.error: FrameError | None = None
+        self._parser = self._new_parser()
+        self._last = b""
+
+    def _new_parser(self) -> Parser:
+        # aiostomp knows the escape of CR, which is of 1.2, in every version.
+        return Parser("1.2", lenient=True, heartbeats=True)
+
+    def feed_data(self, inp: bytes) -> None:
+        """Take in octets."""
+        if self.error is not None:
+            return
+        self._last = inp
+        ready = self._frames_ready
+        try:
+            for frame in self._parser.feed(inp):
+                if frame is HEARTBEAT:
+                    ready.append(_Frame("HEARTBEAT", {}, None))
+                else:
+                    ready.append(_Frame(frame.command, dict(frame.headers), frame.body or None))
+                    self._seen(frame)
+        except FrameError as error:
+            self.error = error
+
+    def _seen(self, frame: Frame) -> None:
+        """A frame was read."""
+
+    @property
+    def current_command(self) -> bytes:
+        """The beginning of a frame, as far as it came with the octets that were fed last."""
+        waiting = min(self._parser.buffered, len(self._last))
+        return bytes(self._last[len(self._last) - waiting :])
+
+    @current_command.setter
+    def current_command(self, value: object) -> None:
+        """Theirs is set by their constructor."""
+
+    def _encode(self, value: str | bytes) -> bytes:
+        # What was no UTF-8 when it was read is written as it came.
+        return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+
+    def _encode_header(self, header_value: object) -> str:
+        text = str(header_value)
+        return text if self._version == "1.0" else text.translate(_ESCAPES)
+
+
+class StrictStompProtocol(StompProtocol):
+    """The same by the rules of the version in CONNECTED."""
+
+    def _new_parser(self) -> Parser:
+        return Parser(None, heartbeats=True)
+
+    def _seen(self, frame: Frame) -> None:
+        if frame.command == "CONNECTED":
+            version = frame.get("version", "1.0")
+            if version not in VERSIONS:
+                raise FrameError("no-common-version", None, detail=f"the server answered {version[:20]!a}")
+            self._parser.version = version
+
+    def build_frame(self, command: str, headers: Mapping[str, object] | None = None, body: bytes | str = "") -> bytes:
+        """A frame as octets, by the rules.
+
+        Raises:
+            FrameError: the version cannot carry it, or content-length is not the number of octets.
+        """
+        pairs = [(name, str(value)) for name, value in sorted((headers or {}).items())]
+        octets = body.encode() if isinstance(body, str) else body
+        # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
+        length = "auto" if headers and "content-length" in headers else "never"
+        return serialize(Frame(command, pairs, octets), self._parser.version, content_length=length)
+
+
+def _ending(data_received: Callable[[Any, bytes | None], None]) -> Callable[[Any, bytes | None], None]:
+    """For `StompReader.data_received`: a stream that is no STOMP ends the connection."""
+
+    def ending(self: Any, data: bytes | None) -> None:
+        data_received(self, data)
+        protocol = self._protocol
+        if isinstance(protocol, StompProtocol) and protocol.error is not None and self._transport is not None:
+            _log.error("the connection is dropped: %s", protocol.error)
+            self._transport.abort()
+
+    return ending
+
+
+def seams(quirks: bool) -> list[Seam]:
+    """The names that `install` replaces."""
+    reader = importlib.import_module("aiostomp.aiostomp").StompReader
+    protocol = StompProtocol if quirks else StrictStompProtocol
+    return [
+        Seam("aiostomp.protocol", "StompProtocol", protocol),
+        Seam("aiostomp.aiostomp", "sp", protocol),
+        Seam("aiostomp.aiostomp:StompReader", "data_received", _ending(reader.data_received)),
+    ]
+
+
+def install(quirks: bool = True) -> Installed:
+    """Put our codec into aiostomp. Connections that are open keep what they have.
+
+    Args:
+        quirks: much is forgiven, and CONNECT is escaped. Otherwise it is STOMP as written.
+
+    Raises:
+        PeerError: aiostomp is of a version that is not known. Nothing was changed.
+
+    >>> import aiostomp.aiostomp
+    >>> with install():
+    ...     aiostomp.aiostomp.sp is StompProtocol
+    True
+    """
+    return _install(PEER, seams, quirks)
+
+
+def self_test(quirks: bool = True) -> None:
+    """Frames through aiostomp as it is patched now.
+
+    Raises:
+        AssertionError: what came was not what was sent.
+    """
+    protocol = importlib.import_module("aiostomp.aiostomp").sp()
+    assert type(protocol) is (StompProtocol if quirks else StrictStompProtocol), "aiostomp is not patched"
+    body = b"\0octets\n\0"
+    headers = {"destination": "/queue/a", "note": "a:b\n\\c", "content-length": len(body)}
+    data = protocol.build_frame("SEND", headers, body) + b"\n" + protocol.build_frame("DISCONNECT")
+    for at in range(len(data)):
+        protocol.feed_data(data[at : at + 1])
+    found = protocol.pop_frames()
+    commands = [frame.command for frame in found]
+    assert commands == ["SEND", "HEARTBEAT", "DISCONNECT"], "frames in single octets were not found"
+    assert found[0].headers.get("note") == "a:b\n\\c", "an escaped header came back changed"
+    assert found[0].body == body, "a body with NULs came back changed"
+    assert found[2].body is None, "an empty body is None"
+    assert protocol.error is None, str(protocol.error)

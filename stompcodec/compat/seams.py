@@ -1,0 +1,169 @@
+"""Seams: the places of another library where our codec is put in, found and checked before anything is changed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from stompcodec.errors import StompError
+
+__all__ = ["Installed", "Peer", "PeerError", "Seam", "install", "version_of"]
+
+
+class PeerError(StompError, ImportError):
+    """The other library is missing, or is not one that is known. Nothing was changed.
+
+    >>> raise PeerError("stomp.py is not installed")
+    Traceback (most recent call last):
+    ...
+    stompcodec.compat.seams.PeerError: stomp.py is not installed
+    """
+
+
+class Seam(NamedTuple):
+    """One name to replace.
+
+    >>> Seam("stomp.transport:BaseTransport", "transmit", print).owner
+    'stomp.transport:BaseTransport'
+    """
+
+    owner: str
+    """A module, or "module:Class"."""
+    name: str
+    new: Any
+
+
+class Peer(NamedTuple):
+    """A library that we stand in for.
+
+    >>> Peer("stomp.py", (8, 1), (10,)).wanted
+    'stomp.py>=8.1,<10'
+    """
+
+    distribution: str
+    """Its name in the registry."""
+    least: tuple[int, ...]
+    """The first version that is known."""
+    below: tuple[int, ...]
+    """The first that is not any more."""
+
+    @property
+    def wanted(self) -> str:
+        """As pip takes it."""
+        return f"{self.distribution}>={_dotted(self.least)},<{_dotted(self.below)}"
+
+
+class Installed:
+    """What `install()` returns: the library runs on our codec until `undo()`. Also a context manager.
+
+    >>> import types, sys
+    >>> sys.modules["doctest_peer"] = module = types.SimpleNamespace(parse=len)
+    >>> with Installed([Seam("doctest_peer", "parse", sum)]):
+    ...     module.parse is sum
+    True
+    >>> module.parse is len
+    True
+    """
+
+    def __init__(self, seams: Iterable[Seam], done: Callable[[Installed], object] = lambda installed: None) -> None:
+        self.seams = tuple(seams)
+        self._done = done
+        places = [(_owner(seam.owner), seam) for seam in self.seams]
+        missing = [f"{seam.owner}.{seam.name}" for owner, seam in places if not hasattr(owner, seam.name)]
+        if missing:
+            raise PeerError(f"not where it should be: {', '.join(missing)}. Nothing was changed.")
+        # What a class inherits is not in its own dictionary: then undo takes the name away again.
+        self._old = [(owner, seam.name, vars(owner).get(seam.name, _ABSENT)) for owner, seam in places]
+        for owner, seam in places:
+            setattr(owner, seam.name, seam.new)
+
+    def undo(self) -> None:
+        """Give the library back as it was. Twice does no harm."""
+        old, self._old = self._old, []
+        for owner, name, value in reversed(old):
+            if value is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        if old:
+            self._done(self)
+
+    def __enter__(self) -> Installed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        return f"<Installed: {len(self._old)} names replaced>"
+
+
+_ABSENT = object()
+_INSTALLED: dict[str, tuple[bool, Installed]] = {}
+
+
+def install(peer: Peer, seams: Callable[[bool], Iterable[Seam]], quirks: bool) -> Installed:
+    """Replace all names of a library, or none. The second time gives the same object as the first.
+
+    Args:
+        peer: the library.
+        seams: what to replace, with quirks or without. Only called when the version is known.
+        quirks: what its own tests pin is kept; otherwise it is STOMP as written.
+
+    Raises:
+        PeerError: it is missing, its version is not known, or a name is not where it should be; or it is installed
+            already with the other choice of quirks.
+    """
+    before = _INSTALLED.get(peer.distribution)
+    if before is not None:
+        if before[0] is not quirks:
+            raise PeerError(f"installed already with quirks={before[0]}: undo() that first.")
+        return before[1]
+    version_of(peer)
+    installed = Installed(seams(quirks), lambda _installed: _INSTALLED.pop(peer.distribution, None))
+    _INSTALLED[peer.distribution] = quirks, installed
+    return installed
+
+
+def version_of(peer: Peer) -> str:
+    """The version that is installed.
+
+    Raises:
+        PeerError: none is, or one that is not known.
+
+    >>> version_of(Peer("no-such-library", (1,), (2,)))
+    Traceback (most recent call last):
+    ...
+    stompcodec.compat.seams.PeerError: no-such-library is not installed: pip install 'no-such-library>=1,<2'
+    """
+    try:
+        version = importlib.metadata.version(peer.distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise PeerError(f"{peer.distribution} is not installed: pip install '{peer.wanted}'") from None
+    release = tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
+    if not peer.least <= release < peer.below:
+        raise PeerError(
+            f"{peer.distribution} {version} is not known here, so nothing was changed. Known: {peer.wanted}"
+        )
+    return version
+
+
+def _owner(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise PeerError(f"{module} cannot be imported: {error}. Nothing was changed.") from error
+    if attribute and not hasattr(found, attribute):
+        raise PeerError(f"not where it should be: {module}.{attribute}. Nothing was changed.")
+    return getattr(found, attribute) if attribute else found
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

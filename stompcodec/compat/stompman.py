@@ -1,0 +1,168 @@
+r"""stompman on our codec: it reads octet by octet; with this, a frame at a time.
+
+One argument of its client:
+
+    from stompcodec.compat.stompman import Connection
+    client = stompman.Client([...], connection_class=Connection)
+
+Or, where nobody may touch the program, before it imports names of stompman:
+
+    import stompcodec.compat.stompman
+    stompcodec.compat.stompman.install()
+
+`WebSocketConnection` needs the package websockets. With `ssl` it speaks wss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import AsyncGenerator
+from functools import partial, partialmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stompcodec.compat import stompman_frames as frames
+from stompcodec.compat.seams import Installed, PeerError, Seam
+from stompcodec.compat.seams import install as _install
+from stompcodec.compat.stompman_frames import PEER, FrameParser, StrictFrameParser
+
+if TYPE_CHECKING:
+    from stompcodec.compat.stompman_websocket import WebSocketConnection
+
+__all__ = [
+    "PEER",
+    "Connection",
+    "FrameParser",
+    "StrictFrameParser",
+    "WebSocketConnection",
+    "install",
+    "seams",
+    "self_test",
+]
+
+_connection: Any = importlib.import_module("stompman.connection")
+_ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
+
+#: What is put in place of a name: with quirks, without.
+_NEW: dict[str, tuple[Any, Any]] = {
+    "FrameParser": (FrameParser, StrictFrameParser),
+    "dump_frame": (frames.dump_frame, frames.strict_dump_frame),
+    "parse_header": (frames.parse_header, frames.strict_parse_header),
+    "dump_header": (frames.dump_header, frames.strict_dump_header),
+}
+#: The names that each module binds.
+_BOUND = {
+    "stompman.serde": tuple(_NEW),
+    "stompman": ("FrameParser", "dump_frame"),
+    "stompman.connection": ("FrameParser", "dump_frame"),
+    "stompman.connection_ws": ("FrameParser", "dump_frame"),
+    "faststream_stomp.testing": ("dump_frame",),
+}
+
+
+class Connection(_connection.Connection):  # type: ignore[misc, name-defined, unused-ignore]
+    """For `stompman.Client(connection_class=...)`: stompman's connection over TCP or TLS, on our codec.
+
+    Frames that came behind CONNECTED in one read are kept for the next reader; in stompman they are lost.
+
+    Attributes:
+        quirks: what stompman's own tests pin is kept. A subclass with False speaks STOMP 1.2 as written.
+    """
+
+    quirks: ClassVar[bool] = True
+
+    async def write_frame(self, frame: Any) -> None:
+        """Send a frame.
+
+        Raises:
+            stompman.ConnectionLostError: the connection is gone.
+            stompcodec.FrameError: without quirks: the frame cannot be written.
+        """
+        octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
+        try:
+            self.writer.write(octets)
+            await self.writer.drain()
+        except (RuntimeError, ConnectionError) as error:
+            raise _ConnectionLostError(reason=error) from error
+
+    def read_frames(self) -> AsyncGenerator[Any, None]:
+        """The frames that come, until the connection is gone.
+
+        Raises:
+            stompman.ConnectionLostError: while iterating: it is, or what came is no STOMP; the reason says which.
+        """
+        return _read_frames(self, self.quirks)
+
+
+def _read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
+    kind = FrameParser if quirks else StrictFrameParser
+    receive = partial(connection.reader.read, connection.read_max_chunk_size)
+    return frames.read_frames(connection, kind, receive, (ConnectionError,))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "WebSocketConnection":  # only this needs websockets
+        return importlib.import_module("stompcodec.compat.stompman_websocket").WebSocketConnection
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def seams(quirks: bool) -> list[Seam]:
+    """The names that `install` replaces."""
+    found = [Seam("stompman.connection:Connection", "read_frames", partialmethod(_read_frames, quirks))]
+    with contextlib.suppress(PeerError):  # before 3.10, or websockets is missing
+        websocket = importlib.import_module("stompcodec.compat.stompman_websocket")
+        new = partialmethod(websocket.read_frames, quirks)
+        found.append(Seam("stompman.connection_ws:WebSocketConnection", "read_frames", new))
+    return found + [
+        Seam(module, name, _NEW[name][not quirks])
+        for module, names in _BOUND.items()
+        if module in sys.modules  # who imports one later takes the names from stompman.serde
+        for name in names
+    ]
+
+
+def install(quirks: bool = True) -> Installed:
+    """Put our codec into stompman. Connections that are open keep what they have.
+
+    A module that has imported `FrameParser` or `dump_frame` from stompman before keeps those.
+
+    Args:
+        quirks: what stompman's own tests pin is kept. Otherwise it is STOMP 1.2 as written.
+
+    Raises:
+        PeerError: stompman is of a version that is not known. Nothing was changed.
+
+    >>> import stompman
+    >>> with install():
+    ...     stompman.FrameParser is FrameParser
+    True
+    """
+    return _install(PEER, seams, quirks)
+
+
+def self_test(quirks: bool = True) -> None:
+    """Frames through stompman as it is patched now.
+
+    Raises:
+        AssertionError: what came was not what was sent.
+    """
+    stompman = importlib.import_module("stompman")
+    parser = _connection.FrameParser()
+    assert type(parser) is _NEW["FrameParser"][not quirks], "stompman is not patched"
+    body = b"\0octets\n\0"
+    headers = {"destination": "/queue/a", "note": "a:b\n\\c", "content-length": str(len(body))}
+    message = {**headers, "message-id": "1", "subscription": "0"}
+    frames_out = [
+        stompman.SendFrame(headers=dict(sorted(headers.items())), body=body),
+        stompman.MessageFrame(headers=dict(sorted(message.items())), body=body),
+        stompman.BeginFrame(headers={"transaction": "t"}),
+    ]
+    octets = b"\n".join(_connection.dump_frame(frame) for frame in frames_out)
+    found = [frame for at in range(len(octets)) for frame in parser.parse_frames_from_chunk(octets[at : at + 1])]
+    assert len(found) == 5, "frames in single octets were not found"
+    assert found[1] == found[3] == stompman.HeartbeatFrame(), "a line feed between frames is a heart-beat"
+    assert found[::2] == frames_out, "frames came back changed"
+    assert [list(frame.headers) for frame in found[::2]] == [list(frame.headers) for frame in frames_out], "order"
+    assert type(found[2]) is stompman.MessageFrame, "a message is of another class"
+    assert repr(found[2]) == repr(frames_out[1]), "a message is not as stompman makes it"

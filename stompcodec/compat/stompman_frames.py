@@ -1,0 +1,365 @@
+r"""Frames of stompman, read and written by our codec. `stompcodec.compat.stompman` puts these functions in place.
+
+With quirks the answer to any octets, however they are cut, is that of stompman: a line that is no command is passed
+over, a header with a second colon is dropped, a wrong content-length cuts or waits. Our parser reads a chunk by STOMP
+1.2. Where our writer would write the same octets for what was read, they mean the same to stompman. Any other chunk is
+read again by stompman's own parser, until that is between two frames. So ours only skips work.
+
+Without quirks it is STOMP 1.2 as written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from types import MemberDescriptorType
+from typing import Any, ClassVar
+
+from stompcodec.codec import HEARTBEAT, Frame, Parser, parse, serialize, serialize_many
+from stompcodec.compat.seams import Peer, PeerError, version_of
+from stompcodec.errors import FrameError
+from stompcodec.spec import Limits
+
+__all__ = [
+    "PEER",
+    "FrameParser",
+    "StrictFrameParser",
+    "dump_frame",
+    "dump_header",
+    "parse_header",
+    "read_frames",
+    "strict_dump_frame",
+    "strict_dump_header",
+    "strict_parse_header",
+]
+
+#: 3.8 is the first whose parser knows content-length.
+PEER = Peer("stompman", (3, 8), (4,))
+version_of(PEER)
+_serde: Any = importlib.import_module("stompman.serde")
+_frames: Any = importlib.import_module("stompman.frames")
+_ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
+_TheirParser: Any = _serde.FrameParser
+
+_CLASSES: dict[str, Any] = {command.decode(): kind for command, kind in _serde.COMMANDS_TO_FRAMES.items()}
+_COMMANDS: dict[Any, bytes] = dict(_serde.FRAMES_TO_COMMANDS)
+_WITH_BODY: tuple[Any, ...] = _serde.FRAMES_WITH_BODY
+_HEARTBEAT: Any = _frames.HeartbeatFrame()
+_Connect: Any = _frames.ConnectFrame
+_UNESCAPED: frozenset[Any] = frozenset((_Connect, _frames.ConnectedFrame))
+
+_Message: Any = _frames.MessageFrame
+_slots = [vars(_Message).get(name) for name in ("headers", "body")]
+if not all(isinstance(slot, MemberDescriptorType) for slot in _slots):
+    raise PeerError("stompman.frames.MessageFrame has no slots for headers and body. Nothing was changed.")
+# Their constructor of a frozen message takes longer than all the rest of reading it.
+_new_message = object.__new__
+_set_headers, _set_body = (slot.__set__ for slot in _slots if isinstance(slot, MemberDescriptorType))
+
+_ESCAPED = re.compile(rb"\\(.?)", re.DOTALL)
+_MEANT = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
+_ESCAPES = str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": ""})
+_LENGTH = "content-length"
+#: Frames after which the tasks of stompman's handlers have their turn.
+_TURN = 50
+
+
+class StrictFrameParser:
+    """Stands in for `stompman.FrameParser` by the rules of STOMP 1.2: what they do not allow ends the connection.
+
+    Attributes:
+        limits: what is accepted, in octets. stompman has no limits.
+
+    >>> parser = StrictFrameParser()
+    >>> list(parser.parse_frames_from_chunk(b"MESSAGE\\ndestination:a:b\\n\\nhi\\0"))
+    [MessageFrame(headers={'destination': 'a:b'}, body=b'hi')]
+    """
+
+    limits: ClassVar[Limits] = Limits()
+
+    def __init__(self) -> None:
+        self._ready: Iterator[Any] = iter(())  # frames that were read and not taken
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> Parser:
+        return Parser("1.2", limits=self.limits, heartbeats=True)
+
+    def parse_frames_from_chunk(self, chunk: bytes) -> Iterator[Any]:
+        """Take in octets, and hand out the frames that are whole. What is not taken stays for the next call.
+
+        Raises:
+            stompman.ConnectionLostError: while iterating, behind the good frames: the octets are no STOMP, or pass a
+                limit; its reason is the FrameError.
+        """
+        found = [*self._ready]
+        self._ready = iter(found)  # which sees what is added
+        try:
+            self._read(chunk, found)
+        except FrameError as error:
+            return self._last(error)
+        return self._ready
+
+    def _last(self, error: FrameError) -> Iterator[Any]:
+        yield from self._ready
+        raise _ConnectionLostError(reason=error) from error
+
+    def _read(self, chunk: bytes, found: list[Any]) -> None:
+        """Add the frames that are whole."""
+        events: list[Any] = []
+        try:
+            events += self._parser.feed(chunk)
+        finally:
+            found += _converted(events)
+
+
+class FrameParser(StrictFrameParser):
+    """Stands in for `stompman.FrameParser`: chunks of octets in, stompman's frames out.
+
+    Attributes:
+        limits: what is accepted, in octets. stompman has no limits.
+
+    >>> parser = FrameParser()
+    >>> list(parser.parse_frames_from_chunk(b"CONNECTED\\nversion:1.2\\n"))
+    []
+    >>> list(parser.parse_frames_from_chunk(b"\\n\\0\\n"))
+    [ConnectedFrame(headers={'version': '1.2'}), HeartbeatFrame()]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[bytes] = []  # octets of the frame that is not whole, to read them once more
+        self._theirs: Any = None  # stompman's parser, while it is in the middle of something
+
+    def _read(self, chunk: bytes, found: list[Any]) -> None:
+        if self._theirs is not None:
+            chunk = self._read_on(chunk, found)
+            if not chunk:
+                return
+        self._kept.append(bytes(chunk))
+        events: list[Any] = []
+        try:
+            events += self._parser.feed(chunk)
+        except FrameError as error:
+            if error.limit == "max_body":
+                found += _converted(events)
+                raise
+            self._read_again(found)
+            return
+        if events:
+            octets = b"".join(self._kept)
+            whole = len(octets) - self._parser.buffered
+            frames = _converted(events)
+            if not _means_the_same(events, frames, octets[:whole]):
+                self._read_again(found)
+                return
+            found += frames
+            self._kept = [octets[whole:]]
+
+    def _read_again(self, found: list[Any]) -> None:
+        """What is kept, their way."""
+        octets = b"".join(self._kept)
+        self._kept = []
+        self._parser = self._new_parser()
+        self._theirs = _TheirParser()
+        self._feed_theirs(octets, found)
+
+    def _read_on(self, chunk: bytes, found: list[Any]) -> bytes:
+        """Feed their parser up to a NUL behind which it is between frames. Returns the rest."""
+        at = 0
+        while self._theirs is not None and at < len(chunk):
+            nul = chunk.find(b"\0", at)
+            end = nul + 1 if nul >= 0 else len(chunk)
+            self._feed_theirs(chunk[at:end], found)
+            at = end
+        return chunk[at:]
+
+    def _feed_theirs(self, octets: bytes, found: list[Any]) -> None:
+        theirs, limits = self._theirs, self.limits
+        found += theirs.parse_frames_from_chunk(octets)
+        waiting = len(theirs._current_buf)
+        if theirs._command is None and not waiting:
+            self._theirs = None
+        limit = "max_body" if theirs._headers_processed else "max_header_line"
+        if len(theirs._headers) > limits.max_headers:
+            limit = "max_headers"
+        elif waiting <= getattr(limits, limit):
+            return
+        raise FrameError("limit-exceeded", None, limit=limit)
+
+
+async def read_frames(
+    connection: Any,
+    kind: type[StrictFrameParser],
+    receive: Callable[[], Awaitable[bytes]],
+    lost: tuple[type[Exception], ...],
+) -> AsyncGenerator[Any, None]:
+    """The frames that come to a connection of stompman, until it is gone.
+
+    Args:
+        connection: keeps the parser: what one reader leaves, the next one gets.
+        kind: of the parser.
+        receive: gives the octets that came, and none at the end.
+        lost: errors of `receive` that mean that the connection is gone.
+
+    Raises:
+        stompman.ConnectionLostError: it is, or what came is no STOMP. The reason says which.
+    """
+    if "_parser" not in vars(connection):
+        connection._parser = kind()
+    parser, chunk, turn = connection._parser, b"", 0
+    while True:
+        for frame in parser.parse_frames_from_chunk(chunk):
+            yield frame
+            turn += 1
+            if turn == _TURN:
+                # stompman runs a task for each message, at most 100 at once. To wait for room costs it more than to
+                # let them run, and then what is called when they are done.
+                turn = 0
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        try:
+            chunk = await receive()
+        except lost as error:
+            raise _ConnectionLostError(reason=error) from error
+        if not chunk:
+            raise _ConnectionLostError(reason="eof")
+        connection.last_read_time = time.time()
+
+
+def _converted(events: list[Any]) -> list[Any]:
+    """What our parser gave, as frames of stompman."""
+    found = []
+    for frame in events:
+        if frame is HEARTBEAT:
+            found.append(_HEARTBEAT)
+        elif frame.command == "MESSAGE":
+            message = _new_message(_Message)
+            _set_headers(message, frame.headers.copy())
+            _set_body(message, frame.body)
+            found.append(message)
+        else:
+            kind = _CLASSES[frame.command]
+            headers = frame.headers.copy()
+            found.append(kind(headers=headers, body=frame.body) if kind in _WITH_BODY else kind(headers=headers))
+    return found
+
+
+def _means_the_same(events: list[Any], frames: list[Any], octets: bytes) -> bool:
+    """Does stompman read the same frames in these octets?"""
+    kinds = set(map(type, frames))
+    if not kinds.isdisjoint(_UNESCAPED):  # it looks for escapes there, too
+        return False
+    heads = [frame.headers for frame in frames if frame is not _HEARTBEAT]
+    for name in set().union(*heads):
+        if name != _LENGTH and name.lower() == _LENGTH:  # which it takes for the length, too
+            return False
+    version = "1.1" if b"\\" in octets else "1.2"  # 1.1 has no escape for CR, as stompman has none
+    if len(heads) == len(frames) and octets == serialize_many(events, version):
+        return True
+    return octets == b"".join([_written(frame, version) for frame in events])
+
+
+def _written(frame: Any, version: str) -> bytes:
+    if frame is HEARTBEAT:
+        return b"\n"
+    return serialize(frame, version, content_length="never" if frame.get(_LENGTH) is None else "auto")
+
+
+def parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
+    r"""Stands in for `stompman.serde.parse_header`: a header line without its end; None for one that is dropped.
+
+    Escapes of LF, colon and backslash are known. Others vanish.
+
+    >>> parse_header(b"a\\cb:1\\r"), parse_header(b"a:b:c")
+    (('a:b', '1'), None)
+    """
+    name, colon, value = bytes(buffer).partition(b":")
+    if not colon or b":" in value:
+        return None
+    try:
+        return _unescaped(name).decode(), _unescaped(value).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _unescaped(octets: bytes) -> bytes:
+    if b"\\" not in octets:
+        return octets
+    return _ESCAPED.sub(lambda found: _MEANT.get(found[1], b""), octets)
+
+
+def dump_header(key: str, value: str) -> bytes:
+    """Stands in for `stompman.serde.dump_header`: a header line. A CR vanishes.
+
+    >>> dump_header("destination", "a:b")
+    b'destination:a\\\\cb\\n'
+    """
+    return f"{key.translate(_ESCAPES)}:{value.translate(_ESCAPES)}\n".encode()
+
+
+def dump_frame(frame: Any) -> bytes:
+    """Stands in for `stompman.dump_frame`: a frame of stompman as octets. Headers are sorted, CONNECT is not escaped.
+
+    >>> dump_frame(_frames.AckFrame(headers={"subscription": "1", "id": "1"}))
+    b'ACK\\nid:1\\nsubscription:1\\n\\n\\x00'
+    """
+    command = _COMMANDS[type(frame)]
+    pairs = sorted(frame.headers.items())
+    text = "".join([f"{name}:{value}\n" for name, value in pairs])
+    many = len(pairs)
+    plain = text.count(":") == text.count("\n") == many and "\\" not in text and "\r" not in text
+    if plain or isinstance(frame, _Connect):
+        lines = text.encode()
+    else:
+        lines = b"".join([dump_header(name, value) for name, value in pairs])
+    body = frame.body if isinstance(frame, _WITH_BODY) else b""
+    return b"".join((command, b"\n", lines, b"\n", body, b"\0"))
+
+
+def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
+    """A header line of STOMP 1.2, without its end; None for what is none.
+
+    >>> strict_parse_header(b"a:b:c"), strict_parse_header(b"a:\\\\t")
+    (('a', 'b:c'), None)
+    """
+    if b"\n" in buffer or not buffer or buffer.startswith(b":"):
+        return None
+    try:
+        frame: Frame = parse(b"MESSAGE\nx%b\n\n\0" % bytes(buffer))[0]  # content-length is a name as any other
+    except FrameError:
+        return None
+    name, value = frame.headers.pairs()[0]
+    return name[1:], value
+
+
+def strict_dump_header(key: str, value: str) -> bytes:
+    """A header line of STOMP 1.2.
+
+    Raises:
+        FrameError: there is no way to write it.
+
+    >>> strict_dump_header("destination", "a\\r")
+    b'destination:a\\\\r\\n'
+    """
+    name = key and f"x{key}"  # so that content-length is a name as any other
+    return serialize(Frame("MESSAGE", [(name, value)]))[len("MESSAGE\nx") : -len("\n\0")]
+
+
+def strict_dump_frame(frame: Any) -> bytes:
+    """A frame of stompman as octets of STOMP 1.2; headers are sorted.
+
+    Raises:
+        FrameError: it cannot be written: a line feed in a header of CONNECT, content-length that is not the number of
+            octets, a body with NULs without it.
+
+    >>> strict_dump_frame(_frames.SendFrame(headers={"destination": "a", "content-length": "2"}, body=b"hi"))
+    b'SEND\\ncontent-length:2\\ndestination:a\\n\\nhi\\x00'
+    """
+    pairs = sorted(frame.headers.items())
+    body = frame.body if isinstance(frame, _WITH_BODY) else b""
+    # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
+    length = "auto" if _LENGTH in frame.headers else "never"
+    return serialize(Frame(_COMMANDS[type(frame)].decode(), pairs, body), content_length=length)

@@ -1,0 +1,107 @@
+"""stompman's connection over WebSocket, on our codec."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import ssl as tls
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from stompcodec.compat import stompman_frames as frames
+from stompcodec.compat.seams import PeerError
+
+try:
+    _websockets: Any = importlib.import_module("websockets")
+    _connection: Any = importlib.import_module("stompman.connection_ws")
+except ImportError as error:
+    raise PeerError("this needs stompman 3.10 or later, and websockets: pip install websockets") from error
+_ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
+
+__all__ = ["WebSocketConnection", "read_frames"]
+
+_LOST = (RuntimeError, OSError, _websockets.WebSocketException)
+
+
+class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc, name-defined, unused-ignore]
+    """For `stompman.Client(connection_class=...)`: as `Connection`, over WebSocket.
+
+    With `ssl` it speaks wss, which stompman's cannot. It asks for the subprotocol v12.stomp. A frame whose body is no
+    UTF-8 goes in a binary message; stompman's goes in a text message that servers refuse.
+
+    Attributes:
+        quirks: as in `Connection`.
+    """
+
+    quirks: ClassVar[bool] = True
+
+    @classmethod
+    async def connect(
+        cls,
+        *,
+        host: str,
+        port: int,
+        timeout: float,
+        read_max_chunk_size: int,
+        ssl: Literal[True] | tls.SSLContext | None,
+        ws_uri_path: str | None = None,
+    ) -> Any:
+        """Connect; None where that fails.
+
+        Args:
+            host, port: where to.
+            timeout: in seconds.
+            read_max_chunk_size: octets of a WebSocket message at most.
+            ssl: how to speak TLS; None: without.
+            ws_uri_path: the path of the address.
+        """
+        scheme = "ws" if ssl is None else "wss"
+        authority = f"[{host}]" if ":" in host else host
+        uri = f"{scheme}://{authority}:{port}/{(ws_uri_path or '').strip('/')}"
+        opening = _websockets.connect(uri, ssl=ssl, max_size=read_max_chunk_size, subprotocols=["v12.stomp"])
+        try:
+            websocket = await asyncio.wait_for(opening, timeout=timeout)
+        except (TimeoutError, asyncio.TimeoutError, OSError, _websockets.WebSocketException):
+            return None
+        return cls(websocket=websocket, read_max_chunk_size=read_max_chunk_size, ssl=ssl)
+
+    async def write_frame(self, frame: Any) -> None:
+        """As in `Connection`."""
+        octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
+        try:
+            await self.websocket.send(octets, text=_is_text(octets))
+        except _LOST as error:
+            raise _ConnectionLostError(reason=error) from error
+
+    def read_frames(self) -> AsyncGenerator[Any, None]:
+        """As in `Connection`."""
+        return read_frames(self, self.quirks)
+
+
+def read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
+    """The frames that come to a WebSocket connection of stompman.
+
+    Args:
+        connection: it is.
+        quirks: as in `Connection`.
+    """
+    kind = frames.FrameParser if quirks else frames.StrictFrameParser
+    return frames.read_frames(connection, kind, partial(_receive, connection.websocket), _LOST)
+
+
+async def _receive(websocket: Any) -> bytes:
+    octets = b""
+    while not octets:  # a message without octets is not the end
+        octets = await websocket.recv(decode=False)
+    return octets
+
+
+def _is_text(octets: bytes) -> bool:
+    if octets.isascii():
+        return True
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,206 @@
+r"""stomp.py on our codec. One line before the first connection, and nothing else changes:
+
+    import stompcodec.compat.stomppy
+    stompcodec.compat.stomppy.install()
+
+Or without a patch, with classes that take the arguments of theirs:
+
+    from stompcodec.compat.stomppy import Connection12 as Connection
+
+Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. What differs is in
+docs/compat.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from stompcodec.compat.seams import Installed, Seam
+from stompcodec.compat.seams import install as _install
+from stompcodec.compat.stomppy_read import (
+    PEER,
+    parse_frame,
+    reading,
+    stomp,
+    strict_parse_frame,
+    strict_parse_headers,
+)
+from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame, transmitting
+
+__all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams", "self_test"]
+
+_BASE: Any = stomp.transport.BaseTransport
+#: What reads, looked up by their I/O thread in each turn: a method that hands frames on, before 9.0 one that returns
+#: them.
+_READS = "_BaseTransport__read_frames" if hasattr(_BASE, "_BaseTransport__read_frames") else "_BaseTransport__read"
+
+
+def _methods(quirks: bool) -> dict[str, Any]:
+    """What a transport gets, by name."""
+    return {_READS: reading(quirks), "transmit": transmitting(convert_frame if quirks else strict_convert_frame)}
+
+
+def _functions(quirks: bool) -> dict[str, Any]:
+    """What their modules get, by name."""
+    if quirks:
+        return {"convert_frame": convert_frame, "parse_frame": parse_frame}
+    return {
+        "convert_frame": strict_convert_frame,
+        "parse_frame": strict_parse_frame,
+        "parse_headers": strict_parse_headers,
+    }
+
+
+def seams(quirks: bool = True) -> list[Seam]:
+    """The names of stomp.py to replace. Its modules import each other's names, so a function is in several of them.
+
+    >>> [seam.name for seam in seams() if seam.owner == "stomp.transport:BaseTransport"][-1]
+    'transmit'
+    """
+    found = [Seam("stomp.transport:BaseTransport", name, new) for name, new in _methods(quirks).items()]
+    modules = sorted(name for name in sys.modules if name.startswith("stomp."))
+    for name, new in _functions(quirks).items():
+        found += [Seam(module, name, new) for module in modules if hasattr(sys.modules[module], name)]
+    return found
+
+
+def install(quirks: bool = True) -> Installed:
+    """Put our codec into stomp.py, for every connection of this program. Call it before the first one.
+
+    Args:
+        quirks: programs see what they always saw, also of streams that are no STOMP. False: STOMP as written; a stream
+            that breaks its rules ends the connection, and a frame that cannot be read back is not sent (FrameError).
+
+    Returns:
+        An object whose `undo()` gives stomp.py back as it was. Call that when no connection is open.
+
+    Raises:
+        PeerError: this version of stomp.py is not known; nothing was changed.
+
+    >>> with install():
+    ...     stomp.transport.convert_frame is convert_frame
+    True
+    """
+    return _install(PEER, seams, quirks)
+
+
+_TRANSPORTS = {
+    (base, quirks): type(f"Codec{base.__name__}", (base,), {"__doc__": base.__doc__, **_methods(quirks)})
+    for base in (stomp.transport.Transport, stomp.adapter.ws.WSTransport)
+    for quirks in (True, False)
+}
+
+
+def _adopt(connection: Any, quirks: bool) -> None:
+    # Their constructors make the transport themselves, with arguments that depend on the version: so it changes its
+    # class afterwards. It has no socket yet.
+    connection.transport.__class__ = _TRANSPORTS[type(connection.transport), quirks]
+
+
+class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-defined, unused-ignore]
+    """`stomp.Connection10`, and `quirks` as for `install`. Nothing else of stomp.py is touched.
+
+    >>> isinstance(Connection10([("127.0.0.1", 61613)]), stomp.Connection10)
+    True
+    """
+
+    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _adopt(self, quirks)
+
+
+class Connection11(stomp.connect.StompConnection11):  # type: ignore[misc, name-defined, unused-ignore]
+    """`stomp.Connection11`, which is `stomp.Connection`, and `quirks` as for `install`.
+
+    >>> Connection11([("127.0.0.1", 61613)], heartbeats=(1000, 1000)).heartbeats
+    (1000, 1000)
+    """
+
+    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _adopt(self, quirks)
+
+
+class Connection12(stomp.connect.StompConnection12):  # type: ignore[misc, name-defined, unused-ignore]
+    """`stomp.Connection12`, and `quirks` as for `install`.
+
+    >>> Connection12([("127.0.0.1", 61613)], quirks=False).version
+    '1.2'
+    """
+
+    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _adopt(self, quirks)
+
+
+class WSConnection(stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, name-defined, unused-ignore]
+    """`stomp.WSConnection`, and `quirks` as for `install`.
+
+    >>> WSConnection([("127.0.0.1", 15674)], ws_path="/ws").transport.ws_path
+    '/ws'
+    """
+
+    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _adopt(self, quirks)
+
+
+def self_test(quirks: bool = True) -> None:
+    """Send a frame through stomp.py as it is installed now, and receive it in pieces.
+
+    Raises:
+        AssertionError: something came out otherwise.
+
+    >>> with install():
+    ...     self_test()
+    """
+    transport = _Loopback(auto_decode=False)
+    protocol = stomp.connect.Protocol12(transport)
+    protocol.send("/queue/a", b"one\0two", headers={"name": "a:b\nc"})
+    sent = b"SEND\ncontent-length:7\ndestination:/queue/a\nname:a\\cb\\nc\n\none\0two\0"
+    assert transport.sent == [sent], f"written: {transport.sent}"
+
+    octets = b"CONNECTED\nversion:1.2\n\n\0\n" + b"MESSAGE" + sent[4:] + b"MESSAGE\nbad:\\t\n\n\0"
+    logger = logging.getLogger("stomp.py")
+    silent, logger.disabled = logger.disabled, True  # the broken frame at the end is meant to be one
+    try:
+        transport.receives(octets[at : at + 1] for at in range(len(octets)))
+    finally:
+        logger.disabled = silent
+    wanted = [("CONNECTED", {"version": "1.2"}, b"")]
+    wanted.append(("MESSAGE", {"content-length": "7", "destination": "/queue/a", "name": "a:b\nc"}, b"one\0two"))
+    if quirks:
+        wanted.append(("MESSAGE", {"bad": "\\t"}, b""))
+    got = [(frame.cmd, frame.headers, frame.body) for frame in transport.got if frame.cmd != "heartbeat"]
+    assert got == wanted, f"read: {got}"
+    beats = len(transport.got) - len(got)
+    assert beats == 1, f"{beats} heart-beats, not 1"
+    assert transport.closed is not quirks, "an undefined escape has to end the connection only without quirks"
+
+
+class _Loopback(_BASE):  # type: ignore[misc, valid-type, unused-ignore]
+    """A transport without a socket."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.sent: list[bytes] = []
+        self.got: list[Any] = []
+        self.closed = False
+
+    def send(self, encoded_frame: bytes) -> None:
+        self.sent.append(encoded_frame)
+
+    def notify(self, frame_type: str, frame: Any = None) -> None:
+        if frame_type != "before_message":
+            self.got.append(frame)
+
+    def receives(self, pieces: Any) -> None:
+        self.running, coming = True, iter(pieces)
+        self.receive = lambda: next(coming, b"")
+        try:
+            while True:
+                getattr(self, _READS)()
+        except stomp.exception.ConnectionClosedException:
+            self.closed = next(coming, None) is not None  # before the end of what comes

@@ -1,0 +1,363 @@
+"""Reading for stomp.py: what its transport does in its I/O thread, with our parser in it.
+
+With quirks, what is STOMP 1.2 is read by our parser. What is not, or passes our limits, is cut and read by stomp.py's
+own rules, so that a program sees what it always saw. Without quirks the rules of the negotiated version hold, and what
+breaks them ends the connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from stompcodec.codec import HEARTBEAT, Parser, parse_columns, serialize
+from stompcodec.compat.seams import Peer, version_of
+from stompcodec.errors import FrameError
+from stompcodec.spec import VERSIONS
+
+__all__ = [
+    "PEER",
+    "Reader",
+    "ReceivedFrame",
+    "StrictReader",
+    "log",
+    "parse_frame",
+    "reading",
+    "stomp",
+    "strict_parse_frame",
+    "strict_parse_headers",
+]
+
+PEER = Peer("stomp.py", (8, 1), (10,))
+version_of(PEER)
+stomp: Any = importlib.import_module("stomp")
+#: Their module for logging, which has another name before 9.0.
+log: Any = getattr(stomp, "log", None) or stomp.logging
+
+_transport: Any = stomp.transport
+_Theirs: Any = stomp.utils.Frame
+_their_parse_frame: Any = stomp.utils.parse_frame
+_their_unescape: Any = stomp.utils._unescape_header
+_METHODS = {name: vars(_transport.BaseTransport)[name] for name in ("process_frame", "notify")}
+_new: Any = object.__new__
+
+_EOLS = re.compile(rb"[\r\n]*")
+_PREAMBLE_END = re.compile(rb"\n\n|\r\n\r\n")
+_LENGTH = re.compile(rb"^content-length[:]\s*([0-9]+)", re.MULTILINE)
+_DIGITS = 19  # of a content-length; a body of more never ends, as with theirs
+_ESCAPE = re.compile(r"\\.")
+_WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_COMMANDS = frozenset(("CONNECTED", "MESSAGE", "RECEIPT", "ERROR"))
+
+
+class _Lazy:
+    """An attribute that is made when it is asked for first: a dict of the headers that came."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, frame: Any, owner: object = None) -> Any:
+        if frame is None:
+            return self
+        return frame.__dict__.setdefault(self.name, frame._codec_frame.headers.copy())
+
+
+class ReceivedFrame(_Theirs):  # type: ignore[misc, valid-type, unused-ignore]
+    """`stomp.utils.Frame`, for what came. Most of the time of reading goes into headers, and many are never looked at.
+
+    >>> frame = ReceivedFrame.of(next(Parser().feed(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0")))
+    >>> print(frame)
+    {cmd=MESSAGE,headers=[{'destination': '/queue/a'}],body=b'hello'}
+    """
+
+    headers = _Lazy("headers")
+    original_headers = _Lazy("original_headers")
+
+    @classmethod
+    def of(cls, frame: Any) -> Any:
+        """Ours as theirs."""
+        found = _new(cls)
+        found.cmd = frame.command
+        found.body = frame.body
+        found._codec_frame = frame
+        return found
+
+
+_of = ReceivedFrame.of
+
+
+def _unescaped(frame: Any) -> Any:
+    """A CONNECTED frame, which they unescape like any other."""
+    headers: dict[str, str] = {}
+    for name, value in frame.headers.pairs():
+        headers.setdefault(_ESCAPE.sub(_their_unescape, name), _ESCAPE.sub(_their_unescape, value))
+    return _Theirs(frame.command, headers, frame.body)
+
+
+def _raw(last: Any) -> bytes:
+    """The octets of a frame, without its NUL; of one of ours written anew, for nobody kept those that came."""
+    if isinstance(last, bytes):
+        return last
+    length: Any = "never" if last.get("content-length") is None else "auto"
+    return bytes(serialize(last, "1.2", content_length=length)[:-1])
+
+
+class Reader:
+    """What has come on one socket, read as stomp.py reads.
+
+    Args:
+        socket: only to tell one connection from the next.
+
+    >>> reader = Reader(None)
+    >>> [frame.cmd for frame in reader.feed(b"MESSAGE\\n\\nhello\\0ERROR\\nmessage:no blank line\\0RECE")]
+    ['MESSAGE', 'ERROR']
+    >>> reader.idle
+    False
+    """
+
+    __slots__ = ("_kept", "_parser", "_size", "_wanted", "last", "socket")
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self.last: Any = None  # our frame, or the octets, of the frame that was handed out last
+        self._parser = Parser("1.2")
+        self._kept: list[bytes] = []  # the octets of the frame that is not whole
+        self._size = 0
+        # -1: the parser reads. Else their rules do, and it is worth a look when so many octets are here; 0: a NUL.
+        self._wanted = -1
+
+    @property
+    def idle(self) -> bool:
+        """No frame has begun."""
+        return not self._kept
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Their frames that are whole now."""
+        self._kept.append(data)
+        if self._wanted >= 0:
+            self._size += len(data)
+            if self._size >= self._wanted if self._wanted else b"\0" in data:
+                yield from self._loosely(b"".join(self._kept))
+            return
+        try:
+            yield from self._strictly(data)
+        except FrameError:
+            octets = b"".join(self._kept)
+            good = parse_columns(octets, "1.2", columns=()).consumed
+            yield from self._loosely(octets[good:])
+
+    def _strictly(self, data: bytes) -> Iterator[Any]:
+        for frame in self._parser.feed(data):
+            self.last = frame
+            found = _new(ReceivedFrame)  # as `of`, without the call
+            found.cmd = command = frame.command
+            found.body = frame.body
+            found._codec_frame = frame
+            yield found if command != "CONNECTED" else _unescaped(frame)
+        rest = self._parser.buffered
+        if not rest:
+            self._kept.clear()
+        elif rest <= len(data):
+            self._kept = [data[len(data) - rest :]]
+
+    def _loosely(self, octets: bytes) -> Iterator[Any]:
+        """Read all that is whole by their rules. The parser has the rest, if it can read that."""
+        at = _EOLS.match(octets).end()  # type: ignore[union-attr]
+        self._wanted = 0
+        while at < len(octets):
+            end, self._wanted = _cut(octets, at)
+            if end < 0:
+                break
+            frame = _their_parse_frame(octets[at:end])
+            if frame is not None:
+                self.last = octets[at:end]
+                yield frame
+            at = _EOLS.match(octets, end + 1).end()  # type: ignore[union-attr]
+        rest = octets[at:]
+        self._kept = [rest]
+        self._size = len(rest)
+        self._parser = Parser("1.2")
+        try:
+            yield from self._strictly(rest)
+            self._wanted = -1
+        except FrameError:
+            pass
+
+
+def _cut(octets: bytes, at: int) -> tuple[int, int]:
+    """By their rules: where the frame that begins at `at` ends, and 0. Or -1, and how many octets of it are wanted."""
+    end = octets.find(b"\0", at)
+    if end < 0:
+        return -1, 0
+    head = _PREAMBLE_END.search(octets, at, end)
+    length = _LENGTH.search(octets[at : head.start()]) if head else None
+    if head and length:
+        counted = head.end() + int(length[1][:_DIGITS])
+        if counted > end:
+            return (counted, 0) if counted < len(octets) else (-1, counted - at + 1)
+    return end, 0
+
+
+class StrictReader:
+    """What has come on one socket, read as STOMP says: every EOL between frames is a heart-beat.
+
+    >>> reader = StrictReader(None)
+    >>> [frame.cmd for frame in reader.feed(b"CONNECTED\\nversion:1.1\\n\\n\\0\\n")]
+    ['CONNECTED', 'heartbeat']
+    """
+
+    __slots__ = ("_parser", "last", "socket")
+
+    #: A read of an EOL is looked at like any other.
+    idle = False
+
+    def __init__(self, socket: Any) -> None:
+        self.socket = socket
+        self.last: Any = None
+        self._parser = Parser(None, heartbeats=True)
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Their frames that are whole now.
+
+        Raises:
+            stomp.exception.ConnectionClosedException: the stream is broken; the frames before that were handed out.
+        """
+        try:
+            for frame in self._parser.feed(data):
+                if frame is HEARTBEAT:
+                    self.last = b"\n"
+                    yield _transport.HEARTBEAT_FRAME
+                    continue
+                self.last = frame
+                if frame.command == "CONNECTED":
+                    version = frame.get("version", "1.0")
+                    self._parser.version = version if version in VERSIONS else "1.2"
+                yield _of(frame)
+        except FrameError as error:
+            log.error("what the server sent is no STOMP, so the connection is closed: %s", error)
+            raise stomp.exception.ConnectionClosedException from error
+
+
+def _receive(transport: Any) -> bytes | None:
+    """The next octets; None where there are none yet."""
+    while transport.running:
+        data: bytes | None
+        try:
+            data = transport.receive()
+        except _WANTS:
+            return None
+        except stomp.exception.InterruptedException:
+            log.debug("socket read interrupted, restarting")
+            continue
+        except Exception:
+            log.debug("socket read error", exc_info=log.verbose)
+            data = b""
+        # Since 9.0 TLS sockets do not block, and then None is "not yet". Theirs takes the end of the stream for that
+        # too, and asks again for ever.
+        if data or (data is None and not transport.blocking and hasattr(transport, "send_queue")):
+            return data
+        log.debug("nothing received, raising ConnectionClosedException")
+        raise stomp.exception.ConnectionClosedException
+    return None
+
+
+def _deliver(transport: Any, frame: Any) -> None:
+    """`process_frame` for a MESSAGE, without what it does for other frames."""
+    for name in ("on_before_message", "on_message"):
+        with transport._BaseTransport__listeners_change_condition:
+            listeners = sorted(transport.listeners.items())
+        for _, listener in listeners:
+            notify = getattr(listener, name, None)
+            if notify:
+                notify(frame)
+
+
+def _is_theirs(transport: Any, name: str) -> bool:
+    """Has nobody put something else in the place of this method?"""
+    return getattr(getattr(transport, name), "__func__", None) is _METHODS[name]
+
+
+def reading(quirks: bool) -> Callable[[Any], tuple[()]]:
+    """What stands in for `BaseTransport.__read_frames`: receive, and hand frames to `process_frame`, in this thread.
+
+    Before 9.0 it stands in for `__read`, which returns the frames to be handed out: none are left.
+    """
+    kind: Any = Reader if quirks else StrictReader
+
+    def read_frames(self: Any) -> tuple[()]:
+        socket = getattr(self, "socket", None)
+        reader = self.__dict__.get("_stompcodec_reader")
+        if type(reader) is not kind or reader.socket is not socket:
+            self._stompcodec_reader = reader = kind(socket)
+        encoding = "utf-8" if quirks else self._BaseTransport__encoding
+        decodes = self._BaseTransport__auto_decode
+        plain = _is_theirs(self, "process_frame")
+        quick = plain and _is_theirs(self, "notify") and not log.isEnabledFor(log.DEBUG)
+        while (data := _receive(self)) is not None:
+            if reader.idle and self._BaseTransport__is_eol(data):
+                self.process_frame(_transport.HEARTBEAT_FRAME, data)
+                break
+            for frame in reader.feed(data):
+                if decodes and frame.body is not None:
+                    frame.body = frame.body.decode(encoding, "replace")
+                if quick and frame.cmd == "MESSAGE":
+                    _deliver(self, frame)
+                else:
+                    self.process_frame(frame, b"" if plain and frame.cmd in _COMMANDS else _raw(reader.last))
+            if b"\0" in data:
+                break
+        return ()
+
+    return read_frames
+
+
+def parse_frame(frame: bytes) -> Any:
+    """`stomp.utils.parse_frame`: one frame without its NUL, what is no STOMP by their rules; None where there is none.
+
+    >>> print(parse_frame(b"RECEIPT\\nreceipt-id:1\\n\\n"), parse_frame(b"FOO"))
+    {cmd=RECEIPT,headers=[{'receipt-id': '1'}],body=b''} {cmd=FOO,headers=[{}],body=b''}
+    """
+    parser = Parser("1.2")
+    try:
+        found = list(parser.feed(frame + b"\0"))
+    except FrameError:
+        found = []
+    if len(found) != 1 or parser.buffered or found[0].command == "CONNECTED":
+        return _their_parse_frame(frame)
+    return _of(found[0])
+
+
+def strict_parse_frame(frame: bytes) -> Any:
+    """`stomp.utils.parse_frame` as STOMP 1.2 says: one frame without its NUL; None where there are only EOLs.
+
+    Raises:
+        FrameError: it is no frame.
+
+    >>> strict_parse_frame(b"RECEIPT\\nreceipt-id:1\\n\\n").headers
+    {'receipt-id': '1'}
+    """
+    if not frame.strip(b"\r\n"):
+        return None
+    parser = Parser("1.2")
+    found = list(parser.feed(frame + b"\0"))
+    parser.close()
+    if len(found) > 1:
+        raise FrameError("unexpected-nul", frame.find(b"\0"))
+    return _of(found[0])
+
+
+def strict_parse_headers(lines: list[str], offset: int = 0) -> dict[str, str]:
+    """`stomp.utils.parse_headers` as STOMP 1.2 says.
+
+    Raises:
+        FrameError: a line is no header, or holds an undefined escape.
+
+    >>> strict_parse_headers(["MESSAGE", "a:1\\\\c2", "a:3"], 1)
+    {'a': '1:2'}
+    """
+    head = "".join(f"{line}\n" for line in ["MESSAGE", *lines[offset:]])
+    (frame,) = Parser("1.2").feed(head.encode() + b"\n\0")
+    return dict(frame.headers)

@@ -1,0 +1,102 @@
+"""Writing for stomp.py: frames in the octets it writes, and without quirks only those that STOMP can read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from stompcodec.codec import Frame, serialize
+from stompcodec.compat.stomppy_read import log, stomp
+
+__all__ = ["convert_frame", "strict_convert_frame", "transmitting"]
+
+_encode: Any = stomp.utils.encode
+_clean_lines: Any = stomp.utils.clean_lines
+_PASSCODE = re.compile(rb"(?<=\npasscode:)[^\n]*")
+
+
+def _pairs(frame: Any) -> list[tuple[str, Any]]:
+    """Headers in the order in which they are written: sorted, a tuple is a repeated header, None is left out."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in sorted(frame.headers.items()):
+        if type(value) is tuple:
+            pairs += [(name, one) for one in value]
+        elif value is not None:
+            pairs.append((name, value))
+    return pairs
+
+
+def _body(frame: Any) -> bytes:
+    if not frame.body:
+        return b""
+    body: bytes = _encode(frame.body)
+    if "content-length" in frame.headers:
+        frame.headers["content-length"] = len(body)
+    return body
+
+
+def convert_frame(frame: Any) -> list[bytes]:
+    """`stomp.utils.convert_frame`: the same octets, in one piece.
+
+    >>> convert_frame(stomp.utils.Frame("SEND", {"destination": "/queue/a", "b": None, "a": ("1", 2)}, "hi"))
+    [b'SEND\\na:1\\na:2\\ndestination:/queue/a\\n\\nhi\\x00']
+    >>> convert_frame(stomp.utils.Frame(None, {}, None))
+    [b'\\n']
+    """
+    body = _body(frame)
+    head = "".join([f"{name!s}:{value!s}\n" for name, value in _pairs(frame)])
+    if not frame.cmd:
+        return [_encode(head + "\n") + body]
+    return [b"%b\n%b\n%b\0" % (_encode(frame.cmd), _encode(head), body)]
+
+
+def strict_convert_frame(frame: Any) -> list[bytes]:
+    """The same, for frames that can be read back.
+
+    Raises:
+        FrameError: a header holds what would be read as another header, or as none; text is no UTF-8; a body with NULs
+            has no content-length, or content-length without a body is not 0.
+
+    >>> strict_convert_frame(stomp.utils.Frame("SEND", {"destination": "/queue/a\\nadmin:yes"}, b""))
+    Traceback (most recent call last):
+    ...
+    stompcodec.errors.FrameError: unencodable: the frame cannot be written in this STOMP version; header 'destination' \
+holds a line feed (use a newer version, or leave the header or body out)
+    """
+    if not frame.cmd:
+        return convert_frame(frame)
+    body = frame.body.encode() if isinstance(frame.body, str) else frame.body or b""
+    given = "content-length" in frame.headers
+    if given and body:
+        frame.headers["content-length"] = len(body)
+    pairs = [(name, str(value)) for name, value in _pairs(frame)]
+    # Values are escaped already where they have to be: the rules of 1.0 add no more, and refuse what cannot stand.
+    written = Frame(frame.cmd, pairs, body)
+    return [serialize(written, "1.0", content_length="auto" if given else "never", commands=(frame.cmd,))]
+
+
+def transmitting(convert: Callable[[Any], list[bytes]]) -> Callable[[Any, Any], None]:
+    """What stands in for `BaseTransport.transmit`."""
+
+    def transmit(self: Any, frame: Any) -> None:
+        with self._BaseTransport__listeners_change_condition:
+            listeners = sorted(self.listeners.items())
+        for _, listener in listeners:
+            try:
+                listener.on_send(frame)
+            except AttributeError:  # as theirs, also where it comes from inside
+                continue
+        if frame.cmd == "DISCONNECT" and "receipt" in frame.headers:
+            self._BaseTransport__disconnect_receipt = frame.headers["receipt"]
+        data = b"".join(convert(frame))
+        if log.isEnabledFor(log.DEBUG):
+            shown = _PASSCODE.sub(b"********", data) if frame.cmd in ("CONNECT", "STOMP") else data
+            log.debug("sending frame: %s", _clean_lines([shown]))
+        # Since 9.0 the I/O thread writes to TLS sockets.
+        if getattr(self, "send_queue", None) is not None and not self.blocking:
+            self.send_queue.put(data)
+        else:
+            self.send(data)
+
+    return transmit

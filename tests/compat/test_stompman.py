@@ -1,0 +1,347 @@
+"""stompman's client on our connections, against our broker and a scripted server; and what `install` does."""
+
+import asyncio
+import re
+import ssl
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from client.broker import BrokerThread
+
+stompman = pytest.importorskip(
+    "stompman", reason="stompman is not installed: pip install stompman", exc_type=ImportError
+)
+
+from stompcodec import FrameError  # noqa: E402
+from stompcodec.compat import stompman as ours  # noqa: E402
+from stompcodec.compat import stompman_frames  # noqa: E402
+from stompcodec.compat.seams import PeerError  # noqa: E402
+
+BODIES = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000), b""]
+ODD = {"a:b": "c\\d\ne", "größe": "ß"}
+
+
+class Strict(ours.Connection):
+    quirks = False
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A broker with all kinds of listeners, and a context that trusts it."""
+    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+    authority, file = trustme.CA(), tmp_path_factory.mktemp("tls") / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    with BrokerThread(tls_port=0, tls_cert=str(file), tls_key=str(file), ws_port=0) as broker:
+        yield SimpleNamespace(broker=broker, context=context, server_file=file)
+
+
+@pytest.fixture
+def websocket_connection():
+    pytest.importorskip("stompman.connection_ws", reason="stompman before 3.10, or no websockets", exc_type=ImportError)
+    return ours.WebSocketConnection
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, 30))
+
+
+async def round_trip(client, name):
+    """All bodies to a queue and back, each acknowledged; with headers that have to be escaped."""
+    got, all_came = [], asyncio.Event()
+
+    async def handler(frame):
+        await frame.ack()
+        got.append(frame)
+        if len(got) == len(BODIES):
+            all_came.set()
+
+    for body in BODIES:
+        await client.send(body, name, headers=dict(ODD))
+    subscription = await client.subscribe_with_manual_ack(name, handler)
+    await all_came.wait()
+    await subscription.unsubscribe()
+    return got
+
+
+def client_of(port, **options):
+    server = stompman.ConnectionParameters("127.0.0.1", port, "ann", "x", **options.pop("server", {}))
+    return stompman.Client([server], connect_retry_interval=0, **options)
+
+
+@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
+@pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
+def test_a_client_of_stompman_on_our_connection(place, kind, secure):
+    async def work():
+        port = place.broker.tls_port if secure else place.broker.port
+        async with client_of(port, connection_class=kind, ssl=place.context if secure else None) as client:
+            return await round_trip(client, f"/queue/{kind.__name__}-{secure}")
+
+    got = run(work())
+    assert sorted(frame.body for frame in got) == sorted(BODIES)
+    for frame in got:
+        assert {name: frame.headers[name] for name in ODD} == ODD
+        assert frame.headers["message-id"]
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+def test_over_websocket(place, websocket_connection, quirks):
+    Kind = type("Kind", (websocket_connection,), {"quirks": quirks})
+
+    async def work():
+        async with client_of(place.broker.ws_port, connection_class=Kind, server={"ws_uri_path": "/stomp"}) as client:
+            return await round_trip(client, f"/queue/ws-{quirks}")
+
+    assert sorted(frame.body for frame in run(work())) == sorted(BODIES)
+
+
+def test_secure_websocket_which_stompman_cannot(place, websocket_connection):
+    """A WebSocket server with TLS before the broker: bytes go through as they are."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place.server_file)
+
+    async def through(reader, writer):
+        behind = await asyncio.open_connection("127.0.0.1", place.broker.ws_port)
+        await asyncio.gather(pump(reader, behind[1]), pump(behind[0], writer))
+
+    async def work():
+        server = await asyncio.start_server(through, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        async with client_of(port, connection_class=websocket_connection, ssl=place.context) as client:
+            connection = client._connection_manager._active_connection_state.connection
+            assert connection.websocket.subprotocol == "v12.stomp"
+            got = await round_trip(client, "/queue/wss")
+        server.close()
+        return got
+
+    assert sorted(frame.body for frame in run(work())) == sorted(BODIES)
+
+
+async def pump(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def scripted(*pieces, keep_open=True):
+    """A server that writes the pieces to whoever comes."""
+    done = asyncio.Event()
+
+    async def serve(reader, writer):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        if keep_open:
+            await done.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        done.set()
+        server.close()
+
+
+async def connected(kind, port):
+    connection = await kind.connect(host="127.0.0.1", port=port, timeout=5, read_max_chunk_size=65536, ssl=None)
+    assert connection is not None
+    return connection
+
+
+async def take(connection, count):
+    """As stompman's own code reads: it leaves in the middle."""
+    got = []
+    async for frame in connection.read_frames():
+        got.append(frame)
+        if len(got) == count:
+            return got
+
+
+MESSAGES = b"".join(b"MESSAGE\nmessage-id:%d\n\n%d\0" % (number, number) for number in range(200))
+
+
+@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
+def test_what_follows_connected_in_the_same_read_is_not_lost(kind):
+    async def work():
+        async with scripted(b"CONNECTED\nversion:1.2\n\n\0" + MESSAGES[:3000], MESSAGES[3000:]) as port:
+            connection = await connected(kind, port)
+            [first] = await take(connection, 1)
+            assert isinstance(first, stompman.ConnectedFrame)
+            got = await take(connection, 2) + await take(connection, 198)
+            assert connection.last_read_time > 0
+            await connection.close()
+            return got
+
+    assert [frame.body for frame in run(work())] == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
+def test_handlers_have_their_turn_while_frames_are_there(kind):
+    """stompman lets a hundred run at once; then it has to wait for room."""
+
+    async def handler():
+        pass
+
+    async def work():
+        async with scripted(MESSAGES) as port:
+            connection = await connected(kind, port)
+            waiting, most = set(), 0
+            got = 0
+            async for _frame in connection.read_frames():
+                task = asyncio.ensure_future(handler())
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+                most, got = max(most, len(waiting)), got + 1
+                if got == 200:
+                    break
+            await connection.close()
+            return most
+
+    assert run(work()) < 100
+
+
+@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
+def test_the_end_of_the_stream_is_told(kind):
+    async def work():
+        async with scripted(b"\nMESSAGE\nmessage-id:1\n\nhal", keep_open=False) as port:
+            connection = await connected(kind, port)
+            with pytest.raises(stompman.ConnectionLostError, match="eof"):
+                await take(connection, 2)
+            await connection.close()
+
+    run(work())
+
+
+def test_what_is_no_stomp_ends_a_strict_connection():
+    async def work():
+        async with scripted(b"MESSAGE\na:1\n\n1\0WHATEVER\n\n\0") as port:
+            connection = await connected(Strict, port)
+            [first] = await take(connection, 1)
+            assert first.body == b"1"
+            with pytest.raises(stompman.ConnectionLostError) as lost:
+                await take(connection, 1)
+            assert lost.value.reason.kind == "unknown-command"
+            with pytest.raises(FrameError):
+                await connection.write_frame(stompman.BeginFrame(headers={"": "t"}))
+            await connection.close()
+
+    run(work())
+
+
+def test_a_write_to_a_closed_connection_is_a_lost_one():
+    async def work():
+        async with scripted(keep_open=False) as port:
+            connection = await connected(ours.Connection, port)
+            with pytest.raises(stompman.ConnectionLostError):
+                await take(connection, 1)
+            connection.writer.transport.abort()
+            await asyncio.sleep(0)  # the transport tells its protocol
+            with pytest.raises(stompman.ConnectionLostError):
+                await connection.write_frame(stompman.BeginFrame(headers={"transaction": "t"}))
+
+    run(work())
+
+
+def test_nobody_there(websocket_connection):
+    async def work():
+        async with scripted() as port:
+            pass
+        for kind in (ours.Connection, websocket_connection):
+            found = await kind.connect(host="127.0.0.1", port=port, timeout=2, read_max_chunk_size=1, ssl=None)
+            assert found is None
+
+    run(work())
+
+
+def test_a_body_that_is_no_text_goes_in_a_binary_message(websocket_connection):
+    sent = []
+
+    class Socket:
+        async def send(self, octets, text):
+            sent.append((octets[-4:], text))
+
+    async def work():
+        connection = websocket_connection(websocket=Socket(), read_max_chunk_size=1, ssl=None)
+        for body in (b"abc", "ü".encode() + b"b", b"\xff"):
+            await connection.write_frame(stompman.SendFrame(headers={"destination": "a"}, body=body))
+
+    run(work())
+    assert sent == [(b"abc\0", True), (b"\xc3\xbcb\0", True), (b"\n\n\xff\0"[-4:], False)]
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+def test_install_and_undo(place, quirks):
+    modules = [stompman, stompman.serde, stompman.connection]
+    before = [dict(vars(module)) for module in modules]
+    methods = dict(vars(stompman.connection.Connection))
+    parser = ours.FrameParser if quirks else ours.StrictFrameParser
+    with ours.install(quirks) as installed:
+        assert stompman.FrameParser is stompman.connection.FrameParser is parser
+        assert stompman.serde.FrameParser is parser
+        assert stompman.dump_frame.__module__ == stompman_frames.__name__
+        assert ours.install(quirks) is installed
+        with pytest.raises(PeerError, match="undo"):
+            ours.install(not quirks)
+        ours.self_test(quirks)
+
+        async def work():
+            async with client_of(place.broker.port) as client:
+                assert type(client._connection_manager._active_connection_state.connection._parser) is parser
+                return await round_trip(client, f"/queue/installed-{quirks}")
+
+        assert sorted(frame.body for frame in run(work())) == sorted(BODIES)
+    assert [dict(vars(module)) for module in modules] == before
+    assert dict(vars(stompman.connection.Connection)) == methods
+    with pytest.raises(AssertionError, match="not patched"):
+        ours.self_test(quirks)
+
+
+@pytest.mark.parametrize("fault", ["dump_frame", "parse"])
+def test_the_self_test_sees_what_is_broken(monkeypatch, fault):
+    with ours.install():
+        if fault == "dump_frame":
+            monkeypatch.setattr(stompman.connection, "dump_frame", lambda frame: b"BEGIN\n\n\0")
+        else:
+            monkeypatch.setattr(stompman_frames, "_converted", lambda events: [None] * len(events))
+        with pytest.raises((AssertionError, AttributeError)):
+            ours.self_test()
+
+
+def test_a_name_that_is_missing_changes_nothing(monkeypatch):
+    parser = stompman.FrameParser
+    monkeypatch.delattr(stompman.connection, "dump_frame")
+    with pytest.raises(PeerError, match=r"stompman\.connection\.dump_frame"):
+        ours.install()
+    assert stompman.FrameParser is parser
+
+
+def test_no_such_name():
+    with pytest.raises(AttributeError, match="no_such"):
+        ours.no_such  # noqa: B018
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
+def test_the_examples_of_the_docs_run(place, capsys):
+    text = (DOCS / "coming-from-stompman.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    servers = [stompman.ConnectionParameters("127.0.0.1", place.broker.port, "ann", "x")]
+    names = {"servers": servers, "url": place.broker.url}
+    try:
+        for block in blocks:
+            exec(compile(block, "docs/coming-from-stompman.md", "exec"), names)
+    finally:
+        names["installed"].undo()
+    assert capsys.readouterr().out.splitlines() == ["b'hello'", "b'hello'"]

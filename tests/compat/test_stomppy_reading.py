@@ -1,0 +1,300 @@
+"""What stomp.py reads on our codec, against what it reads by itself: on any octets, however they are cut."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import pytest
+from compat.stomppy_peer import compat, needs_stomppy, stomp
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stompcodec
+
+pytestmark = needs_stomppy
+
+
+def transport_class(base, **members):
+    """A transport without a socket: `feed` is what comes, `got` what listeners see."""
+
+    def receive(self):
+        return next(self.coming, b"")
+
+    def notify(self, frame_type, frame=None):
+        if frame_type != "before_message":
+            self.got.append((frame_type, frame))
+
+    def take(self, pieces):
+        self.got, self.coming, self.running, self.broken = [], iter(pieces), True, False
+        try:
+            while True:
+                getattr(self, "_BaseTransport__read_frames", self._BaseTransport__read)()
+        except stomp.exception.ConnectionClosedException:
+            self.broken = next(self.coming, None) is not None
+        return [(kind, frame.cmd, dict(frame.headers), frame.body) for kind, frame in self.got]
+
+    return type("Fed", (base,), {"receive": receive, "notify": notify, "take": take, **members})
+
+
+def their_read(self):
+    """`__receiver_loop` of stomp.py before 9.0, for one read."""
+    for raw in self._BaseTransport__their_read():
+        frame = stomp.utils.HEARTBEAT_FRAME if raw == b"\n" else stomp.utils.parse_frame(raw)
+        if frame is not None:
+            if self._BaseTransport__auto_decode:
+                frame.body = stomp.utils.decode(frame.body)
+            self.process_frame(frame, raw)
+
+
+def theirs(**options):
+    members = {}
+    base = stomp.transport.BaseTransport
+    if not hasattr(base, "_BaseTransport__read_frames"):
+        members = {"_BaseTransport__their_read": base._BaseTransport__read, "_BaseTransport__read": their_read}
+    return transport_class(base, **members)(**options)
+
+
+def ours(quirks=True, **options):
+    return transport_class(stomp.transport.BaseTransport, **compat._methods(quirks))(**options)
+
+
+def cut(data, places):
+    marks = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(marks) if a < b]
+
+
+MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\n\nhello\0"
+#: Frames that are STOMP, and such as brokers also send. No EOLs stand before them: those stomp.py loses.
+FRAMES = st.sampled_from(
+    [
+        MESSAGE,
+        b"CONNECTED\r\nversion:1.2\r\nserver:a\\cb\r\n\r\n\0",
+        b"MESSAGE\ncontent-length:5\na:1\na:2\n\n\0\0\n\n\0\0",
+        b"RECEIPT\nreceipt-id:\xc3\xa9\n\n\0\n",
+        b"ERROR\nmessage: connection failed\0",
+        b"MESSAGE\nbad:\\t\\\n\nx\0",
+        b"message\nlower:case\n\n\0",
+        b"MESSAGE\ncontent-length:2\n\nlonger\0",
+        b"MESSAGE\ncontent-length: 3\n\na\0b\0",
+        b"MESSAGE\ncontent-length:3\n\nabcd\0",
+        b"MESSAGE\ncontent-length:x\n\nab\0",
+        b"MESSAGE\nno colon\n:no name\n\nab\0",
+        b"RECEIPT\nreceipt-id:1\n\nwith a body\0",
+        b"MESSAGE\nutf8:\xff\n\n\xff\0",
+        b"ERROR\0",
+        b"\0",
+        b"SEND\nfrom:a client\n\n\0",
+        b"error\n\n" + bytes(range(1, 256)) + b"\0",
+    ]
+)
+OCTETS = st.lists(
+    st.one_of(FRAMES, st.lists(st.sampled_from([*b"MESA:\\nc1\0\r ", 0xC3]), max_size=8).map(bytes)), max_size=6
+).map(b"".join)
+
+
+@given(st.lists(FRAMES, max_size=6).map(b"".join), st.lists(st.integers(0, 999), max_size=6), st.booleans())
+def test_what_is_read_is_what_stomp_py_reads(data, places, decode):
+    pieces = cut(data, places)
+    assert ours(auto_decode=decode).take(pieces) == theirs(auto_decode=decode).take(pieces)
+
+
+@given(OCTETS, st.lists(st.integers(0, 999), max_size=6))
+def test_any_octets_are_read_as_stomp_py_reads_them(data, places):
+    """Line feeds would make the known repairs: EOLs ahead of a frame, and blank lines of another line end."""
+    pieces = cut(data, places)
+    assert ours(auto_decode=False).take(pieces) == theirs(auto_decode=False).take(pieces)
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+@given(places=st.lists(st.integers(0, 999), max_size=8))
+def test_the_cut_makes_no_difference(quirks, places):
+    data = b"CONNECTED\nversion:1.2\n\n\0" + MESSAGE + b"MESSAGE\ncontent-length:3\n\n\0\n\0\0" + MESSAGE
+    got = [row for row in ours(quirks).take(cut(data, places)) if row[1] != "heartbeat"]
+    assert [body for *_, body in got] == ["", "hello", "\0\n\0", "hello"]
+
+
+@pytest.mark.parametrize("gap", [b"\n\n", b"\r\n", b"\n\r\n\n", b"\n" * 50])
+@pytest.mark.parametrize("quirks", [True, False])
+def test_no_message_is_lost_behind_eols(quirks, gap):
+    """stomp.py takes two EOLs in front of a frame for the end of its head, and drops the message."""
+    got = ours(quirks).take([gap + MESSAGE, gap, MESSAGE])
+    assert [body for _, command, _, body in got if command == "MESSAGE"] == ["hello", "hello"]
+
+
+def test_a_blank_line_may_end_otherwise_than_the_others():
+    (row,) = ours().take([b"MESSAGE\na:1\n\r\nhello\0"])
+    assert row[2:] == ({"a": "1"}, "hello")
+
+
+def beats(transport, *pieces):
+    return sum(kind == "heartbeat" for kind, *_ in transport.take(pieces))
+
+
+def test_eols_count_as_theirs():
+    """A read of one EOL is a heart-beat; EOLs behind a frame, or inside one, are none."""
+    for read in (ours(), theirs()):
+        assert beats(read, b"\n") == beats(read, MESSAGE, b"\n") == beats(read, b"\n", MESSAGE) == 1
+        assert beats(read, MESSAGE + b"\n\n\n") == beats(read, b"MESSAGE", b"\n", b"\n", b"\n", b"\0") == 0
+        assert beats(read, b"\n", b"\n", MESSAGE, b"\n") == 3
+    assert beats(theirs(), b"\n\n", b"\n", b"\n") == 0  # deaf up to the next frame
+    assert beats(ours(), b"\n\n", b"\n", b"\n") == 2
+
+
+@pytest.mark.req("S12-FRM-02")
+def test_without_quirks_every_eol_counts():
+    read = ours(quirks=False)
+    assert beats(read, MESSAGE + b"\n\r\n", b"\n", b"\n\n" + MESSAGE) == 5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"MESSAGE\nbad:\\t\n\n\0",
+        b"MESSAGE\ncontent-length:2\n\nlonger\0",
+        b"ERROR\nmessage: connection failed\0",
+        b"FOO\n\n\0",
+    ],
+)
+def test_without_quirks_a_broken_stream_ends_the_connection(bad, caplog):
+    read = ours(quirks=False)
+    got = read.take([MESSAGE, bad, MESSAGE])
+    assert [body for *_, body in got] == ["hello"]
+    assert read.broken
+    assert "no STOMP" in caplog.text
+
+
+def test_without_quirks_the_version_decides_about_escapes():
+    head = b"CONNECTED\nversion:%s\n\n\0MESSAGE\na:1\\r2\n\n\0"
+    assert [row[2] for row in ours(quirks=False).take([head % b"1.0"])][1:] == [{"a": "1\\r2"}]
+    assert [row[2] for row in ours(quirks=False).take([head % b"1.1"])][1:] == []
+    assert [row[2] for row in ours(quirks=False).take([head % b"1.2"])][1:] == [{"a": "1\r2"}]
+
+
+def test_the_encoding_is_used_without_quirks():
+    data = b"MESSAGE\n\n\xe9\0"
+    assert [ours(quirks, encoding="latin-1").take([data])[0][3] for quirks in (True, False)] == ["�", "é"]
+
+
+@pytest.mark.req("S12-LIM-05")
+def test_limits():
+    """Theirs has none; without quirks a body may have 100 MiB, which is refused before it comes."""
+    head = b"MESSAGE\ncontent-length:%d\n\n" % (100 * 2**20 + 1)
+    read = ours(quirks=False)
+    assert read.take([head, b"a"]) == []
+    assert read.broken
+    read = ours()
+    assert read.take([head, b"a"]) == []
+    assert not read.broken
+    many = b"MESSAGE\n" + b"a:1\n" * 20_000 + b"long:" + b"x" * (1 << 19) + b"\n\n\0"
+    assert ours().take([many]) == theirs().take([many])
+
+
+def test_what_is_stomp_is_not_read_by_their_rules(monkeypatch):
+    """Else nothing would be gained."""
+    monkeypatch.delattr(compat.stomppy_read, "_their_parse_frame")
+    data = b"CONNECTED\r\nversion:1.2\r\n\r\n\0\n" + MESSAGE * 3 + b"RECEIPT\nreceipt-id:1\n\n\0"
+    assert len(ours().take(cut(data, range(0, 400, 7)))) == 5
+
+
+def test_after_broken_octets_our_parser_reads_again(monkeypatch):
+    calls = []
+    theirs_parse = compat.stomppy_read._their_parse_frame
+    monkeypatch.setattr(compat.stomppy_read, "_their_parse_frame", lambda raw: calls.append(raw) or theirs_parse(raw))
+    broken = b"MESSAGE\nbad:\\t\n\n\0"
+    got = ours().take([broken[:12], broken[12:] + MESSAGE[:9], MESSAGE[9:], MESSAGE, broken, MESSAGE])
+    assert [row[3] for row in got] == ["", "hello", "hello", "", "hello"]
+    assert calls == [broken[:-1]] * 2
+
+
+def test_nothing_is_kept_of_what_was_read():
+    read = ours()
+    data = (MESSAGE * 400)[:-5]
+    read.take([data[at : at + 1001] for at in range(0, len(data), 1001)])
+    reader = read._stompcodec_reader
+    assert sum(map(len, reader._kept)) == reader._parser.buffered == len(MESSAGE) - 5
+
+
+def test_bodies_stay_bytes():
+    body = bytes(range(256)) * 40
+    (row,) = ours(auto_decode=False).take([b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body)])
+    assert row[3] == body
+
+
+def test_original_headers():
+    read = ours()
+    read.take([MESSAGE])
+    frame = read.got[0][1]
+    frame.headers["destination"] = "/queue/b"
+    assert frame.original_headers == {"destination": "/queue/a", "message-id": "1"}
+    assert isinstance(frame, stomp.utils.Frame)
+    assert type(frame.headers) is type(frame.original_headers) is dict
+    assert str(frame) == "{cmd=MESSAGE,headers=[{'destination': '/queue/b', 'message-id': '1'}],body=hello}"
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+def test_a_process_frame_of_their_own_gets_the_octets(quirks):
+    got = []
+    read = ours(quirks)
+    read.process_frame = lambda frame, raw: got.append((frame.cmd, raw))
+    read.take([MESSAGE, b"\n"])
+    assert got == [("MESSAGE", MESSAGE[:-1]), ("heartbeat", b"\n")]
+
+
+def test_each_socket_begins_anew():
+    read = ours()
+    read.socket = object()
+    assert read.take([b"MESSAGE\n\nhalf"]) == []
+    read.socket = object()
+    assert [row[3] for row in read.take([MESSAGE])] == ["hello"]
+
+
+def test_a_listener_that_raises_is_not_our_error():
+    read = ours(quirks=False)
+
+    def notify(frame_type, frame=None):
+        raise stompcodec.FrameError("unencodable")
+
+    read.notify = notify
+    with pytest.raises(stompcodec.FrameError):
+        read.take([MESSAGE])
+
+
+def work(size, piece=16384):
+    """Octets that a message of `size` octets moves: 1 for each that is copied, as far as Python counts it."""
+    data = b"MESSAGE\ncontent-length:%d\n\n%b\0" % (size, b"\0" * size)
+    read = ours(auto_decode=False)
+    tracemalloc.start()
+    try:
+        (row,) = read.take([data[at : at + piece] for at in range(0, len(data), piece)])
+        assert len(row[3]) == size
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.no_asan
+def test_memory_is_a_few_times_the_body():
+    """The pieces that came, the parser's buffer and the body."""
+    assert work(1 << 20) < 6 << 20
+
+
+def test_broken_frames_in_many_pieces_are_joined_once():
+    """A peer that dribbles what is no STOMP: it is not searched again for every octet."""
+    read = ours(auto_decode=False)
+    data = b"FOO\ncontent-length:99999\n\n" + b"\0" * 99999 + b"\0" + MESSAGE
+    joins = 0
+    loosely = compat.stomppy_read.Reader._loosely
+
+    def counted(reader, octets):
+        nonlocal joins
+        joins += 1
+        return loosely(reader, octets)
+
+    compat.stomppy_read.Reader._loosely = counted
+    try:
+        got = read.take([data[at : at + 7] for at in range(0, len(data), 7)])
+    finally:
+        compat.stomppy_read.Reader._loosely = loosely
+    assert [row[3] for row in got] == [b"hello"]  # FOO is no command that is notified
+    assert joins < 10
