@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
+# Tests wait more than they compute, so two processes share them.
+TWO := --numprocesses 2 --dist loadgroup
 DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
 # What the backend may make a difference to; `make test-pure` runs everything.
 CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/client/test_core*.py)
@@ -34,8 +36,8 @@ demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through brok
 	@cd $(VENV) && bin/python -m stompcodec.cli.demo
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate
-	$(PYTEST)
-	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow" $(CORES)
+	$(PYTEST) $(TWO)
+	STOMPCODEC_PURE=1 $(PYTEST) $(TWO) -m "not slow" $(CORES)
 	$(DOCTESTS)
 	$(BIN)/python benchmarks/instructions.py
 

@@ -45,6 +45,7 @@ def _needs_c(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = {row["id"] for row in requirements()}
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
         for mark in item.iter_markers("req"):
             unknown = set(mark.args) - known
             if unknown:
@@ -53,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = [item for item in items if _needs_c(item)]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if not _needs_c(item)]
+
+
+def _group(item: pytest.Item) -> str:
+    """What stays together where several processes share the tests: a file, or all that need the Spark session."""
+    return "spark" if "spark" in getattr(item, "fixturenames", ()) else item.path.relative_to(HERE).as_posix()
 
 
 def backend(name: str) -> Any:
