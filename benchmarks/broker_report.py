@@ -129,7 +129,7 @@ def judge(results: Results) -> list[Verdict]:
         if us and them:
             what = f"{LOADS[bar.load].about}, messages {bar.figure}, against {bar.peer}"
             found.append(_least(what, us / them, bar.floor, bar.goal))
-    return found + list(_latency(results)) + list(_memory(results))
+    return found + list(_latency(results)) + list(_selector(results)) + list(_memory(results))
 
 
 def _least(what: str, ratio: float, floor: float, goal: float) -> Verdict:
@@ -150,6 +150,12 @@ def _latency(results: Results) -> Iterator[Verdict]:
     late = results.median("beside-durable", OURS, "p99")
     if late:
         yield _most(f"{LOADS['beside-durable'].about}, p99", late, 5, "ms")
+
+
+def _selector(results: Results) -> Iterator[Verdict]:
+    without, picked = (results.median(load, OURS, CPU) for load in ("headers-1k", "selector-1k"))
+    if without and picked:
+        yield _most("a selector on a queue, more for a message", 1e6 / picked - 1e6 / without, 2, "µs")
 
 
 def _memory(results: Results) -> Iterator[Verdict]:

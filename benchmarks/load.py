@@ -97,6 +97,8 @@ class Wire:
         lines = f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{load.ack}\n"
         if self.acks:
             lines += f"prefetch-count:{PREFETCH}\nactivemq.prefetchSize:{PREFETCH}\n"
+        if load.selector:
+            lines += f"selector:{load.selector}\n"
         if confirm:
             self.ask(f"{lines}receipt:subscribed\n\n\0".encode(), b"RECEIPT")
         else:

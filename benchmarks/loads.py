@@ -8,6 +8,8 @@ from typing import Any
 KIB = 1024
 BLOCK = 256 * KIB  # octets of frames that are handed to the kernel at once
 TEXT = b"".join(b"%07x" % (number * 2654435761 % 2**28) for number in range(2 * KIB))
+SELECTOR = "color = 'red' AND n > 9"
+HEADERS = "color:red\nn:10"
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Load:
         window: receipts that a producer waits for at most.
         idle: connections that do nothing meanwhile.
         limit: most messages of a run, where nobody consumes them.
+        headers: more of them, for a selector to look at.
+        selector: of the consumers.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Load:
     window: int = 0
     idle: int = 0
     limit: int = 40_000
+    headers: str = ""
+    selector: str = ""
 
     def destination(self, mark: str) -> str:
         """One of its own for each run."""
@@ -49,6 +55,8 @@ LOADS = {
     for load in (
         Load("queue-100b", "queue, 100 B, auto", "stream", 100),
         Load("queue-1k", "queue, 1 KiB, auto", "stream", KIB),
+        Load("headers-1k", "queue, 1 KiB, auto, two headers more", "stream", KIB, headers=HEADERS),
+        Load("selector-1k", f"the same, selector {SELECTOR}", "stream", KIB, headers=HEADERS, selector=SELECTOR),
         Load("individual-1k", "queue, 1 KiB, client-individual", "stream", KIB, ack="client-individual"),
         Load("fanout-100b", "topic, 100 B, 10 consumers (deliveries)", "stream", 100, topic=True, consumers=10),
         Load("one-100b", "queue, 100 B, one message in flight", "one", 100),
@@ -76,6 +84,8 @@ def send_frame(load: Load, destination: str, producer: int, number: int, receipt
     lines = [f"SEND\ndestination:{destination}\ncontent-length:{load.size}"]
     if load.persistent:
         lines.append("persistent:true")
+    if load.headers:
+        lines.append(load.headers)
     if receipt:
         lines.append(f"receipt:{receipt}")
     return "\n".join(lines).encode() + b"\n\n" + body(load.size, producer, number) + b"\0"

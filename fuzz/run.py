@@ -23,8 +23,10 @@ from prepare import FUZZ, WORK, Built, build, environment
 
 TARGETS = (
     *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
-    *("connection", "websocket", "broker", "capture", "scan"),
+    *("connection", "websocket", "broker", "selector", "transform", "capture", "scan"),
 )
+#: Targets whose inputs have a form of their own.
+SEEDS = ("content", "selector", "transform")
 LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
@@ -51,7 +53,7 @@ def command_of(built: Built, target: str, options: argparse.Namespace) -> list[s
     """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
-    folders = [str(corpus), str(WORK / "seeds" / ("content" if target == "content" else "wire"))]
+    folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
     python = [sys.executable, str(FUZZ / f"fuzz_{target}.py")]
     if target != "scan" and not built.atheris:
         limits = [f"--seconds={options.seconds}", f"--runs={options.runs}", f"--seed={options.seed}"]
@@ -124,6 +126,8 @@ def main() -> int:
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
     count += seeds.write(WORK / "seeds" / "content", seeds.content_inputs())
+    count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
+    count += seeds.write(WORK / "seeds" / "transform", seeds.transform_inputs())
     print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
     print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -60,6 +60,44 @@ def content_inputs() -> Iterator[bytes]:
                 yield b"\0" + given[name].encode() + b"\n"
 
 
+#: With the headers that decide.
+SELECTORS = (
+    "color = 'red' AND n > 9\ncolor:red\nn:10",
+    "(a = 'x' OR b LIKE 'q%') AND c IN ('1', '2')\na:x\nc:2",
+    "NOT (n BETWEEN 1 AND 2 OR n NOT IN (3, 4.5e1)) AND s IS NOT NULL\nn:3\ns:null",
+    "s LIKE '%a!_b_%' ESCAPE '!' OR \"content-type\" <> 'it''s'\ns:xa_bc\ncontent-type:text/plain",
+    "- n * (2 + 0x1F) / 017 >= -1.5e3 - AMQSize AND flag = TRUE\nn:7\nflag:true",
+    "convert_string_expressions:n > '9' AND JMSRedelivered\nn:10",
+    "hyphenated_props:content-type = 'a' AND JMSPriority < 5\ncontent-type:\"a\"",
+)
+
+
+def selector_inputs() -> Iterator[bytes]:
+    """Inputs in the form of `fuzz_selector.py`."""
+    for text in SELECTORS:
+        yield bytes(4) + text.encode() + b"\n"
+    for how in range(1, 4):
+        yield bytes([how, 0, 0, 0]) + bytes(range(how, 256, 5))
+
+
+#: Bodies of the forms that `transform.py` knows.
+TREES = (
+    "<map><entry><string>name</string><string>Dejan</string></entry><entry><string>n</string><int>5</int></entry></map>",
+    '{"map":{"entry":[{"string":["name","Dejan"]},{"string":"n","int":5}]}}',
+    '{"name":"Dejan","n":-5,"f":1.5e9,"yes":true,"none":null,"in":{"list":[1,"a",{}]}}',
+    '<pojo class="a&amp;b" id="1">\n <name>&lt;Dejan&gt;&#13;</name><d>1.5</d><boolean>true</boolean><null/></pojo>',
+    '{"pojo":{"@class":"a","$":"text","@id":""}}',
+    '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;<![CDATA[x]]><!-- y --><?z?></a>',
+)
+
+
+def transform_inputs() -> Iterator[bytes]:
+    """Inputs in the form of `fuzz_transform.py`."""
+    for text in TREES:
+        for how in range(0, 98, 3):
+            yield bytes([how]) + text.encode()
+
+
 def write(folder: Path, supply: Iterable[bytes]) -> int:
     """One file an input; returns how many."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,56 +12,53 @@ LocalProtocolError where it was ours, and RemoteProtocolError, with the answer r
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from stompcodec.codec import Frame, Parser, serialize, serialize_parts
+from stompcodec.detect import FirstFrame
 from stompcodec.errors import FrameError, LocalProtocolError, RemoteProtocolError, in_short, moved
 from stompcodec.handshake import Handshake
 from stompcodec.heartbeat import Heartbeat
-from stompcodec.order import CONNECTS, NOTHING_STEADY, named, refusal, steady, why_not
+from stompcodec.order import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, named, refusal, steady, why_not
+from stompcodec.pulse import EOL, NO_BEATS, Pulse
 from stompcodec.spec import VERSIONS, Limits, checked_commands, checked_limits
-from stompcodec.states import Sender, State, missing_headers, next_state
+from stompcodec.states import State, missing_headers, next_state
 
 __all__ = ["Connection", "Role"]
 
-
-class Role(enum.Enum):
-    """Which side of the conversation we are."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-#: We, and our peer.
-_SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"), Role.SERVER: ("server", "client")}
-#: Seconds of silence that are borne beyond twice the interval. A client that reconnects too soon only makes it worse.
-_GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
-_NO_BEATS = Heartbeat(0, 0)
-_EOL = b"\n"
 _NOTHING: Iterator[Frame] = iter(())
+
+
+def _drop(_piece: Any) -> None:
+    """What is done with bodies in pieces that nobody asked for."""
+
+
 #: The most octets behind a CONNECT that wait for our answer.
 _MOST_WAITING = 2**20
 
 
-class Connection:
+class Connection(Pulse):
     """One side of one conversation.
 
     Args:
         role: which side we are.
-        versions: the versions we speak, a selection of "1.0", "1.1", "1.2".
+        versions: the versions we speak, a selection of "1.0", "1.1", "1.2"; or "legacy". A server that has "legacy"
+            beside others tells it by the first frame (see `detect.py`).
         limits: sizes that are accepted in a session; None for the defaults of `Limits`.
         first_limits: sizes that are accepted up to CONNECT or CONNECTED; None for `limits`.
         lenient: read as `Parser(lenient=True)` does. A client also takes frames that lack required headers.
         heart_beat: what we offer, in ms: how often we can send, and how often we want to receive; 0 for not at all.
         commands: further commands that either side may use in a session, such as "PING".
+        version_header: a server heeds the header version of CONNECT, see `Handshake`.
+        stream_over: in a session, frames with larger bodies are handed out ahead of those; None: all come whole.
         whole_frames: each chunk of `output` has to be a whole frame, as WebSocket wants it.
         now: the time in seconds.
 
     `state`, `version`, `heartbeat` and `role` are to be read only. The version is None until it is agreed; a server
     knows it when it hands out CONNECT. `output` holds the octets to be sent and stays the same list: an owner that is
-    in a session and in a hurry may append whole frames to it itself. A server's frames have an EOL behind their NUL.
+    in a session and in a hurry may append whole frames to it itself. `on_piece` is the owner's, too: with `stream_over`
+    it is called with each piece of a body, then with END_OF_BODY. A server's frames have an EOL behind their NUL.
 
     Rules: S12-CON-01, S12-CON-05, S12-NEG-03, S12-DIS-02, S12-ERR-02 to S12-ERR-04, and those of 1.0 and 1.1.
 
@@ -78,9 +75,8 @@ class Connection:
     """
 
     __slots__ = (
-        *("_base", "_commands", "_deaf", "_fed", "_first", "_grace", "_handshake", "_heard", "_lenient", "_limits"),
-        *("_now", "_one", "_own", "_parser", "_peer", "_sent", "_some", "_whole_frames"),
-        *("heartbeat", "output", "role", "state", "version"),
+        *("_base", "_commands", "_deaf", "_fed", "_first", "_handshake", "_lenient", "_limits", "_one", "_own"),
+        *("_parser", "_peer", "_some", "_stream_over", "_whole_frames", "on_piece", "role", "state", "version"),
     )
 
     def __init__(
@@ -93,33 +89,40 @@ class Connection:
         lenient: bool = False,
         heart_beat: tuple[int, int] = (0, 0),
         commands: Iterable[str] = (),
+        version_header: bool = False,
+        stream_over: int | None = None,
         whole_frames: bool = False,
         now: float = 0.0,
     ) -> None:
         self.role = Role(role)
-        self._own, self._peer = _SENDERS[self.role]
-        self._handshake = Handshake(versions, heart_beat)
+        super().__init__(GRACE[self.role], now)
+        self._own, self._peer = SENDERS[self.role]
+        self._handshake = Handshake(versions, heart_beat, version_header)
         self._limits = checked_limits(limits)
         self._first = self._limits if first_limits is None else checked_limits(first_limits)
         self._lenient = bool(lenient)
         self._commands = checked_commands(commands)
+        self._stream_over = stream_over
+        self.on_piece: Callable[[Any], object] = _drop
         self._whole_frames = bool(whole_frames)
-        self._grace = _GRACE[self.role]
-        self._now = self._heard = self._sent = now  # the last time seen, and that of the last octets each way
-        self._parser = self._parser_of(None, self._first)
+        first = self._handshake.first
+        self._parser = self._parser_of(first, self._first)
+        if "legacy" in versions and first is None:
+            if self.role is Role.CLIENT:
+                raise ValueError("versions has legacy beside others: a client has to know which it speaks")
+            self._parser = FirstFrame(lambda version: self._parser_of(version, self._first))
         self._fed = 0  # octets that came, until a version is agreed
         self._base = 0  # stream offset of what `_parser` calls 0
         self._deaf = False  # whatever comes is dropped
         self.version: str | None = None
-        self.heartbeat = _NO_BEATS
-        self.output: list[bytes] = []
         self._enter(State.NEW)
 
     def __repr__(self) -> str:
         return f"<Connection {self.role.value} {self.state.value}{f' {self.version}' if self.version else ''}>"
 
-    def _parser_of(self, version: str | None, limits: Limits) -> Any:
-        return Parser(version, limits=limits, lenient=self._lenient, commands=self._commands)
+    def _parser_of(self, version: str | None, limits: Limits, stream_over: int | None = None) -> Any:
+        options: Any = {"lenient": self._lenient, "commands": self._commands, "stream_over": stream_over}
+        return Parser(version, limits=limits, **options)
 
     def _enter(self, state: State) -> None:
         """Change the state, and with it the tables of the hot road."""
@@ -140,7 +143,7 @@ class Connection:
     def _end(self) -> None:
         """It is over for us: no heart-beat follows our ERROR."""
         self._deafen()
-        self.heartbeat = _NO_BEATS
+        self.heartbeat = NO_BEATS
 
     def _is_asked(self) -> bool:
         """A server that has to answer CONNECT."""
@@ -193,7 +196,11 @@ class Connection:
             while True:
                 parser = self._parser
                 for frame in frames:
-                    name = self._one.get(frame.command)
+                    try:
+                        name = self._one.get(frame.command)
+                    except AttributeError:  # part of a body: to test for it would take its time for every frame
+                        self.on_piece(frame)
+                        continue
                     if name is not None:
                         if frame.get(name) is None:
                             self._check_headers(frame)
@@ -251,7 +258,7 @@ class Connection:
     def _asked(self, frame: Frame, data: Any) -> None:
         """A server has CONNECT."""
         try:
-            version = self._handshake.asked(frame)
+            version = "legacy" if self._parser.version == "legacy" else self._handshake.asked(frame)
         except FrameError as error:
             speaks = ",".join(self._handshake.versions)
             if error.kind == "no-common-version":
@@ -283,7 +290,7 @@ class Connection:
             raise LocalProtocolError("iterate over what receive() returned before you call it again")
         self.version = version
         self._base = self._fed - behind
-        self._parser = self._parser_of(version, self._limits)
+        self._parser = self._parser_of(version, self._limits, self._stream_over)
         self._parser.feed(bytes(octets[len(octets) - behind :]))
 
     # ---- what is sent ----
@@ -312,10 +319,10 @@ class Connection:
         after = self.state if command in some else next_state(self._own, self.state, command, self.version)
         if after is None:
             raise LocalProtocolError(why_not(self._own, self.state, command))
-        version = self.version
+        version = self.version or self._handshake.first
         if command in CONNECTS:
             frame = self._handshake.ask(frame)
-            version = "1.0" if frame.get("accept-version") is None else "1.2"
+            version = version or ("1.0" if frame.get("accept-version") is None else "1.2")
         missing = missing_headers(version, self._own, command, frame.headers.pairs())
         if missing:
             raise LocalProtocolError(f"{command} lacks {named(missing)}")
@@ -328,18 +335,29 @@ class Connection:
     def _put(self, frame: Frame, length: Literal["auto", "never"] = "auto") -> None:
         """Into the output. A large body stays a chunk of its own, uncopied, unless chunks have to be whole frames."""
         rules: Any = {"content_length": length, "lenient": self._lenient, "commands": self._commands}
-        whole = self._whole_frames
-        chunks = [serialize(frame, self.version, **rules)] if whole else serialize_parts(frame, self.version, **rules)
+        version = self.version or self._handshake.first
+        chunks = (
+            [serialize(frame, version, **rules)] if self._whole_frames else serialize_parts(frame, version, **rules)
+        )
         if self.role is Role.SERVER:  # a well-known client cannot read without; older servers write it too
-            chunks[-1] += _EOL
+            chunks[-1] += EOL
         self.output += chunks
 
-    def accept(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = (), now: float | None = None) -> Frame:
+    def accept(
+        self,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        now: float | None = None,
+        *,
+        heart_beat: tuple[int, int] | None = None,
+        silence: int | None = None,
+    ) -> Frame:
         """A server answers CONNECT: CONNECTED goes into `output`, and heart-beats begin.
 
         Args:
             headers: what CONNECTED carries behind version and heart-beat, such as server. In 1.0 it needs session.
             now: the time in seconds; None for the last one seen.
+            heart_beat: what to offer to this client, in ms, instead of what was given to `Connection`.
+            silence: ms after which this client is dead; None for twice the interval that was agreed.
 
         Returns:
             CONNECTED.
@@ -350,69 +368,12 @@ class Connection:
         """
         if not self._is_asked() or self.version is None:
             raise LocalProtocolError("there is no CONNECT to answer")
-        frame = self._handshake.answer(self.version, headers)
+        frame = self._handshake.answer(self.version, headers, heart_beat)
         self.send(frame)
         client_sends, server_sends = self._handshake.beats(self.version, frame)
-        self.heartbeat = Heartbeat(server_sends, client_sends)
+        self.heartbeat = Heartbeat(server_sends, client_sends if silence is None else (silence + 1) // 2)
         self._heard = self._now = self._now if now is None else now
         return frame
-
-    def take_output(self, now: float | None = None) -> list[bytes]:
-        """Hand over what is in `output`, and empty it.
-
-        Args:
-            now: the time in seconds, for heart-beats; None for the last one seen.
-        """
-        taken = self.output[:]
-        if now is not None:
-            self._now = now
-        if taken:
-            self.output.clear()
-            self._sent = self._now
-        return taken
-
-    # ---- time ----
-
-    def tick(self, now: float) -> bool:
-        """Do what is due: an EOL goes into `output` if nothing was sent for half of the interval (S12-HB-10).
-
-        Args:
-            now: the time in seconds. Take in what the transport holds before, or our stall looks like the peer's.
-
-        Returns:
-            False when the peer is dead: silent for twice its interval, and for a client one second more.
-
-        >>> server = Connection(Role.SERVER, heart_beat=(1000, 1000))
-        >>> for _ in server.receive(b"CONNECT\\naccept-version:1.2\\nheart-beat:1000,1000\\n\\n\\0", 0.0):
-        ...     _ = server.accept()
-        >>> chunks = server.take_output()
-        >>> server.next_deadline(), server.tick(0.5), server.take_output(), server.tick(2.0)
-        (0.5, True, [b'\\n'], False)
-        """
-        self._now = now
-        dead, due = self._dead_at(), self._beat_at()
-        if due is not None and now >= due and (dead is None or now < dead):
-            self.output.append(_EOL)
-        return dead is None or now < dead
-
-    def excuse(self, seconds: float) -> None:
-        """Do not hold so much silence against the peer: we did not read, being held up or having paused.
-
-        While reading is paused, call it before every `tick`.
-        """
-        self._heard += max(seconds, 0.0)
-
-    def next_deadline(self) -> float | None:
-        """When `tick` has something to do, in seconds; None for never. Ask again after every other call."""
-        deadlines = [at for at in (self._dead_at(), self._beat_at()) if at is not None]
-        return min(deadlines, default=None)
-
-    def _dead_at(self) -> float | None:
-        return self.heartbeat.dead_at(self._heard + self._grace)
-
-    def _beat_at(self) -> float | None:
-        """What waits in `output` is as good as an EOL that is sent now."""
-        return self.heartbeat.next_send_at(self._now if self.output else self._sent)
 
     def close(self, now: float) -> None:
         """The stream of the peer has ended, or the transport is gone.

@@ -10,12 +10,14 @@ import binascii
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from encodings.aliases import aliases
 from typing import Protocol
 
 from stompcodec.errors import FrameError, StompError
 
 __all__ = ["ContentError", "decode_content", "encode_content", "encoding_of", "json_text", "json_value", "text_of"]
+__all__ += ["typed_headers"]
 
 
 class ContentError(StompError, ValueError):
@@ -220,6 +222,20 @@ def json_text(value: object) -> str:
     if _depth(text) > _MAX_DEPTH:
         raise ValueError(f"the value is nested deeper than {_MAX_DEPTH}")
     return text
+
+
+def typed_headers(values: Mapping[str, object]) -> dict[str, str]:
+    """Headers whose values are JSON: numbers, truth values, lists and so on, as selectors compare them.
+
+    Raises:
+        TypeError, ValueError: as `json_text`.
+
+    Rules: WISH-JSN-01 to WISH-JSN-06.
+
+    >>> typed_headers({"n": 9, "urgent": True, "name": "Ann", "zip": "53111"})
+    {'n': '9', 'urgent': 'true', 'name': 'Ann', 'zip': '"53111"'}
+    """
+    return {name: json_text(value) for name, value in values.items()}
 
 
 _CODINGS = frozenset(("identity", "gzip", "x-gzip", "deflate", "base64"))

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from stompcodec.codec import Frame
+from stompcodec.errors import FrameError
 from stompcodec.heartbeat import negotiate_heart_beat
 from stompcodec.spec import VERSIONS
-from stompcodec.states import negotiate, negotiate_client
+from stompcodec.states import negotiate, negotiate_client, negotiate_wishlist
 
 __all__ = ["Handshake"]
+
+#: Versions without heart-beats.
+_WITHOUT_BEATS = ("1.0", "legacy")
 
 
 class Handshake:
     """One side's part in the negotiation.
 
     Args:
-        versions: what we speak, a selection of "1.0", "1.1", "1.2".
+        versions: what we speak, a selection of "1.0", "1.1", "1.2", or "legacy", which is never negotiated.
         heart_beat: what we offer, in ms: how often we can send, and how often we want to receive; 0 for not at all.
+        version_header: a server heeds the header version of a CONNECT without accept-version, as the wish-list for 1.1
+            proposed (WISH-NEG-01 to WISH-NEG-03). A client does so where its CONNECT has the header.
 
     Raises:
         ValueError: they are nothing of the kind.
@@ -36,24 +42,36 @@ class Handshake:
     ('1.1', (1000, 0), (1000, 0))
     """
 
-    __slots__ = ("_connect_beat", "_heart_beat", "_offered", "versions")
+    __slots__ = ("_connect_beat", "_heart_beat", "_highest", "_offered", "_version_header", "first", "versions")
 
-    def __init__(self, versions: Sequence[str], heart_beat: tuple[int, int]) -> None:
-        if not versions or not set(versions) <= set(VERSIONS):
-            raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}")
+    def __init__(self, versions: Sequence[str], heart_beat: tuple[int, int], version_header: bool = False) -> None:
+        if isinstance(versions, str) or not versions or not set(versions) <= {*VERSIONS, "legacy"}:
+            raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy")
         if len(heart_beat) != 2 or any(type(ms) is not int or ms < 0 for ms in heart_beat):
             raise ValueError(f"heart_beat is {heart_beat!r}: give two numbers of milliseconds, 0 or more")
         #: In the order of `VERSIONS`.
         self.versions = tuple(version for version in VERSIONS if version in versions)
+        #: What the first frame is read and written by: "legacy", or None for the common part of the versions.
+        self.first = None if self.versions else "legacy"
+        self._version_header = version_header
+        self._highest: str | None = None  # the version header of CONNECT
         self._heart_beat = f"{heart_beat[0]},{heart_beat[1]}"
         self._offered: Sequence[str] = self.versions
         self._connect_beat: str | None = None  # the heart-beat header of CONNECT
 
     def ask(self, frame: Frame) -> Frame:
-        """A client's CONNECT, with accept-version and heart-beat where it has none."""
+        """A client's CONNECT, with accept-version and heart-beat where it has none.
+
+        Raises:
+            FrameError: "no-common-version": its version header is none, or below all that we speak.
+        """
+        if self.first is not None:
+            return frame
         more: list[tuple[str, str]] = []
-        if frame.get("accept-version") is None and self.versions != ("1.0",):
-            more.append(("accept-version", ",".join(self.versions)))
+        self._highest = frame.get("version")
+        versions = _up_to(self._highest, self.versions)
+        if frame.get("accept-version") is None and versions != ["1.0"]:
+            more.append(("accept-version", ",".join(versions)))
         if frame.get("heart-beat") is None and self._heart_beat != "0,0":
             more.append(("heart-beat", self._heart_beat))
         if more:
@@ -69,17 +87,30 @@ class Handshake:
         Raises:
             FrameError: "no-common-version", "bad-heart-beat".
         """
-        version = negotiate(frame.get("accept-version"), self.versions)
+        accept, highest = frame.get("accept-version"), frame.get("version")
+        if self._version_header and accept is None and highest is not None:
+            version = _up_to(highest, self.versions)[-1]
+        else:
+            version = negotiate(accept, self.versions)
         beat = frame.get("heart-beat") if version != "1.0" else None
         negotiate_heart_beat(beat, None)
         self._connect_beat = beat
         return version
 
-    def answer(self, version: str, headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> Frame:
-        """A server's CONNECTED. It always carries heart-beat, for some clients want it."""
+    def answer(
+        self,
+        version: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]],
+        heart_beat: tuple[int, int] | None = None,
+    ) -> Frame:
+        """A server's CONNECTED. It always carries heart-beat, for some clients want it: ours, if none is given."""
         given = headers.items() if isinstance(headers, Mapping) else headers
-        heart_beat = self._heart_beat if version != "1.0" else "0,0"
-        return Frame("CONNECTED", [("version", version), ("heart-beat", heart_beat), *given])
+        if version == "legacy":
+            return Frame("CONNECTED", given)
+        offer = self._heart_beat if heart_beat is None else f"{heart_beat[0]},{heart_beat[1]}"
+        if version == "1.0":
+            offer = "0,0"
+        return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
 
     def answered(self, frame: Frame) -> str:
         """A client has CONNECTED: the version of the session.
@@ -87,7 +118,12 @@ class Handshake:
         Raises:
             FrameError: "no-common-version": the server picked what was not offered.
         """
-        return negotiate_client(frame.get("version"), self._offered)
+        if self.first is not None:
+            return self.first
+        version = frame.get("version")
+        if self._highest is not None:
+            version = negotiate_wishlist(self._highest, version)
+        return negotiate_client(version, self._offered)
 
     def beats(self, version: str, connected: Frame) -> tuple[int, int]:
         """The intervals in ms, from client to server and from server to client; 0 for none.
@@ -95,6 +131,18 @@ class Handshake:
         Raises:
             FrameError: "bad-heart-beat".
         """
-        if version == "1.0":
+        if version in _WITHOUT_BEATS:
             return 0, 0
         return negotiate_heart_beat(self._connect_beat, connected.get("heart-beat"))
+
+
+def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:
+    """Those of our versions that a side has which supports `highest`, and all below.
+
+    Raises:
+        FrameError: "no-common-version": there are none, or it is no version.
+    """
+    found = [version for version in versions if highest is None or negotiate_wishlist(version, highest) == version]
+    if not found:
+        raise FrameError("no-common-version", detail=f"we speak {', '.join(versions)}")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +12,32 @@ from stompcodec.errors import FrameError, RemoteProtocolError
 from stompcodec.spec import CLIENT_1_1, SERVER
 from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
 
-__all__ = ["CONNECTS", "IN_SESSION", "NOTHING_STEADY", "Steady", "named", "refusal", "steady", "why_not"]
+__all__ = [
+    "CONNECTS",
+    "GRACE",
+    "IN_SESSION",
+    "NOTHING_STEADY",
+    "SENDERS",
+    "Role",
+    "Steady",
+    "named",
+    "refusal",
+    "steady",
+]
+__all__ += ["why_not"]
+
+
+class Role(enum.Enum):
+    """Which side of the conversation we are."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+#: We, and our peer.
+SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"), Role.SERVER: ("server", "client")}
+#: Seconds of silence that are borne beyond twice the interval. A client that reconnects too soon only makes it worse.
+GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 
 #: The two spellings of the first frame.
 CONNECTS = ("CONNECT", "STOMP")

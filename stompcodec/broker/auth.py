@@ -140,14 +140,35 @@ class Auth:
         if not self._rules:
             return True
         for rule in self._rules:
-            if (
-                rule.action in ("*", action)
-                and rule.vhost in ("*", user.vhost)
-                and (rule.who in ("*", user.name) or (rule.who[:1] == "@" and rule.who[1:] in user.groups))
-                and matches(rule.destination, destination)
-            ):
+            if self._concerns(rule, user, action) and matches(rule.destination, destination):
                 return rule.allow
         return False
+
+    def may_all(self, user: User, action: str, head: str) -> bool:
+        """Whether `user` may do that to every destination that begins with `head`, as far as the rules show it.
+
+        >>> auth = Auth(rules=[Rule("*", "*", "/topic/a.secret", allow=False), Rule("*", "*", "/topic/*")])
+        >>> auth.may_all(User("x"), "subscribe", "/topic/a."), auth.may_all(User("x"), "subscribe", "/topic/b.")
+        (False, True)
+        """
+        for rule in self._rules:
+            if not self._concerns(rule, user, action):
+                continue
+            first, star, rest = rule.destination.partition("*")
+            if rule.allow:
+                if star and not rest and head.startswith(first):
+                    return True
+            elif first.startswith(head) or (star and head.startswith(first)):
+                return False
+        return not self._rules
+
+    @staticmethod
+    def _concerns(rule: Rule, user: User, action: str) -> bool:
+        return (
+            rule.action in ("*", action)
+            and rule.vhost in ("*", user.vhost)
+            and (rule.who in ("*", user.name) or (rule.who[:1] == "@" and rule.who[1:] in user.groups))
+        )
 
 
 def matches(pattern: str, text: str) -> bool:

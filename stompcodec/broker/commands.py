@@ -10,14 +10,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec import __version__
+from stompcodec.broker import browser
 from stompcodec.broker.consumer import Consumer
+from stompcodec.broker.credit import grant
+from stompcodec.broker.jms import is_text, text_tail
+from stompcodec.broker.large import is_streamed
+from stompcodec.broker.marks import marked
 from stompcodec.broker.message import WITHOUT, Refused, message_of
-from stompcodec.broker.sending import put, sink_of
-from stompcodec.broker.subscribing import subscribe, unsubscribe
+from stompcodec.broker.sending import goals_of, put, usual_sink
+from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
+from stompcodec.broker.ttl import terms
+from stompcodec.broker.wishlist import let_go, ping, receive
 from stompcodec.codec import Frame, serialize_tail
 
 if TYPE_CHECKING:
+    from stompcodec.broker.bodies import Body
     from stompcodec.broker.session import Session
 
 __all__ = ["HANDLERS"]
@@ -34,15 +42,25 @@ def _connect(session: Session, frame: Frame) -> None:
         vhost = host
     else:
         raise Refused("unknown virtual host", "The host header names a virtual host that this broker does not have.")
-    user = broker.auth.login(frame.get("login"), frame.get("passcode"), vhost, broker.now)
+    login = frame.get("username" if session.connection.version == "legacy" else "login")
+    user = broker.auth.login(login, frame.get("passcode"), vhost, broker.now)
     if user is None:
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
     session.router = broker.router(vhost)
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"
-    session.plain = session.exact and not broker.stores_all
-    session.connection.accept([("session", session.id), ("server", f"stompcodec/{__version__}")])
+    session.plain = session.exact and broker.plain
+    session.router.join(session, session.header(frame, "client-id"))
+    manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
+    headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
+    if config.commands:
+        headers.append(("commands", ",".join(config.commands)))
+    agreed = terms(config, session.version, frame.get("heart-beat"))
+    if agreed is None:
+        session.connection.accept(headers)
+    else:
+        session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
 
 
@@ -51,6 +69,8 @@ def _send(session: Session, frame: Frame) -> None:
     get = frame.get
     destination = get("destination", "")
     sink = session.sinks.get(destination)
+    if sink is None:
+        sink = usual_sink(session, frame, destination)
     if (
         sink is None
         or not session.plain
@@ -60,12 +80,21 @@ def _send(session: Session, frame: Frame) -> None:
         or get("expires") is not None
         or get("expiration") is not None
         or get("priority") is not None
+        or get("message_group") is not None
+        or get("JMSXGroupID") is not None
+        or get("delay") is not None
+        or get("AMQ_SCHEDULED_DELAY") is not None
+        or get("x-delay") is not None
     ):
         _send_any(session, frame)
         return
     broker = session.broker
     broker.seq = seq = broker.seq + 1
-    tail = serialize_tail(frame, "1.2", without=WITHOUT)
+    try:
+        tail = serialize_tail(frame, "1.2", without=WITHOUT)
+    except TypeError:  # its body is on its way
+        _send_any(session, frame)
+        return
     if sink.put_plain(destination, broker.ident, seq, tail):
         sink.block(session)
     receipt = get("receipt")
@@ -73,23 +102,33 @@ def _send(session: Session, frame: Frame) -> None:
         session.receipt(receipt)
 
 
-def _send_any(session: Session, frame: Frame) -> None:
-    """SEND, in all its forms."""
-    destination = session.header(frame, "destination") or ""
+def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
+    """SEND, in all its forms; with the body of a large one, or before that has come."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
-    sink = sink_of(session, destination)
+    goals = goals_of(session, frame)
+    if is_streamed(frame):
+        session.take_large(frame, partial(_send_any, session))
+        return
     if reply_to is not None:
-        address = session.router.address(reply_to, session)
-        reply_to = None if address == reply_to else address
+        reply_to = reply_address(session, reply_to)
     broker = session.broker
     persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
-    message = message_of(frame, destination, persistent, broker.wall, reply_to)
-    if transaction is not None:
-        _keep(session, transaction, Sending(destination, message))
-    elif sink is not None:
-        if persistent:
-            session.store_waits(frame)
-        put(session, sink, message)
+    for goal in goals:
+        message = message_of(frame, goal.destination, persistent, broker.wall, reply_to)
+        if body is not None:
+            message.with_body(body)
+        elif broker.config.jms and is_text(frame):
+            message.tail = text_tail(message.tail)
+            message.size = len(message.tail)
+        message = marked(message, frame, broker.wall)
+        if message.due is not None and len(broker.delayed) >= broker.config.max_delayed:
+            raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
+        if transaction is not None:
+            _keep(session, transaction, Sending(goal, message))
+        elif goal.sink is not None:
+            if persistent:
+                session.store_waits(frame)
+            put(session, goal.sink, message)
     session.answer(frame)
 
 
@@ -116,19 +155,25 @@ def _ack(session: Session, frame: Frame) -> None:
 def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     """ACK, or NACK."""
     get = frame.get
+    if get("credit") is not None and grant(session, None, frame):
+        return
     consumer, tag = _delivery(session, frame)
     receipt = get("receipt")
     if consumer is None:
         if receipt is not None:
             raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
         return
+    if consumer.wanted.browser:
+        browser.acknowledge(session, consumer, tag, accepted, frame)
+        return
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
-        operation = Settling(consumer, consumer.take(tag), accepted)
+        operation = Settling(consumer, consumer.take(tag), accepted, get("requeue") != "false")
         _keep(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
     else:
         deliveries = consumer.take(tag)
+        grant(session, consumer, frame)
         for _tag, message in deliveries:
             if message.persistent and accepted:
                 session.store_waits(frame)
@@ -138,8 +183,10 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.router.reject(consumer.queue, deliveries)
-    if not consumer.waiting:
+        session.router.reject(consumer.queue, deliveries, get("requeue") != "false")
+    if not consumer.window:
+        let_go(consumer)
+    elif not consumer.waiting:
         consumer.queue.offer(consumer)
 
 
@@ -233,4 +280,6 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "COMMIT": _commit,
     "ABORT": _abort,
     "DISCONNECT": _disconnect,
+    "PING": ping,
+    "RECEIVE": receive,
 }

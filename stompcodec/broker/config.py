@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
@@ -32,16 +33,30 @@ class Config:
 
     host: str = "127.0.0.1"
     port: int | None = 61613
+    ports: tuple[int, ...] = ()
     ws_port: int | None = None
     tls_port: int | None = None
+    legacy_port: int | None = None
+    detect_legacy: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
     data: str | None = None
     durable: str = "persistent"
+    large: int = 102_400
+    large_folder: str | None = None
+    max_large_octets: int = 16 * 1024 * _MIB
+    jms: bool = False
+    message_id_header: bool = False
     limits: Limits = DEFAULT_LIMITS
     first_limits: Limits = _FIRST_LIMITS
+    ws_frame: int = 128 * _MIB
     heart_beat: tuple[int, int] = (500, 1000)
+    ttl: int = 0
+    ttl_override: int = 0
+    ttl_min: int = 1000
+    ttl_max: int = 2**31 - 1
+    ttl_modifier: float = 2.0
     login_timeout: float = 10.0
     drain_timeout: float = 5.0
     max_connections: int = 10_000
@@ -50,10 +65,16 @@ class Config:
     max_transactions: int = 100
     max_transaction_octets: int = 64 * _MIB
     write_high: int = 256 * 1024
+    commands: tuple[str, ...] = ("PING", "RECEIVE")
+    version_header: bool = False
     transactional_acks: bool = True
     queue_prefixes: tuple[str, ...] = ("/queue/",)
     temp_queue_prefix: str = "/temp-queue/"
     prefetch: int = 100
+    window: int | None = None
+    prefetch_octets: bool = False
+    priority: bool = True
+    max_delayed: int = 100_000
     max_attempts: int = 6
     dead_letter: str = "/queue/DLQ.{name}"
     dead_letter_expired: bool = False
@@ -66,7 +87,29 @@ class Config:
     topic_backlog: int = 100_000
     topic_backlog_octets: int = 64 * _MIB
     slow_consumer: str = "disconnect"
+    max_transformed: int = 256 * 1024
+    max_inflated: int = _MIB
+    dialect: str = "stompcodec"
+    anycast_prefix: str = ""
+    multicast_prefix: str = ""
+    routing: str = "ANYCAST"
+    routing_headers: bool = True
+    wildcards: str = "none"
+    delimiter: str = ""
+    address_settings: tuple[Setting, ...] = ()
+    presets: tuple[Preset, ...] = ()
+    composite: bool = False
+    exchanges: Mapping[str, str] = field(default_factory=dict)
+    dsub_prefix: str = ""
+    retain: bool = False
+    max_retained_octets: int = 64 * _MIB
+    durable_overflow: str = "block"
+    same_client: str = "refuse"
+    exclusive: str = "consumer"
+    reply_to_subscribes: bool = False
+    refuse_message_id: bool = False
     virtual_hosts: tuple[str, ...] | None = None
+    log_frames: str = "off"
     users: Mapping[str, User] | None = field(default=None, repr=False)
     rules: tuple[Rule, ...] = ()
 
@@ -76,7 +119,7 @@ class Config:
                 raise ConfigError(message, key=target)
 
     def _faults(self) -> list[tuple[bool, str, str]]:
-        ports = [self.port, self.ws_port, self.tls_port]
+        ports = [self.port, *self.ports, self.ws_port, self.tls_port, self.legacy_port]
         taken = [port for port in ports if port]
         strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
         return [
@@ -84,6 +127,22 @@ class Config:
             (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
             (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate, and its key"),
             (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate, tls_cert"),
+            (
+                not all(setting.is_usable(self.delimiter) for setting in self.address_settings),
+                "address_settings",
+                "match has at most 64 words",
+            ),
+            (
+                any(preset.queues and preset.routing == "ANYCAST" for preset in self.presets),
+                "presets",
+                "queues are for MULTICAST: an ANYCAST address has one queue, with its own name",
+            ),
+            (
+                sum(1 + len(preset.queues) for preset in self.presets) > self.max_destinations,
+                "presets",
+                f"they cannot be more than max_destinations, {self.max_destinations}",
+            ),
+            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
             (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.credit import credit_of, size_of
+from stompcodec.broker.forms import shape_of
 from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.wanted import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
+    from stompcodec.broker.addresses import Address
+    from stompcodec.broker.durable import Durable
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.session import Session
+    from stompcodec.broker.wanted import Wanted
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery"]
 
-AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
-#: The values of the header `ack` of SUBSCRIBE.
-MODES = (AUTO, CLIENT, INDIVIDUAL)
 #: Behind each frame: a well-known client cannot read without.
 EOL = b"\n"
 
@@ -29,42 +32,36 @@ class Consumer:
     Args:
         session: whose it is.
         queue: where its messages come from.
-        key: the id of the subscription; None for one of 1.0 without.
         number: of the subscription in its session.
-        mode: one of `MODES`.
-        window: the most deliveries that may be unacknowledged; of no meaning in auto mode.
+        wanted: what its SUBSCRIBE asks for.
     """
 
     __slots__ = (
-        *("acks", "closed", "credit", "destination", "direct", "head", "key", "last", "mode"),
-        *(
-            "number",
-            "oldest",
-            "queue",
-            "quick",
-            "session",
-            "single",
-            "start",
-            "tags",
-            "unacked",
-            "version",
-            "waiting",
-            "window",
-        ),
+        *("acks", "address", "closed", "credit", "destination", "direct", "durable", "flow", "head", "key", "last"),
+        *("mode", "number", "oldest", "queue", "quick", "selector", "session", "shape", "single", "start", "tags"),
+        *("unacked", "version", "waiting", "wanted", "window"),
     )
 
-    def __init__(self, session: Session, queue: Queue, key: str | None, number: int, mode: str, window: int) -> None:
+    def __init__(self, session: Session, queue: Queue, number: int, wanted: Wanted) -> None:
         self.session = session
         self.queue = queue
-        self.key = key
+        #: The id of the subscription; None for one of 1.0 without.
+        self.key = wanted.key
         self.number = number
-        self.mode = mode
-        self.window = window
+        #: One of `MODES`.
+        self.mode = wanted.mode
+        #: The most deliveries that may be unacknowledged; of no meaning in auto mode.
+        self.window = wanted.window
+        self.wanted = wanted
+        #: It takes only what this says yes to; None for everything.
+        self.selector = wanted.selector
         self.version = session.version
         #: Deliveries stay unacknowledged until the client says more.
-        self.acks = mode != AUTO
+        self.acks = wanted.mode != AUTO
+        #: How credit is counted; None for messages that are not acknowledged, one by one.
+        self.flow = credit_of(wanted)
         #: Deliveries that it may still have.
-        self.credit = window
+        self.credit = wanted.window if self.flow is None else self.flow.left(0)
         #: It stands in the ring of its queue.
         self.waiting = False
         self.closed = False
@@ -76,12 +73,18 @@ class Consumer:
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
         #: 1.2 over a stream of octets: MESSAGE is the head and the tail as they are.
-        self.direct = self.version == "1.2" and not session.whole_frames
-        #: ACK is for one delivery, and names it by the ack id.
-        self.single = mode == INDIVIDUAL and self.version == "1.2"
+        self.direct = self.version == "1.2" and not session.whole_frames and wanted.is_plain
+        #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
+        self.single = self.mode == INDIVIDUAL and self.version == "1.2" and wanted.is_plain
+        #: How bodies have to come; None for as they were sent.
+        self.shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
         self.start, self.head, self.quick = self._heads(session.broker.ident)
         #: As SUBSCRIBE had it.
         self.destination = queue.name
+        #: Of the topics that its queue, which nobody else has, gets messages of; None for a queue in its own right.
+        self.address: Address | None = None
+        #: What stays when it goes.
+        self.durable: Durable | None = None
 
     def _heads(self, ident: bytes) -> tuple[bytes, bytes, bytes]:
         """MESSAGE up to the tail: what is the same in all; with % for the message-id and the number of the delivery;
@@ -107,9 +110,19 @@ class Consumer:
             else:
                 head = self.head % message.ident
                 self.tags[message.id] = tag
-        if message.redelivered:
+        if self.flow is not None:
+            self.flow.spend(size_of(message))
+            self.credit = self.flow.left(len(self.unacked))
+        if self.wanted.include_seq is not None:
+            head += self.seq_line(message.seq)
+        if message.attempts:
             head += b"redelivered:true\nredelivery-count:%d\n" % message.attempts
+        if self.shape is not None:
+            message = self.shape.apply(message)
         tail = message.tail if self.version == "1.2" else message.tail_for(self.version)
+        if message.body is not None:
+            session.send_large(head, tail, message.body)
+            return
         if session.whole_frames:
             session.outbox.append(head + tail + EOL)
         else:
@@ -117,6 +130,11 @@ class Consumer:
         session.room -= message.size
         if not session.dirty:
             session.mark()
+
+    def seq_line(self, seq: int) -> bytes:
+        """The header for the place in the queue, as the subscription calls it; b"" if it did not ask for it."""
+        name = self.wanted.include_seq
+        return b"" if name is None else serialize(Frame("MESSAGE", {name: str(seq)}), self.version)[8:-2]
 
     def tag_of(self, message_id: str) -> int | None:
         """The number of the delivery of a message, where ACK names that; None if it is not unacknowledged."""
@@ -141,14 +159,40 @@ class Consumer:
         if self.tags is not None:
             for _tag, taken in covered:
                 self.tags.pop(taken.id, None)
-        self.credit += len(covered)
+        self._settled(covered)
         return covered
+
+    def forget(self, tag: int) -> None:
+        """A delivery is acknowledged, whatever the mode says of others."""
+        message = self.unacked.pop(tag)
+        if self.tags is not None:
+            self.tags.pop(message.id, None)
+        self._settled([(tag, message)])
+
+    def _settled(self, deliveries: list[Delivery]) -> None:
+        """There is credit for as many others."""
+        if self.flow is None:
+            self.credit += len(deliveries)
+        else:
+            self.flow.settled([size_of(message) for _tag, message in deliveries])
+            self.credit = self.flow.left(len(self.unacked))
+
+    def grant(self, granted: Granted) -> None:
+        """More credit, by ACK. It means nothing where SUBSCRIBE had no `credit`: ACK itself gives that back."""
+        if self.flow is not None and self.wanted.credit is not None:
+            self.flow.grant(granted)
+            self.credit = self.flow.left(len(self.unacked))
 
     def give_back(self, deliveries: list[Delivery]) -> None:
         """Undo `take`: they are unacknowledged again, as if ACK had not come."""
         self.unacked.update(deliveries)
         self.oldest = min(self.oldest, deliveries[0][0])
-        self.credit -= len(deliveries)
+        if self.flow is None:
+            self.credit -= len(deliveries)
+        else:
+            for _tag, message in deliveries:
+                self.flow.spend(size_of(message))
+            self.credit = self.flow.left(len(self.unacked))
         if self.tags is not None:
             for tag, message in deliveries:
                 self.tags[message.id] = tag

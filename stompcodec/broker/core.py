@@ -12,16 +12,21 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.bounds import Pool
 from stompcodec.broker.config import Config
+from stompcodec.broker.delayed import Delayed
+from stompcodec.broker.framelog import session_class
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.marks import remarked
 from stompcodec.broker.message import Message, restored
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.router import Router
 from stompcodec.broker.session import Session
+from stompcodec.broker.spool import Spool
 from stompcodec.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -36,6 +41,12 @@ _SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0
 _RETRY = 1.0
 #: A timer that comes later than this, in seconds, is our fault: so much silence is not held against anybody.
 _STALL = 0.25
+#: Seqs that are reserved at a time: more than any turn gives away, by far.
+_RESERVED = 2**20
+
+
+#: Seconds without progress after which a peer gets no more of a large message that it has turned its back on.
+_STUCK = 10.0
 
 
 class Stats:
@@ -94,9 +105,13 @@ class Broker:
         #: Which messages are stored: those that ask for it, and all.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
+        #: Most messages need nothing special: they can take the quick road.
+        self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.pool = Pool(config.max_octets)
+        self.spool = Spool(_large_folder(config), config.max_large_octets)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
+        self._session_class = session_class(config.log_frames)
         #: Sessions that the shell has to look at when the turn ends.
         self.dirty: list[Session] = []
         #: Set by the shell.
@@ -112,6 +127,9 @@ class Broker:
         self.ident = epoch.encode() + b"-%d"
         #: Of the latest message.
         self.seq = 0
+        #: The store remembers that seqs up to this one may have been given away.
+        self._reserved = 0
+        self.delayed = Delayed(self.pool, wall, self.place)
         # Times: (when, session id), of which only the one that `_due` knows counts.
         self._times: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
@@ -142,6 +160,10 @@ class Broker:
         """Give a message its place in the order of everything, and its message-id."""
         self.seq = message.seq = seq = self.seq + 1
         message.ident = self.ident % seq
+        if self.config.message_id_header:
+            first = 0 if message.due is None else message.tail.index(b"\n") + 1  # that says when stays in front
+            message.tail = b"%bamqMessageId:STOMP%d\n%b" % (message.tail[:first], seq, message.tail[first:])
+            message.size = len(message.tail)
 
     def _forget_sinks(self) -> None:
         for session in self.sessions.values():
@@ -154,13 +176,30 @@ class Broker:
             StoreError: it cannot be read.
         """
         self.now, self._sweep_at = now, now + _SWEEP_EXPIRED
+        self.spool.sweep()
         store = self.journal.store
         if store is None:
             return
+        for record in store.subscriptions():
+            vhost, _, name = record.queue.partition("\0")
+            self.router(vhost).destinations.durables.restore(record, name)
         for stored in store.load():
             vhost, _, name = stored.queue.partition("\0")
-            self.router(vhost).queue(name).load(restored(stored))
+            message = restored(stored)
+            if stored.body is not None:
+                message.body = self.spool.keep(stored.body)
+            self.router(vhost).destinations.load(name, remarked(message))
             self.seq = max(self.seq, stored.seq)
+        for queue in self.queues.values():
+            self.delayed.add_all(queue)
+        self.seq = max(self.seq, store.mark)
+        self._reserve(store)
+        store.commit()
+
+    def _reserve(self, store: Store) -> None:
+        """Seqs rise over restarts, too, also where nothing is stored that would show them: readers note them."""
+        self._reserved = self.seq + _RESERVED
+        store.reserve(self._reserved)
 
     # ---- sessions ----
 
@@ -177,7 +216,7 @@ class Broker:
             listener: the name of what accepted it.
         """
         self.now = now
-        session = Session(
+        session = self._session_class(
             self,
             f"{self.epoch}-{next(self._numbers)}",
             now,
@@ -206,6 +245,10 @@ class Broker:
         self.sessions.pop(session.id, None)
         self._due.pop(session.id, None)
 
+    def watch(self, session: Session) -> None:
+        """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
+        self._set_time(session, self.now + _STUCK)
+
     def resume(self, session: Session) -> None:
         """A session has room again: its consumers are looked at when the next turn ends."""
         self._resumable.append(session)
@@ -228,6 +271,8 @@ class Broker:
             self.pool.release()
         yield from self._handed_out()
         journal = self.journal
+        if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
+            self._reserve(journal.store)
         if journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
             failures = journal.failures
             journal.commit()
@@ -258,12 +303,17 @@ class Broker:
                 continue
             del self._due[session_id]
             self._look(session, now, now - due)
+        self.delayed.release()
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)
 
     def _look(self, session: Session, now: float, late: float) -> None:
         """What a session's time is about."""
         if session.ended:
+            if session.parcels and not session.is_moving():
+                session.cut()
+            elif session.parcels:
+                self.watch(session)
             return
         if not session.connected:
             session.fail("login took too long", f"CONNECT has to come within {self.config.login_timeout:g} s.")
@@ -290,10 +340,9 @@ class Broker:
 
     def _sweep(self, now: float) -> None:
         for router in self._routers.values():
-            for queue in list(router.queues.values()):
-                queue.sweep(now)
+            router.destinations.expire(now)
             if now >= self._idle_at:
-                router.sweep()
+                router.destinations.sweep()
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
@@ -308,6 +357,8 @@ class Broker:
         times = [] if self._sweep_at is None else [self._sweep_at]
         if self._times:
             times.append(self._times[0][0])
+        if self.delayed.wait is not None:
+            times.append(self.now + self.delayed.wait)
         if self.journal.open and self.journal.busy is None:
             times.append(self._retry_at)
         return min(times, default=None)
@@ -318,3 +369,10 @@ class Broker:
         self._stopping = True
         for session in list(self.sessions.values()):
             session.fail("broker is shutting down", "Connect again when it is back.")
+
+
+def _large_folder(config: Config) -> Path | None:
+    """Beside what is stored, so that storing a large message does not mean to copy it."""
+    if config.large_folder is not None:
+        return Path(config.large_folder)
+    return None if config.data is None else Path(config.data, "incoming")

@@ -52,7 +52,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "gone", "put", "settled", "waiting")
+    __slots__ = ("actions", "first", "gone", "put", "settled", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -63,6 +63,8 @@ class Batch:
         self.gone: list[tuple[str, Message]] = []
         #: What takes effect only afterwards, in order: told whether the commit succeeded.
         self.actions: list[Callable[[bool], None]] = []
+        #: The lowest seq of a message that does so; None if there is none.
+        self.first: int | None = None
         self.waiting: list[Waiting] = []
 
 
@@ -90,6 +92,8 @@ class Journal:
         self.failures = 0
         #: Queues that a delayed message came into, and the first seq of such.
         self._late: dict[Queue, int] = {}
+        #: Who waits until the horizon moves.
+        self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
         self._wake = wake
 
@@ -102,6 +106,19 @@ class Journal:
     def behind(self) -> bool:
         """The disk is slower than those who send."""
         return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
+
+    @property
+    def horizon(self) -> int | None:
+        """The lowest seq of a message that takes effect later; None if there is none. Higher ones may be READY already.
+
+        Whoever reads a queue by its seqs must not look beyond: it would pass over what comes late.
+        """
+        firsts = [batch.first for batch in (self.busy, self.batch) if batch is not None]
+        return min((first for first in firsts if first is not None), default=None)
+
+    def watch(self, action: Callable[[], object]) -> None:
+        """Call something, once, when the horizon may have moved."""
+        self._watchers[action] = None
 
     # ---- what happens ----
 
@@ -159,7 +176,10 @@ class Journal:
             self._failed(batch)
         late, self._late = self._late, {}
         for queue, seq in late.items():
-            queue.sort_from(seq)
+            queue.messages.sort_from(seq)
+        watchers, self._watchers = self._watchers, {}
+        for action in watchers:
+            action()
         blocked, self.blocked = self.blocked, []
         for session in blocked:
             session.unblock(self)

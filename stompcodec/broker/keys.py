@@ -12,6 +12,7 @@ from typing import Any
 
 from stompcodec.broker import values
 from stompcodec.broker.config import Config
+from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.keytable import KEYS, Key
 from stompcodec.errors import ConfigError, MissingExtraError
 
@@ -43,7 +44,7 @@ def load_config(path: str | os.PathLike[str]) -> Config:
         raise ConfigError(f"octet {error.start} is not UTF-8", file=file) from error
     config = parse_config(source, file)
     folder = os.path.dirname(os.path.abspath(file))
-    paths = {name: getattr(config, name) for name in ("data", "tls_cert", "tls_key", "tls_ca")}
+    paths = {name: getattr(config, name) for name in ("data", "large_folder", "tls_cert", "tls_key", "tls_ca")}
     return config.replace(**{name: os.path.join(folder, value) for name, value in paths.items() if value})
 
 
@@ -71,7 +72,7 @@ and not empty
             where = f"{name}.{error.name}" if isinstance(error, values.At) else name
             raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     try:
-        return Config(**changes)
+        return Config(**{**DIALECTS[changes.get("dialect", "stompcodec")], **changes})
     except ConfigError as error:
         names = [key.name for key in KEYS if key.target.split(".")[0] == error.key]
         name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]
@@ -127,10 +128,8 @@ def _unknown(name: str) -> str:
     """What to say of a name that is no key."""
     if _is_table(name):
         return f"it must be a table: write [{name}] in a line of its own, and its keys below"
-    close = difflib.get_close_matches(name, _BY_NAME, 1) or [
-        key for key in _BY_NAME if key.rpartition(".")[2] == name.rpartition(".")[2]
-    ]
-    table = name.rpartition(".")[0]
+    table, _, last = name.rpartition(".")
+    close = [key for key in _BY_NAME if key.endswith("." + last)] or difflib.get_close_matches(name, _BY_NAME, 1)
     beside = [key.rpartition(".")[2] for key in _BY_NAME if key.rpartition(".")[0] == table]
     tables = list(dict.fromkeys(key.partition(".")[0] for key in _BY_NAME))
     hint = f"; did you mean {close[0]}?" if close else "."
@@ -228,10 +227,16 @@ This page is made from the table `KEYS` of `stompcodec/broker/keytable.py`."""
 _FORMS = {
     "listen.ws_port": "15674",
     "listen.tls_port": "61614",
+    "listen.legacy_port": "61612",
     "tls.cert": '"server.pem"',
     "tls.key": '"server.key"',
     "tls.ca": '"clients.pem"',
     "store.data": '"stompcodec-data"',
+    "sessions.window": '"10 KiB"',
+    "messages.large_folder": '"large"',
+    "addresses.settings": '[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
+    "addresses.preset": '[{ name = "prices", routing = "MULTICAST", queues = ["desk.prices"] }]',
+    "addresses.exchanges": '{ orders = "topic" }',
     "access.virtual_hosts": '["/", "orders.example"]',
     "users": """# [users.guest]
 # passcode = "scrypt$16384$8$1$..."

@@ -30,11 +30,17 @@ could not be processed. Whatever came into the outbox counts as delivered: wheth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from stompcodec.broker.jms import text_tail
 from stompcodec.broker.store import Stored
-from stompcodec.codec import Frame, parse, serialize_tail
+from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
+
+if TYPE_CHECKING:
+    from stompcodec.broker.bodies import Body
 
 __all__ = ["Message", "Refused", "message_of", "restored"]
 
@@ -42,6 +48,7 @@ __all__ = ["Message", "Refused", "message_of", "restored"]
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
 WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
+_CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
 
 
@@ -66,7 +73,8 @@ class Message:
         ident: message-id, as octets: no colon and no backslash in it. b"" as long as the message has no place yet.
         seq: its place in the order of everything the broker has taken; 0 as long as it has none.
         destination: where it was sent to.
-        tail: all octets of a 1.2 MESSAGE behind what the broker puts in front: headers, blank line, body, NUL.
+        tail: all octets of a 1.2 MESSAGE behind what the broker puts in front: headers, blank line, body, NUL. That
+            of a large message is without content-length and body: the body is a file, see `large.py`.
 
     >>> message = Message(b"m-1", 1, "/queue/a", b"destination:/queue/a\\n\\nhi\\0")
     >>> message.id, message.frame, message.again().redelivered
@@ -74,9 +82,15 @@ class Message:
     """
 
     __slots__ = (
-        *("attempts", "destination", "expires", "ident", "persistent"),
-        *("priority", "seq", "size", "tail"),
+        *("attempts", "body", "destination", "expires", "ident", "persistent"),
+        *("priority", "seq", "size", "special", "tail"),
     )
+    # Of most messages. Those that have more to say are `Marked`.
+    #: All messages of a group go to one consumer; and this is the last one of it.
+    group: bytes | None = None
+    closes_group: bool = False
+    #: It is READY from then on, in seconds since 1970.
+    due: float | None = None
 
     def __init__(
         self,
@@ -99,13 +113,20 @@ class Message:
         #: In seconds since 1970; None for never.
         self.expires = expires
         self.priority = priority
-        #: Deliveries that came to nothing.
-        self.attempts = attempts
+        #: Deliveries that came to nothing. And whether its MESSAGE is more than a head and the tail.
+        self.attempts = self.special = attempts
+        #: Of a large message.
+        self.body: Body | None = None
 
     @property
     def id(self) -> str:
         """The message-id."""
         return self.ident.decode()
+
+    @property
+    def octets(self) -> int:
+        """Octets that it takes on its way, in memory or not."""
+        return self.size if self.body is None else self.size + self.body.size
 
     @property
     def redelivered(self) -> bool:
@@ -118,15 +139,18 @@ class Message:
         return _frame_of(self.tail)
 
     def tail_for(self, version: str) -> bytes:
-        """The tail for a session of "1.0" or "1.1". Headers that the version cannot carry are left out.
+        """The tail for a session of "1.0", "1.1" or "legacy". Headers that the version cannot carry are left out.
 
         >>> Message(b"m-1", 1, "/queue/a", b"odd:a\\\\cb\\nworse:a\\\\nb\\n\\n\\0").tail_for("1.0")
         b'odd:a:b\\n\\n\\x00'
         """
         tail = self.tail
+        if version == "legacy":
+            return _legacy_tail(self.frame)
         if tail.find(b"\\", 0, tail.index(b"\n\n")) < 0:  # nothing is escaped: all versions write it alike
             return tail
-        return serialize_tail(self.frame, version)
+        written = serialize_tail(self.frame, version)
+        return written if b"content-length:" in tail else text_tail(written)
 
     def again(self) -> Message:
         """The same, delivered once more. A copy, for other queues may hold this one too."""
@@ -139,7 +163,35 @@ class Message:
             self.expires,
             self.priority,
             self.attempts + 1,
-        )
+        ).with_body(self.body)
+
+    def anew(self, destination: str, tail: bytes) -> Message:
+        """Another message with the same body, which never expires and has no place yet.
+
+        Args:
+            destination: where it goes.
+            tail: as above; of a large message without the body.
+        """
+        if b"content-length:" not in self.tail:  # a text message stays one
+            tail = text_tail(tail)
+        return Message(b"", 0, destination, tail, self.persistent, None, self.priority).with_body(self.body)
+
+    def with_body(self, body: Body | None) -> Message:
+        """The same, new as it is, with a large body. None: there is none."""
+        if body is not None:
+            self.body = body
+            self.special = 1
+        return self
+
+
+def _legacy_tail(frame: Frame) -> bytes:
+    """Names in lower case, and no control octets (LEG-HDR-05, LEG-HDR-06). A header that has some is left out."""
+    pairs = [
+        (name, value)
+        for name, value in frame.headers.pairs()
+        if name != "content-length" and ":" not in name and not _CONTROL.search(name + value)
+    ]
+    return serialize(Frame("MESSAGE", pairs, frame.body), "legacy")[len(b"MESSAGE\n") :]
 
 
 def _frame_of(tail: bytes) -> Frame:
@@ -208,4 +260,4 @@ def restored(stored: Stored) -> Message:
         stored.expires,
         stored.priority,
         max(stored.attempts, int(stored.redelivered)),
-    )
+    ).with_body(stored.body)

@@ -1,30 +1,35 @@
 """Queue: ordered messages and their consumers. It is the only thing that delivers.
 
 A message in a queue is READY (in `messages`) or UNACKED (in a consumer's `unacked`). Whenever something is READY, no
-consumer in the ring can take it; so a message that comes while the ring is not empty goes out at once.
+consumer in the ring can take it; so a message that comes while the ring is not empty goes out at once. Where consumers
+differ in what they may have, the ring is that of `Picking`, and the one here stays empty.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.backlog import Backlog, Fifo
 from stompcodec.broker.bounds import Bound, Pool
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.message import Message
+from stompcodec.broker.picking import Picking, is_picky
+from stompcodec.broker.stock import Stock
 
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
 
-__all__ = ["Queue"]
+__all__ = ["DROPPED", "EXPIRED", "Queue"]
 
-#: What a queue has that never had anything READY: a deque of its own takes 600 octets.
-_NONE: deque[Message] = deque(maxlen=0)
+#: More messages than these stay in a `Backlog` though a line would do, until they are gone: to move them takes time.
+_FEW = 10_000
+#: Why a message is gone that nobody got.
+DROPPED, EXPIRED = "max-length", "expired"
 
 
-class Queue:
+class Queue(Stock):
     """Messages in order, each for one consumer.
 
     Args:
@@ -34,13 +39,11 @@ class Queue:
         pool: what all queues share.
         journal: to the store; None for a queue that ends with its session or subscription.
         wall: the time in seconds since 1970.
-        expired: told of an expired message that is gone, for the dead letters.
+        expired: told of a message that is gone, for it has expired or had to make room, and why: for the dead letters.
+        ranked: messages of higher priority come first.
     """
 
-    __slots__ = (
-        *("_expired", "_wall", "blocked", "bound", "closed", "consumers", "count", "expiring", "idle", "journal"),
-        *("key", "messages", "name", "octets", "overflow", "pool", "ready", "swept"),
-    )
+    __slots__ = ("_expired", "consumers", "overflow", "picking", "ready")
 
     def __init__(
         self,
@@ -50,34 +53,23 @@ class Queue:
         pool: Pool,
         journal: Journal | None,
         wall: Callable[[], float],
-        expired: Callable[[Queue, Message], object] | None = None,
+        expired: Callable[[Queue, Message, str], object] | None = None,
+        ranked: bool = False,
     ) -> None:
-        self.name = name
-        self.key = key
-        self.bound = bound
-        self.pool = pool
-        self.journal = journal
-        self._wall = wall
+        super().__init__(name, key, bound, pool, journal, wall, ranked)
         self._expired = expired
-        #: READY, oldest first.
-        self.messages = _NONE
+        #: Where consumers differ; then `ready` is empty.
+        self.picking: Picking | None = None
         self.consumers: list[Consumer] = []
         #: The ring: consumers that had credit when they were last looked at. The first one is next.
         self.ready: list[Consumer] = []
-        #: READY and UNACKED.
-        self.count = 0
-        self.octets = 0
-        #: Sessions that wait until there is room.
-        self.blocked: list[Session] = []
         #: What to do when the bound is passed, instead of making the sender wait. None in a queue of its own right.
         self.overflow: Callable[[], bool] | None = None
-        self.closed = False
-        #: Messages with a time to expire have come.
-        self.expiring = False
-        #: When expired messages are looked for next, in seconds.
-        self.swept = 0.0
-        #: Nothing has happened since the last sweep.
-        self.idle = False
+
+    @property
+    def picks(self) -> bool:
+        """Consumers may differ. Not so where there is one only, of a topic, which has picked already."""
+        return self.overflow is None or self.terms is not None
 
     def __repr__(self) -> str:
         ready, consumers = len(self.messages), len(self.consumers)
@@ -92,25 +84,29 @@ class Queue:
             message: it has its place in the order.
             stored: it is in the store already.
         """
+        if self.terms is not None:
+            self.stamp(message)
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
         if message.expires is not None:
             self.expiring = True
-            if self.ready and message.expires <= self._wall():  # its sender was paused, or it came too late
-                self._more(message)
-                self._expire(message)
+            if (self.ready or self.picking is not None) and self.is_expired(message):  # its sender was paused
+                self.more(message)
+                self.expire(message)
                 return False
+        if message.group is not None and self.picking is None and self.picks:
+            self.pick()
         if self.ready:
             consumer = self.deliver(message)
-            if consumer is not None and not consumer.acks:
-                return False
         else:
-            consumer = None
+            consumer = None if self.picking is None else self.picking.give(message)
         if consumer is None:
             if self.closed:
                 return False
-            self._own().append(message)
-        self._more(message)
+            self._add(message)
+        elif not consumer.acks:
+            return False
+        self.more(message)
         return self.full and (self.overflow is None or self.overflow())
 
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
@@ -144,10 +140,25 @@ class Queue:
         return full
 
     @property
-    def full(self) -> bool:
-        """The bound is passed, or that of all queues together."""
-        bound, pool = self.bound, self.pool
-        return self.count > bound.messages or self.octets > bound.octets or pool.octets > pool.limit
+    def home(self) -> Queue:
+        """Where the messages of this one are: itself."""
+        return self
+
+    def hold(self, message: Message, stored: bool = False) -> None:
+        """Take a message that is READY later."""
+        if message.persistent and not stored and self.journal is not None:
+            self.journal.append(self, message)
+        self.held[message.seq] = message
+        self.more(message)
+
+    def let_go(self, message: Message) -> bool:
+        """The time of a held message has come: it leaves, to come again. False: it has gone."""
+        if self.closed or self.held.pop(message.seq, None) is None:
+            return False
+        if message.persistent and self.journal is not None:
+            self.journal.settle(self, message)
+        self.less(1, message.size)
+        return True
 
     def block(self, session: Session) -> None:
         """Make a session wait until there is room."""
@@ -157,37 +168,41 @@ class Queue:
 
     def restore(self, messages: list[Message]) -> None:
         """UNACKED to READY: delivered in vain, and back in their old places, before all that came later."""
-        if self.closed or not messages:
+        if self.closed:
+            self.forget(messages)
             return
         back = [message.again() for message in messages]
         if self.journal is not None:
             for message in back:
                 if message.persistent:
                     self.journal.update(self.key, message)
-        ready, latest = self._own(), max(message.seq for message in back)
-        while ready and ready[0].seq < latest:  # others that came back before
-            back.append(ready.popleft())
-        back.sort(key=_seq)
-        ready.extendleft(reversed(back))
+        if any(message.group is not None for message in back):
+            self.pick()
+        if self.picking is not None:
+            for message in sorted(back, key=self.picking.backlog.place):
+                consumer = self.picking.give(message)
+                if consumer is None:
+                    self._add(message)
+                elif not consumer.acks:
+                    self.less(1, message.size)
+        elif back:
+            if any(message.priority != 4 for message in back):
+                self._rank()
+            self.own().put_back(back)
         self.dispatch()
 
-    @property
-    def is_disordered(self) -> bool:
-        """The latest message has an earlier place than the one before."""
-        return len(self.messages) > 1 and self.messages[-1].seq < self.messages[-2].seq
+    def _add(self, message: Message) -> None:
+        """READY, for nobody can take it now."""
+        if message.priority != 4:
+            self._rank()
+        self.own().append(message)
+        if self.picking is not None:
+            self.picking.note(message)
 
-    def sort_from(self, seq: int) -> None:
-        """Messages of that seq and later ones came in another order than they have."""
-        messages, out = self.messages, []
-        while messages and messages[-1].seq >= seq:
-            out.append(messages.pop())
-        out.sort(key=_seq)
-        messages.extend(out)
-
-    def _own(self) -> deque[Message]:
-        if self.messages is _NONE:
-            self.messages = deque()
-        return self.messages
+    def _rank(self) -> None:
+        """A message of another priority than most is about to be READY: the order is no longer that of seqs."""
+        if self.ranked and isinstance(self.messages, Fifo):
+            self.messages = Backlog(self.messages)
 
     # ---- out ----
 
@@ -207,7 +222,7 @@ class Queue:
             return None
         if len(ready) > 1:
             ready.append(ready.pop(0))
-        if not consumer.direct or message.attempts:
+        if not consumer.direct or message.special:
             consumer.send(message)
         else:
             if consumer.acks:
@@ -226,11 +241,14 @@ class Queue:
 
     def dispatch(self) -> None:
         """Deliver what is READY, as long as somebody can take it."""
+        if self.picking is not None:
+            self.picking.serve_all()
+            return
         messages = self.messages
         while messages and self.ready:
             message = messages.popleft()
-            if message.expires is not None and message.expires <= self._wall():
-                self._expire(message)
+            if self.is_expired(message):
+                self.expire(message)
                 continue
             consumer = self.deliver(message)
             if consumer is None:
@@ -239,8 +257,32 @@ class Queue:
             if not consumer.acks:
                 self.less(1, message.size)
 
+    def take_one(self, consumer: Consumer) -> bool:
+        """Give the first message that it may have to a consumer that is not in the ring, whatever its credit is.
+
+        It looks at so many messages only (`MOST_LOOKS`). False: there is none.
+        """
+        message = self.pick().take_one(consumer) if consumer.selector is not None or self.picking else self._first()
+        if message is None:
+            return False
+        self.hand(consumer, message)
+        if not consumer.acks:
+            self.less(1, message.size)
+        return True
+
+    def _first(self) -> Message | None:
+        while self.messages:
+            message = self.messages.popleft()
+            if not self.is_expired(message):
+                return message
+            self.expire(message)
+        return None
+
     def offer(self, consumer: Consumer) -> None:
         """A consumer has got credit, or room: it may stand in the ring again."""
+        if self.picking is not None:
+            self.picking.offer(consumer)
+            return
         if not consumer.waiting and not consumer.closed:
             consumer.waiting = True
             self.ready.append(consumer)
@@ -250,15 +292,46 @@ class Queue:
     def add(self, consumer: Consumer) -> None:
         """A new subscription."""
         self.consumers.append(consumer)
+        if self.picking is not None:
+            self.picking.join(consumer)
+        elif is_picky(consumer) and self.picks:
+            self.pick()
         self.offer(consumer)
 
     def drop(self, consumer: Consumer) -> list[Message]:
-        """The end of a subscription. Returns what it did not acknowledge: `restore` it."""
+        """The end of a subscription. Returns what it did not acknowledge: `restore` it, even if it is nothing."""
         self.consumers.remove(consumer)
-        if consumer.waiting:
+        if self.picking is not None:
+            self.picking.drop(consumer)
+            self.pick_no_more()
+        elif consumer.waiting:
             consumer.waiting = False
             self.ready.remove(consumer)
         return consumer.close()
+
+    def hand(self, consumer: Consumer, message: Message) -> None:
+        """Give a message, which is not READY any more, to a consumer that may have it. The slow road."""
+        consumer.send(message)
+        if message.persistent and not consumer.acks and self.journal is not None:
+            self.journal.remove(self.key, message)
+
+    def pick(self) -> Picking:
+        """From now on consumers may differ in what they may have."""
+        if self.picking is None:
+            backlog = self.messages
+            if isinstance(backlog, Fifo):
+                backlog = self.messages = Backlog(backlog, self.ranked)
+            self.picking = Picking(self, backlog)
+            self.picking.begin(self.consumers, self.ready)
+            self.ready = []
+        return self.picking
+
+    def pick_no_more(self) -> None:
+        """Back to a plain queue, if that is enough. Then comes `restore`, or `dispatch`."""
+        if self.picking is not None and not self.picking.is_needed:
+            self.ready, self.picking = self.picking.end(), None
+            if len(self.messages) <= _FEW and (not self.ranked or all(m.priority == 4 for m in self.messages)):
+                self.messages = Fifo(self.messages)
 
     # ---- gone ----
 
@@ -276,82 +349,66 @@ class Queue:
                 self.journal.settle(self, message)
         self.less(len(deliveries), octets)
 
-    def less(self, count: int, octets: int) -> None:
-        """Messages are gone: there is room for others."""
-        if self.closed:
-            return
-        self.count -= count
-        self.octets -= octets
-        self.pool.octets -= octets
-        if self.blocked and self.bound.is_low(self.count, self.octets):
-            self.release()
-
-    def release(self) -> None:
-        """Let those that wait send again."""
-        blocked, self.blocked = self.blocked, []
-        for session in blocked:
-            session.unblock(self)
-
-    def drop_oldest(self) -> None:
-        """Make room in a full queue, at the cost of what has waited longest."""
-        while self.messages and (self.count > self.bound.messages or self.octets > self.bound.octets):
-            self.less(1, self.messages.popleft().size)
+    def remove(self, message: Message) -> None:
+        """READY to gone, if it is READY: somebody wants it to go without having got it."""
+        if self.picking is not None and self.picking.backlog.remove(message) is not None:
+            if message.persistent and self.journal is not None:
+                self.journal.settle(self, message)
+            self.less(1, message.size)
 
     def load(self, message: Message) -> None:
-        """READY, as the store gives it back."""
-        self._own().append(message)
+        """READY, or held, as the store gives it back."""
+        if message.due is not None:
+            self.hold(message, stored=True)
+            return
+        if message.group is not None:
+            self.pick()
+        self._add(message)
         self.expiring = self.expiring or message.expires is not None
-        self._more(message)
+        self.more(message)
 
     def unsettle(self, messages: list[Message]) -> None:
         """Undo `settle`: the ACK could not be stored, so they are READY again."""
         if not self.closed:
             for message in messages:
-                self._more(message)
+                self.more(message)
             self.restore(messages)
-
-    def _more(self, message: Message) -> None:
-        self.count += 1
-        self.octets += message.size
-        self.pool.octets += message.size
-
-    def withdraw(self, numbers: set[int]) -> None:
-        """Messages that could not be stored leave the queue, unless somebody has got them."""
-        kept = deque(message for message in self.messages if message.seq not in numbers)
-        gone = [message for message in self.messages if message.seq in numbers]
-        self.messages = kept
-        self.less(len(gone), sum(message.size for message in gone))
 
     def sweep(self, now: float) -> None:
         """Look for expired messages: not often in a long queue, for each one is looked at."""
+        if not self.messages and self.picking is None and isinstance(self.messages, Backlog):
+            self.messages = Fifo()  # the order may be plain again
         if not self.expiring or now < self.swept:
             return
         self.swept = now + max(1.0, len(self.messages) * 1e-5)
-        wall = self._wall()
-        gone = [message for message in self.messages if message.expires is not None and message.expires <= wall]
-        if gone:
-            self.messages = deque(
-                message for message in self.messages if message.expires is None or message.expires > wall
-            )
-            for message in gone:
-                self._expire(message)
+        for message in self.messages.take_out(self.is_expired):
+            self.expire(message)
         self.expiring = any(message.expires is not None for message in self.messages)
 
-    def _expire(self, message: Message) -> None:
+    def expire(self, message: Message) -> None:
+        """Its time is over, and it has left READY."""
         if message.persistent and self.journal is not None:
             self.journal.remove(self.key, message)
         self.less(1, message.size)
         if self._expired is not None:
-            self._expired(self, message)
+            self._expired(self, message, EXPIRED)
 
-    def close(self) -> None:
-        """The end of the queue, and of all that is in it."""
-        self.release()
-        self.pool.octets -= self.octets
-        self.closed = True
-        self.messages = _NONE
-        self.count = self.octets = 0
+    def dropped(self, message: Message) -> None:
+        """As in Stock."""
+        if self._expired is not None:
+            self._expired(self, message, DROPPED)
 
+    def stores(self, message: Message) -> Sequence[Queue]:
+        """The queues whose journal has to know of a message: this one, or none."""
+        if self.terms is not None:
+            self.stamp(message)
+        return (self,) if message.persistent and self.journal is not None else ()
 
-def _seq(message: Message) -> int:
-    return message.seq
+    def holders(self) -> Sequence[Queue]:
+        """The queues that may make a sender wait for ever, if it is the one to acknowledge what they hold."""
+        return (self,)
+
+    def delete(self) -> None:
+        """The end of the queue, though it may hold something: that is gone from the store, too."""
+        self.forget((*self.messages, *self.held.values()))
+        self.close()

@@ -1,31 +1,33 @@
-"""Router: from the name of a destination to its queue or topic, in one virtual host."""
+"""Router: who subscribes to what in one virtual host, and where messages go that cannot be processed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.addresses import Address
+from stompcodec.broker.bounds import Pool
+from stompcodec.broker.browser import Browser
 from stompcodec.broker.consumer import Consumer, Delivery
-from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.dead import DeadLetters
+from stompcodec.broker.destination import Kind
+from stompcodec.broker.destinations import Destinations
+from stompcodec.broker.durable import Durable
 from stompcodec.broker.journal import Journal
-from stompcodec.broker.message import WITHOUT, Message, Refused
+from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.topic import Topic
-from stompcodec.codec import Frame, serialize_tail
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
     from stompcodec.broker.session import Session
+    from stompcodec.broker.wanted import Wanted
 
 __all__ = ["Router"]
 
-#: What a dead letter says of itself.
-_DEAD = ("dead-letter-reason", "original-destination")
-
 
 class Router:
-    """The destinations of a virtual host. They come into being by their first use, and go when they are idle.
+    """The subscriptions of a virtual host, its dead letters, and its destinations.
 
     Args:
         vhost: its name.
@@ -50,124 +52,124 @@ class Router:
         opened: list[Topic],
     ) -> None:
         self.vhost = vhost
-        self.naming = Naming(
-            config.queue_prefixes,
-            config.topic_prefixes,
-            config.temp_queue_prefix,
-            config.temp_topic_prefix,
-            config.dead_letter,
-        )
-        self.queues: dict[str, Queue] = {}
-        self.topics: dict[str, Topic] = {}
-        #: Temporary destinations by their name for everyone, and whose they are.
-        self.owners: dict[str, Session] = {}
+        self.destinations = Destinations(vhost, config, pool, journal, wall, swept, opened, self._gone)
+        self.naming = self.destinations.naming
+        self.queues = self.destinations.queues
+        self.topics = self.destinations.topics.by_name
+        self.owners = self.destinations.owners
+        #: Sessions by the client-id of their CONNECT.
+        self.clients: dict[str, Session] = {}
+        self.dead = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
-        self._pool = pool
-        self._journal = journal
-        self._wall = wall
-        self._place = place
-        self._swept = swept
-        self._opened = opened
-        self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
-        self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
 
-    # ---- find and make ----
-
-    def address(self, destination: str, session: Session) -> str:
-        """The name for everyone: another one where a session names a temporary destination of its own.
-
-        >>> # "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", as a reply-to carries it to others
-        """
-        if not self.naming.is_temporary(destination) or destination in self.owners:
-            return destination
-        return self.naming.owned(destination, session.id)
-
-    def sink(self, destination: str, session: Session) -> Queue | Topic | None:
-        """Where a SEND goes. None: nowhere, for nobody listens to the topic, or the temporary destination is gone.
+    def join(self, session: Session, client_id: str | None) -> None:
+        """A session has connected.
 
         Raises:
-            Refused: there are too many destinations.
+            Refused: another one has its client-id.
         """
-        kind = self.naming.kind(destination)
-        if kind is Kind.QUEUE:
-            return self.queue(destination)
-        if kind is Kind.TOPIC:
-            return self.topics.get(destination)
-        name = self.address(destination, session)
-        return self.queues.get(name) or self.topics.get(name)
-
-    def queue(self, name: str) -> Queue:
-        """The queue of that name.
-
-        Raises:
-            Refused: there are too many destinations.
-        """
-        queue = self.queues.get(name)
-        if queue is None:
-            self._check_room()
-            temporary = self.naming.is_temporary(name)
-            queue = self.queues[name] = Queue(
-                name,
-                f"{self.vhost}\0{name}",
-                self._bound,
-                self._pool,
-                None if temporary else self._journal,
-                self._wall,
-                self._expired,
-            )
-        return queue
-
-    def topic(self, name: str) -> Topic:
-        """The topic of that name.
-
-        Raises:
-            Refused: there are too many destinations.
-        """
-        topic = self.topics.get(name)
-        if topic is None:
-            self._check_room()
-            topic = self.topics[name] = Topic(name, self._opened)
-        return topic
-
-    def _check_room(self) -> None:
-        if len(self.queues) + len(self.topics) >= self._config.max_destinations:
-            self.sweep()
-            if len(self.queues) + len(self.topics) >= self._config.max_destinations:
-                raise Refused("too many destinations", "The broker's max_destinations is reached: use fewer names.")
+        if not client_id:
+            return
+        other, policy = self.clients.get(client_id), self._config.same_client
+        if other is not None and policy == "refuse":
+            raise Refused("client-id is in use", "Another session has it: wait for its end, or take another one.")
+        if other is not None and policy == "replace":
+            other.fail("client-id was taken over", "Another session has connected with the same client-id.")
+        self.clients[client_id] = session
+        session.client_id = client_id
 
     # ---- subscriptions ----
 
-    def subscribe(
-        self, session: Session, destination: str, key: str | None, number: int, mode: str, window: int
-    ) -> Consumer:
+    def subscribe(self, session: Session, number: int, wanted: Wanted) -> Consumer:
         """A new consumer, which has not got anything yet: `start` it once the session knows it.
 
         Raises:
-            Refused: a temporary destination of somebody else, or too many destinations.
+            Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
         """
-        name = self.address(destination, session)
+        address = self.destinations.addresses.find(wanted.destination, wanted.routing, True)
+        self._check_allowed(session, address)
+        name = self.destinations.address(address.name, session)
         if self.owners.get(name, session) is not session:
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
-        kind = self.naming.kind(name)
-        if kind in (Kind.QUEUE, Kind.TEMP_QUEUE):
-            consumer = Consumer(session, self.queue(name), key, number, mode, window)
+        if address.found:
+            consumer = self._consumer_of_found(session, number, wanted, address)
+        elif address.kind is Kind.QUEUE:
+            consumer = Consumer(session, *self._taken(session, name, number, wanted))
+        elif address.kind is Kind.TEMP_QUEUE:
+            consumer = Consumer(session, self.destinations.queue(name), number, wanted)
         else:
-            self.topic(name)
-            queue = Queue(name, "", self._backlog, self._pool, None, self._wall)
-            consumer = Consumer(session, queue, key, number, mode, window)
-            queue.overflow = _Overflow(self._config.slow_consumer, consumer)
-        if kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
+            consumer = self._consumer_of_topic(
+                session, number, wanted, address._replace(rest=name[len(address.prefix) :])
+            )
+        if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             self.owners[name] = session
-        consumer.destination = destination
+        consumer.destination = wanted.destination
+        if consumer.address is None and consumer.durable is None:
+            self.destinations.agree(consumer.queue, wanted.terms)
+        if wanted.browser:
+            if consumer.address is not None:
+                raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
+            consumer.queue = Browser(consumer.queue)
+        return consumer
+
+    def _check_allowed(self, session: Session, address: Address) -> None:
+        auth, name = session.broker.auth, address.name
+        if self.destinations.addresses.pattern(address) is None:
+            allowed = auth.may(session.user, "subscribe", name)
+        else:
+            allowed = auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
+        if not allowed:
+            raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+
+    def _taken(self, session: Session, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
+        """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
+        queue, new = self.queues.get(name), name not in self.queues
+        if queue is None:
+            queue = self.destinations.allowed_queue(name)
+        if wanted.exclusive and self._config.exclusive == "session":
+            if not new and name not in self.owners:
+                raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
+            self.owners[name] = session
+            wanted = wanted._replace(exclusive=False)
+        if new and wanted.auto_delete:
+            self.destinations.ending.add(name)
+        return queue, number, wanted
+
+    def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+        if address.kind is Kind.TOPIC:
+            durable = self.destinations.durables.wanted(session, wanted, address)
+            if durable is not None:
+                return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
+        if self.destinations.addresses.pattern(address) is None:
+            self.destinations.check_topic(address.name)
+            self.destinations.topics.make(address)
+        queue = self.destinations.topic_queue(address)
+        consumer = Consumer(session, queue, number, wanted)
+        consumer.address = address
+        queue.overflow = _Overflow(self._config.slow_consumer, consumer)
+        return consumer
+
+    def _consumer_of_found(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+        queue, durable = self.destinations.found(address), self.destinations.durables.by_name.get(address.rest)
+        consumer = Consumer(session, queue, number, wanted)
+        if durable is not None:
+            self._check_allowed(session, durable.address)
+            durable.check_free()
+            _of_durable(consumer, durable)
         return consumer
 
     def start(self, consumer: Consumer) -> None:
         """Deliver to a new consumer."""
-        topic = self.topics.get(consumer.queue.name)
-        if topic is None:
-            consumer.queue.add(consumer)
-        else:
-            topic.add(consumer)
+        address = consumer.address
+        if address is not None:
+            self.destinations.topics.add(consumer, address)
+            if consumer.closed:  # another subscription of that session was too slow, and it is gone
+                self.destinations.topics.drop(consumer, address)
+                return
+        consumer.queue.add(consumer)
+        if address is not None and self.destinations.retained.queues:
+            for message in self.destinations.retained_for(address, consumer.selector):
+                consumer.queue.put(message)
 
     def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Queue, Message]]) -> None:
         """The end of subscriptions. What they did not acknowledge goes back, all of a queue together, in order.
@@ -178,79 +180,77 @@ class Router:
         """
         back: dict[Queue, list[Message]] = {}
         for consumer in consumers:
-            topic = self.topics.get(consumer.queue.name)
-            if topic is None:
+            if consumer.address is None:
                 back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
             else:
-                topic.drop(consumer)
+                self.destinations.topics.drop(consumer, consumer.address)
+                consumer.close()
+                consumer.queue.close()
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
             queue.restore(messages)
+        for consumer in consumers:
+            self.end_with_last(consumer)
+
+    def end_with_last(self, consumer: Consumer) -> None:
+        """Some queues end when nobody consumes them any more."""
+        if consumer.queue.consumers or consumer.queue.closed:
+            return
+        if consumer.durable is not None and consumer.durable.auto_delete:
+            self.destinations.durables.delete(consumer.durable)
+        elif consumer.address is None and consumer.queue.name in self.destinations.ending:
+            self.destinations.delete(consumer.queue.name)
+
+    def named(self, session: Session, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
+        """The durable subscriptions that an UNSUBSCRIBE is to end.
+
+        Args:
+            session: that sends it.
+            wanted: what its headers say.
+            consumers: that it ends.
+
+        Raises:
+            Refused: another session consumes one of them.
+        """
+        if wanted.durable is None and not wanted.durable_flag:
+            return []
+        durables = [consumer.durable for consumer in consumers if consumer.durable is not None]
+        if not durables:
+            name = self.destinations.durables.name(session, wanted) or ""
+            durables = [self.destinations.durables.by_name[name]] if name in self.destinations.durables.by_name else []
+        if any(set(durable.queue.consumers) - set(consumers) for durable in durables):
+            raise Refused("the durable subscription is in use", "Another consumer has it: that has to go before.")
+        return durables
+
+    def end(self, durable: Durable) -> None:
+        """The end of a durable subscription, unless it has ended by itself."""
+        if self.destinations.durables.by_name.get(durable.name) is durable:
+            self.destinations.durables.delete(durable)
 
     def forget(self, session: Session) -> None:
-        """The end of a session: its temporary destinations go."""
+        """The end of a session: its temporary destinations go, and its exclusive queues."""
+        if session.client_id is not None and self.clients.get(session.client_id) is session:
+            del self.clients[session.client_id]
         for name in [name for name, owner in self.owners.items() if owner is session]:
             del self.owners[name]
-            self.topics.pop(name, None)
-            queue = self.queues.pop(name, None)
-            if queue is not None:
-                queue.close()
+            if self.naming.is_temporary(name):
+                self.topics.pop(name, None)
+            self.destinations.delete(name)
 
-    # ---- dead letters, and what is idle ----
+    # ---- dead letters ----
 
-    def reject(self, queue: Queue, deliveries: list[Delivery]) -> None:
-        """NACK: once more, or a dead letter after the last attempt."""
-        back = []
-        for _tag, message in deliveries:
-            if message.attempts + 1 >= self._config.max_attempts and self.bury(queue, message, "max-attempts"):
-                queue.settle([(0, message)])
-            else:
-                back.append(message)
-        queue.restore(back)
+    def reject(self, queue: Queue, deliveries: list[Delivery], requeue: bool = True) -> None:
+        """NACK. False for requeue: without another attempt."""
+        self.dead.reject(queue, deliveries, requeue)
 
-    def bury(self, queue: Queue, message: Message, reason: str) -> bool:
-        """Put a dead letter made of a message into the dead letter queue.
+    def _gone(self, queue: Queue, message: Message, reason: str) -> None:
+        self.dead.gone(queue, message, reason)
 
-        False: there is no room for it, or it is one already. Then one that was refused by NACK stays in its queue; one
-        that has expired is dropped.
-        """
-        name = self.naming.dead_letter(queue.name)
-        if name == queue.name:
-            return False
-        try:
-            sink = self.queue(name)
-        except Refused:
-            return False
-        if sink.full:
-            return False
-        frame, gone = message.frame, {*WITHOUT, *_DEAD, "destination", "expires", "expiration"}
-        own = [("destination", name), (_DEAD[0], reason), (_DEAD[1], message.destination)]
-        others = [pair for pair in frame.headers.pairs() if pair[0] not in gone]
-        tail = serialize_tail(Frame("MESSAGE", own + others, frame.body), "1.2")
-        letter = Message(b"", 0, name, tail, message.persistent, None, message.priority)
-        self._place(letter)
-        sink.put(letter)
-        return True
 
-    def _expired(self, queue: Queue, message: Message) -> None:
-        if self._config.dead_letter_expired and not queue.closed:
-            self.bury(queue, message, "expired")
-
-    def sweep(self) -> None:
-        """Let idle queues and topics go: nothing is in them, and nobody listens."""
-        if self._journal.open or self._journal.busy:  # something may come back
-            return
-        idle = [name for name, queue in self.queues.items() if not (queue.count or queue.consumers or queue.blocked)]
-        silent = [name for name, topic in self.topics.items() if not topic.consumers]
-        for name in idle:
-            self.queues.pop(name).close()
-        for name in silent:
-            del self.topics[name]
-        for name in (*idle, *silent):
-            self.owners.pop(name, None)
-        if idle or silent:
-            self._swept()
+def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
+    consumer.durable = durable
+    return consumer
 
 
 class _Overflow:

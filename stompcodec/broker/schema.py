@@ -31,6 +31,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO state VALUES (1)",
         "CREATE TABLE migration (version INTEGER PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
     ),
+    (
+        """CREATE TABLE subscription (
+            queue TEXT PRIMARY KEY,
+            prefix TEXT NOT NULL,
+            name TEXT NOT NULL,
+            literal INTEGER NOT NULL,
+            selector TEXT,
+            shared INTEGER NOT NULL,
+            auto_delete INTEGER NOT NULL
+        )""",
+        "ALTER TABLE state ADD COLUMN seq INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 #: Marks the file as ours: "STMP".

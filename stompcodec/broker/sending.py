@@ -2,74 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.retained import Retaining
+from stompcodec.broker.terms import Terms, terms_of
 from stompcodec.broker.topic import Topic
+from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
+    from stompcodec.broker.router import Router
     from stompcodec.broker.session import Session
 
-__all__ = ["in_order", "put", "put_late", "sink_of"]
+__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_late", "sink_of", "usual_sink"]
 
+#: What takes messages.
+Sink = Queue | Topic | Retaining
 #: Destinations that a session remembers.
 _MOST_SINKS = 1000
+#: In front of one that stands for a sink only as long as no header says something else. No destination begins with it.
+_UNLESS_TOLD = "\0"
+#: Parts of a composite destination. Each has a copy of the message.
+_MOST_PARTS = 16
 
 
-def sink_of(session: Session, destination: str) -> Queue | Topic | None:
+class Goal(NamedTuple):
+    """Where a message is sent, as a SEND says it."""
+
+    destination: str
+    routing: str | None = None
+    """Its header destination-type."""
+    retain: str | None = None
+    """Its header retain."""
+    sink: Sink | None = None
+    """Nowhere, if it is None. That of a transaction is looked up at its COMMIT."""
+
+
+def goals_of(session: Session, frame: Frame) -> list[Goal]:
+    """Where a SEND goes; several for a composite destination.
+
+    Raises:
+        Refused: it may not, or cannot, go to one of them.
+    """
+    config, destination = session.broker.config, session.header(frame, "destination") or ""
+    if config.refuse_message_id and frame.get("message-id") is not None:
+        raise Refused("message-id must not be set", "Only the broker gives messages their message-id.")
+    sink = session.sinks.get(destination)
+    if sink is not None:  # whatever its other headers say
+        return [Goal(destination, sink=sink)]
+    goal = Goal(destination, session.header(frame, "destination-type"), session.header(frame, "retain"))
+    goals = [goal._replace(destination=part) for part in parts_of(destination, config.composite)]
+    terms = terms_of(frame.get if session.exact else partial(session.header, frame))
+    return [goal._replace(sink=sink_of(session, goal, terms)) for goal in goals]
+
+
+def parts_of(destination: str, composite: bool) -> list[str]:
+    """The parts of a destination, with commas between; only itself if that means nothing here.
+
+    Raises:
+        Refused: there are too many of them.
+
+    >>> parts_of("/queue/a,/topic/b", True), parts_of("a,b", False)
+    (['/queue/a', '/topic/b'], ['a,b'])
+    """
+    if not composite or "," not in destination:
+        return [destination]
+    if destination.count(",") >= _MOST_PARTS:
+        raise Refused("too many destinations", f"A composite destination has at most {_MOST_PARTS} parts.")
+    return list(dict.fromkeys(part.strip() for part in destination.split(",")))
+
+
+def usual_sink(session: Session, frame: Frame, destination: str) -> Queue | Topic | None:
+    """Where a SEND goes, if it has none of the headers that may send it elsewhere, and this is known already."""
+    sink = session.sinks.get(_UNLESS_TOLD + destination)
+    if sink is not None:
+        for name in session.router.destinations.telling:
+            if frame.get(name) is not None:
+                return None
+    return sink
+
+
+def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | None:
     """Where a SEND of this session goes; None for nowhere.
+
+    Args:
+        session: that sends.
+        goal: of the SEND.
+        terms: what it says of the queue, if it is one.
 
     Raises:
         Refused: it may not, or cannot.
     """
+    destination = goal.destination
     sink = session.sinks.get(destination)
     if sink is not None:
         return sink
-    if not session.broker.auth.may(session.user, "send", destination):
+    destinations = session.router.destinations
+    address = destinations.addresses.find(destination, goal.routing, False)
+    if not session.broker.auth.may(session.user, "send", address.name):
         raise Refused("not allowed to send there", "The rules of the broker do not allow it.")
-    sink = session.router.sink(destination, session)
-    if sink is None:
+    found = destinations.sink(address, session, goal.retain)
+    if found is None:
         return None
-    if isinstance(sink, Queue) and sink.full and session.acknowledges(sink.pool if sink.pool.full else sink):
-        raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
-    if not session.router.naming.is_temporary(destination):
-        if len(session.sinks) >= _MOST_SINKS:
-            session.sinks.clear()
-        session.sinks[destination] = sink
-    return sink
+    if isinstance(found, Queue):
+        destinations.agree(found, terms)
+        if found.refuses:
+            raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
+    for queue in found.holders():
+        if queue.full and session.acknowledges(queue.pool if queue.pool.full else queue):
+            raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
+    if isinstance(found, Retaining) or (isinstance(found, Queue) and found.terms is not None):
+        return found
+    if destinations.is_lasting(address):
+        certain = destinations.is_certain(destination, address)
+        if certain or (goal.routing is None and goal.retain is None):
+            if len(session.sinks) >= _MOST_SINKS:
+                session.sinks.clear()
+            session.sinks[destination if certain else _UNLESS_TOLD + destination] = found
+    return found
 
 
-def put(session: Session, sink: Queue | Topic, message: Message) -> None:
+def put(session: Session, sink: Sink, message: Message) -> None:
     """A message takes its place, and effect, behind what this session has sent before."""
     session.broker.place(message)
     if session.behind is None:
-        if sink.put(message):
+        if _into(session, sink, message):
             sink.block(session)
         return
-    if message.persistent and isinstance(sink, Queue) and sink.journal is not None:
-        sink.journal.append(sink, message)
-    in_order(session, partial(put_late, session, sink, message))
+    queues = sink.stores(message)
+    for queue in queues:
+        session.broker.journal.append(queue, message)
+    in_order(session, partial(put_late, session, sink, message, queues), message.seq)
 
 
-def put_late(session: Session, sink: Queue | Topic, message: Message, _committed: bool = True) -> None:
-    """A message takes effect that has its place already, and was stored if it has to be."""
-    if sink.put(message, stored=True):
+def put_late(session: Session, sink: Sink, message: Message, queues: Sequence[Queue], _committed: bool = True) -> None:
+    """A message takes effect that has its place already, and was stored for these queues."""
+    if _into(session, sink, message, stored=True):
         sink.block(session)
-    if isinstance(sink, Queue) and sink.is_disordered:
+    for queue in queues:
+        if queue.closed:  # it has ended meanwhile
+            queue.forget((message,))
+    if isinstance(sink, Queue) and sink.messages.is_disordered:
         session.broker.journal.late(sink, message.seq)
 
 
-def in_order(session: Session, action: Callable[[bool], None]) -> None:
+def _into(session: Session, sink: Sink, message: Message, stored: bool = False) -> bool:
+    """Into the queue or topic, or where it waits for its time. True: the sender should wait."""
+    if message.due is None:
+        return sink.put(message, stored)
+    return session.broker.delayed.hold(message, sink, lambda: _now(session.router, sink), stored)
+
+
+def _now(router: Router, sink: Sink) -> Sink:
+    """The sink as it is when a message is due: topics come and go meanwhile."""
+    return router.topics.get(sink.name, sink) if isinstance(sink, Topic) else sink
+
+
+def in_order(session: Session, action: Callable[[bool], None], first: int | None = None) -> None:
     """Do something now (True), or if a transaction of this session waits for the store, behind that.
 
     Args:
         session: whose doing it is.
         action: told whether that commit succeeded.
+        first: the lowest seq of what it puts somewhere; None for nothing.
     """
-    if session.behind is None:
+    batch = session.behind
+    if batch is None:
         action(True)
-    else:
-        session.behind.actions.append(action)
+        return
+    batch.actions.append(action)
+    if first is not None:
+        batch.first = first if batch.first is None else min(first, batch.first)

@@ -64,7 +64,7 @@ class _Peer:
         server.deserted.clear()
         if wire.whole_frames:
             self.bounded = True
-            wire.bound(_largest_frame(server.config.first_limits))
+            wire.bound(min(_largest_frame(server.config.first_limits), server.config.ws_frame))
         log.info("%s: opened (%s)", wire.peer, self.listener)
         server.mark()
 
@@ -102,7 +102,7 @@ class _Peer:
             wire.write(output)
         if self.bounded and session.connected:
             self.bounded = False
-            wire.bound(_largest_frame(self.server.config.limits))
+            wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
         if session.closing:
             wire.close()
         elif session.paused is not self.paused:
@@ -129,6 +129,9 @@ class Server:
         self.port: int | None = None
         self.ws_port: int | None = None
         self.tls_port: int | None = None
+        self.legacy_port: int | None = None
+        self.ports: list[int] = []
+        """Further ports of plain STOMP."""
         self.peers: dict[Session, _Peer] = {}
         self.deserted = asyncio.Event()
         """Nobody is connected; or nobody is to be waited for any more."""
@@ -208,6 +211,7 @@ class Server:
             self._timer.cancel()
         assert self.store is not None
         self.store.close()
+        self.broker.spool.close()
         log.info("stopped")
 
     async def _wait_deserted(self, seconds: float) -> None:
@@ -222,10 +226,13 @@ class Server:
             secure = tls.server_context(config.tls_cert, config.tls_key, config.tls_ca)
         if config.port is not None:
             self.port = await self._listener("stomp", config.port)
+        self.ports = [await self._listener("stomp", port) for port in config.ports]
         if config.ws_port is not None:
             self.ws_port = await self._listener("ws", config.ws_port, websocket=True)
         if config.tls_port is not None:
             self.tls_port = await self._listener("tls", config.tls_port, context=secure)
+        if config.legacy_port is not None:
+            self.legacy_port = await self._listener("legacy", config.legacy_port)
 
     async def _listener(
         self, name: str, port: int, *, context: ssl.SSLContext | None = None, websocket: bool = False
@@ -260,7 +267,8 @@ class Server:
             "port": self.port,
             "ws_port": self.ws_port,
             "tls_port": self.tls_port,
-            "legacy_port": None,
+            "legacy_port": self.legacy_port,
+            **({"ports": self.ports} if self.ports else {}),
         }
 
     # ---- turns ----

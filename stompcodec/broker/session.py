@@ -5,33 +5,34 @@ What the frames of a peer do is in `commands.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from stompcodec.broker.bounds import Pool
 from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
-from stompcodec.broker.journal import Batch, Journal, Waiting
+from stompcodec.broker.journal import Batch, Waiting
+from stompcodec.broker.large import Intake
 from stompcodec.broker.message import Refused
-from stompcodec.broker.queue import Queue
-from stompcodec.broker.topic import Topic
+from stompcodec.broker.outgoing import Outgoing
 from stompcodec.broker.transaction import Transaction
-from stompcodec.codec import Frame, serialize
+from stompcodec.codec import END_OF_BODY, Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
+from stompcodec.spec import VERSIONS
 from stompcodec.states import State
 
 if TYPE_CHECKING:
     from stompcodec.broker.auth import User
+    from stompcodec.broker.bodies import Body
     from stompcodec.broker.core import Broker
     from stompcodec.broker.router import Router
 
 __all__ = ["Session"]
 
-#: Octets of answers that may wait for a peer that does not read. Above, it is not read either.
-_MOST_UNREAD = 2**20
+_LEGACY = ("legacy",)
 
 
-class Session:
+class Session(Outgoing):
     """One peer, as the broker and the shell see it. `Broker.attach` makes it.
 
     The shell gives it what came (`receive`), tells it when the transport is full or gone (`writable`, `lost`), and
@@ -40,75 +41,53 @@ class Session:
     """
 
     __slots__ = (
-        *("_blockers", "_paused_at", "_unread", "_waiting", "behind", "broker", "by_number", "closing", "connection"),
-        *("consumers", "dirty", "ended", "exact", "flowing", "id", "listener", "next_number", "outbox", "paused"),
-        *(
-            "peer",
-            "plain",
-            "room",
-            "router",
-            "secure",
-            "sinks",
-            "stalled",
-            "transaction_octets",
-            "transactions",
-            "user",
-        ),
-        *("version", "whole_frames", "window"),
+        *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "next_number", "peer", "plain"),
+        *("router", "secure", "transaction_octets", "transactions", "user", "version", "window"),
     )
+
+    #: What frames do.
+    handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = HANDLERS
 
     def __init__(
         self, broker: Broker, id: str, now: float, *, peer: str, secure: bool, whole_frames: bool, listener: str
     ) -> None:
         config = broker.config
-        self.broker = broker
-        self.id = id
-        self.peer, self.secure, self.whole_frames, self.listener = peer, secure, whole_frames, listener
-        self.connection = Connection(
+        connection = Connection(
             Role.SERVER,
+            versions=_LEGACY if listener == "legacy" else (*VERSIONS, *_LEGACY) if config.detect_legacy else VERSIONS,
+            commands=config.commands,
+            version_header=config.version_header,
             limits=config.limits,
             first_limits=config.first_limits,
+            stream_over=config.large - 1,
             heart_beat=config.heart_beat,
             whole_frames=whole_frames,
             now=now,
         )
+        super().__init__(broker, connection, whole_frames)
+        self.id = id
+        self.peer, self.secure, self.listener = peer, secure, listener
         #: "" before CONNECT.
         self.version = ""
         #: Header values are taken as they are; 1.0 has spaces around them.
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
+        #: The client-id of its CONNECT; None without.
+        self.client_id: str | None = None
         self.user: User
         self.router: Router
         # What it has.
-        self.consumers: dict[str, Consumer] = {}
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
         #: Unacknowledged messages that its subscriptions may have, together.
         self.window = 0
         self.transactions: dict[str, Transaction] = {}
         self.transaction_octets = 0
-        #: Destinations that it may send to, as far as it has.
-        self.sinks: dict[str, Queue | Topic] = {}
-        # What goes out.
-        self.outbox = self.connection.output
-        self.dirty = False
-        #: Octets of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
-        self.room = config.write_high
-        self.flowing = True
-        #: A consumer was passed over for lack of room.
-        self.stalled = False
-        self._unread = 0
-        #: Its receipts follow this commit.
-        self._waiting: Waiting | None = None
+        #: A large message that is coming in.
+        self.intake: Intake | None = None
         #: What it sends takes effect behind this commit, which its transaction waits for.
         self.behind: Batch | None = None
-        # What the shell looks at.
-        self.closing = False
-        self.paused = False
-        self._paused_at = 0.0
-        self._blockers: set[Queue | Pool | Journal] = set()
-        self.ended = False
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
@@ -126,9 +105,10 @@ class Session:
             return
         self.broker.now = now
         frame: Frame | None = None
+        handlers = self.handlers
         try:
             for frame in self.connection.receive(data, now):
-                HANDLERS[frame.command](self, frame)
+                handlers[frame.command](self, frame)
                 if self.closing:
                     break
         except Refused as error:
@@ -158,7 +138,7 @@ class Session:
             error = error or truncated
         if error is not None:
             self.broker.log.info("%s: lost: %s", self, error)
-        self.outbox.clear()
+        self._give_up()
 
     def end(self) -> None:
         """Let everything go: transactions first, for they hold deliveries; then all consumers at once."""
@@ -170,6 +150,8 @@ class Session:
         self.transactions = {}
         consumers = list(self.consumers.values())
         self.consumers, self.by_number, self.sinks = {}, {}, {}
+        if self.intake is not None:
+            self.intake.drop()
         if self.version:
             self.router.stop(consumers, orphans)
             self.router.forget(self)
@@ -179,11 +161,6 @@ class Session:
 
     # ---- answers ----
 
-    def mark(self) -> None:
-        """There is something for the shell to do at the end of this turn."""
-        self.dirty = True
-        self.broker.dirty.append(self)
-
     def receipt(self, value: str) -> None:
         """Answer a frame that is done; after the commit, if something of this session waits for it."""
         if self.ended:  # the frame made itself the last one
@@ -192,14 +169,17 @@ class Session:
             octets = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % value.encode()
         else:
             octets = serialize(Frame("RECEIPT", {"receipt-id": value}), self.version) + EOL
-        if self._waiting is None:
+        if self.waiting is None:
             self.outbox.append(octets)
         else:
-            self._waiting.receipts.append(octets)
+            self.waiting.receipts.append(octets)
         if not self.flowing:
-            self._unread += len(octets)
-            if self._unread > _MOST_UNREAD:
-                self._look_paused()
+            self.unread(len(octets))
+
+    def reply(self, octets: bytes) -> None:
+        """A frame that answers one of the peer's."""
+        self.outbox.append(octets)
+        self.unread(len(octets))
 
     def answer(self, frame: Frame) -> None:
         """RECEIPT, if the frame asks for one."""
@@ -222,18 +202,23 @@ class Session:
             return
         self.broker.log.info("%s: %s", self, message)
         self.end()
+        if self.parcels:  # an ERROR inside of a body would be no ERROR
+            self.cut()
+            return
         if reply is not None:
             before = len(self.outbox)
             self.connection.send(reply)
-            if self._waiting is not None:  # receipts of frames before it go out before it
-                self._waiting.receipts += self.outbox[before:]
+            if self.waiting is not None:  # receipts of frames before it go out before it
+                self.waiting.receipts += self.outbox[before:]
                 del self.outbox[before:]
         self.close()
 
     def close(self) -> None:
         """Write what waits, also for the store, then close the transport."""
         self.end()
-        if self._waiting is None:
+        if self.parcels:
+            self.broker.watch(self)
+        elif self.waiting is None:
             self.closing = True
             if not self.dirty:
                 self.mark()
@@ -243,8 +228,8 @@ class Session:
     def store_waits(self, frame: Frame) -> None:
         """Something of this frame has to be stored: receipts follow the commit at the end of the turn."""
         journal = self.broker.journal
-        if self._waiting is None or self._waiting.batch is not journal.batch:
-            self._waiting = journal.wait(self, self.header(frame, "receipt"))
+        if self.waiting is None or self.waiting.batch is not journal.batch:
+            self.waiting = journal.wait(self, self.header(frame, "receipt"))
         if journal.behind and self.block(journal):
             journal.blocked.append(self)
 
@@ -252,13 +237,13 @@ class Session:
         """What was stored is on the disk."""
         if self.behind is waiting.batch:
             self.behind = None
-            self.plain = self.exact and not self.broker.stores_all
+            self.plain = self.exact and self.broker.plain
         if self.closing:
             return
         self.outbox += waiting.receipts
-        if self._waiting is waiting:
-            self._waiting = None
-            self.closing = self.ended
+        if self.waiting is waiting:
+            self.waiting = None
+            self.closing = self.ended and not self.parcels
         if not self.dirty:
             self.mark()
 
@@ -266,7 +251,7 @@ class Session:
         """Nothing was stored: no receipt of that turn goes out."""
         if self.closing:
             return
-        self._waiting = None
+        self.waiting = None
         headers = {"message": "the message could not be stored", "content-type": "text/plain"}
         if waiting.fault is not None:
             headers["receipt-id"] = waiting.fault
@@ -283,79 +268,26 @@ class Session:
 
     # ---- to the shell ----
 
-    def take_output(self) -> list[bytes]:
-        """Hand over what is to be written, and make room for more."""
-        chunks = self.connection.take_output(self.broker.now)
-        self.outbox = self.connection.output
-        if self.flowing and not self.ended:
-            self.room = self.broker.config.write_high
-            if self.stalled:
-                self.broker.resume(self)
-        return chunks
-
-    def writable(self, yes: bool, now: float) -> None:
-        """The transport has taken enough (False), or has room again (True).
+    def take_large(self, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
+        """A SEND has come whose body follows in pieces.
 
         Args:
-            yes: whether messages may come.
-            now: the time in seconds.
+            frame: the SEND.
+            done: called with it, less its body, and with the body, when that is there.
         """
-        self.flowing = yes
-        if self.ended:
+        self.intake = Intake(self.broker.spool, frame, done)
+        self.connection.on_piece = self._take_piece
+
+    def _take_piece(self, piece: Any) -> None:
+        intake = self.intake
+        if intake is None or self.ended:
             return
-        if yes:
-            self.room = self.broker.config.write_high
-            self._unread = 0
-            self._look_paused()
-            if self.stalled:
-                self.broker.resume(self)
-        else:
-            self.room = 0
-
-    def refill(self) -> None:
-        """There is room again: its consumers may have more."""
-        if not self.stalled or self.room <= 0 or self.ended:
-            return
-        self.stalled = False
-        for consumer in list(self.consumers.values()):
-            consumer.queue.offer(consumer)
-
-    def block(self, holder: Queue | Pool | Journal) -> bool:
-        """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
-
-        One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
-        """
-        if holder in self._blockers or self.ended or self.acknowledges(holder):
-            self.sinks.clear()  # it is looked at again
-            return False
-        self._blockers.add(holder)
-        self._look_paused()
-        return True
-
-    def acknowledges(self, holder: object) -> bool:
-        """Whether its own ACKs would make room there: in a queue that it consumes, or in all queues together."""
-        consumers = self.consumers.values()
-        if isinstance(holder, Pool):
-            return any(consumer.acks and consumer.unacked for consumer in consumers)
-        return any(consumer.queue is holder and consumer.acks for consumer in consumers)
-
-    def unblock(self, holder: Queue | Pool | Journal) -> None:
-        """There is room again."""
-        self._blockers.discard(holder)
-        self._look_paused()
-
-    def _look_paused(self) -> None:
-        paused = bool(self._blockers) or (not self.flowing and self._unread > _MOST_UNREAD)
-        if paused is self.paused:
-            return
-        now = self.broker.now
-        if paused:
-            self._paused_at = now
-        else:
-            self.connection.excuse(now - self._paused_at)
-        self.paused = paused
-        if not self.dirty:
-            self.mark()
+        try:
+            intake.take(piece)
+        except Refused as error:
+            self.fail(error.message, error.remedy, intake.frame)
+        if piece is END_OF_BODY:
+            self.intake = None
 
     def tick(self, now: float) -> bool:
         """Heart-beats. False: the peer is dead."""

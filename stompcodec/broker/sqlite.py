@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from stompcodec.broker.store import CallSoon, Done, Storable, Stored
+from stompcodec.broker.store import CallSoon, Done, Storable, Stored, Subscribed
 from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
 from stompcodec.errors import StoreError
 
@@ -98,14 +98,37 @@ class SqliteStore:
         """As in `Store`. A message whose file is gone or torn is told to the log, and left out for good."""
         names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
         suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
-        for key, ident, destination, tail, persistent, expires, priority, attempts, redelivered in self._writer.rows():
+        for key, ident, destination, tail, body, *rest, attempts, redelivered in self._writer.rows():
             number, seq = key >> SEQ_BITS, key & seq_of
             if tail is None:
                 self._log.error("message %s of %s is lost: its file is gone or torn", ident, destination)
                 self._open.removes[key] = None
                 continue
-            queue, again = names[number], bool(redelivered) or key < suspects.get(number, 0)
-            yield Stored(queue, seq, ident, destination, tail, bool(persistent), expires, priority, attempts, again)
+            again = bool(redelivered) or key < suspects.get(number, 0)
+            queue, (persistent, *others) = names[number], rest
+            content: Any = (destination, tail, bool(persistent), *others, attempts, again, body)
+            yield Stored(queue, seq, ident, *content)
+
+    @property
+    def mark(self) -> int:
+        """As in `Store`."""
+        return self._writer.mark
+
+    def reserve(self, seq: int) -> None:
+        """As in `Store`."""
+        self._open.reserved = seq
+
+    def subscriptions(self) -> list[Subscribed]:
+        """As in `Store`."""
+        return self._writer.subscriptions()
+
+    def subscribe(self, subscription: Subscribed) -> None:
+        """As in `Store`."""
+        self._open.subscriptions[subscription.queue] = subscription
+
+    def unsubscribe(self, queue: str) -> None:
+        """As in `Store`."""
+        self._open.subscriptions[queue] = None
 
     def append(self, queue: str, message: Storable) -> None:
         """As in `Store`."""
@@ -252,6 +275,7 @@ class SqliteStore:
             if writer.due:  # after the answer, since it takes its time
                 writer.checkpoint()
             self._ended += 1
+            del job  # it holds messages
 
     def _done(self, job: _Job, error: StoreError | None) -> None:
         """The end of a job, in the thread of the loop."""

@@ -7,11 +7,14 @@ everything that a turn of the loop did. A message is known by its queue's key an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from stompcodec.errors import StoreError
 
-__all__ = ["CallSoon", "Done", "MemoryStore", "Storable", "Store", "Stored"]
+if TYPE_CHECKING:
+    from stompcodec.broker.bodies import Body
+
+__all__ = ["CallSoon", "Done", "MemoryStore", "Storable", "Store", "Stored", "Subscribed"]
 
 #: Takes None, or why nothing was written.
 Done = Callable[[StoreError | None], None]
@@ -40,6 +43,8 @@ class Storable(Protocol):
     def attempts(self) -> int: ...
     @property
     def redelivered(self) -> bool: ...
+    @property
+    def body(self) -> Body | None: ...
 
 
 class Stored(NamedTuple):
@@ -59,6 +64,24 @@ class Stored(NamedTuple):
     priority: int = 4
     attempts: int = 0
     redelivered: bool = False
+    body: Body | None = None
+    """Of a large message, whose tail is without."""
+
+
+class Subscribed(NamedTuple):
+    """A durable subscription as a store gives it back.
+
+    `queue` is the key of the queue that holds its messages; `prefix` and `name` are what it asked for, in which
+    nothing is a wildcard if it is `literal`. `shared` means that it may have several consumers.
+    """
+
+    queue: str
+    prefix: str
+    name: str
+    literal: bool = False
+    selector: str | None = None
+    shared: bool = False
+    auto_delete: bool = False
 
 
 class Store(Protocol):
@@ -74,6 +97,26 @@ class Store(Protocol):
         Raises:
             StoreError: what is stored cannot be read.
         """
+
+    def subscriptions(self) -> Iterable[Subscribed]:
+        """Every durable subscription. To be read to its end, once, before `load`.
+
+        Raises:
+            StoreError: what is stored cannot be read.
+        """
+
+    @property
+    def mark(self) -> int:
+        """The greatest seq that was reserved, as the last commit left it; 0 at first."""
+
+    def reserve(self, seq: int) -> None:
+        """Set `mark`, in the open batch: seqs up to that may be given away, though no stored message may show it."""
+
+    def subscribe(self, subscription: Subscribed) -> None:
+        """Keep a durable subscription, in the open batch; instead of one with the same queue, if there is one."""
+
+    def unsubscribe(self, queue: str) -> None:
+        """Forget the durable subscription with that queue, in the open batch. Its messages are removed one by one."""
 
     def append(self, queue: str, message: Storable) -> None:
         """Put a message into the open batch. Its `seq` is new in that queue, 0 or more, and less than 2**42."""
@@ -127,11 +170,36 @@ class MemoryStore:
         self._puts: dict[tuple[str, int], Storable] = {}
         self._removes: dict[tuple[str, int], None] = {}
         self._updates: dict[tuple[str, int], Storable] = {}
+        self._subscribed: dict[str, Subscribed] = {}
+        self._changes: dict[str, Subscribed | None] = {}
+        self._mark = self._reserved = 0
 
     @property
     def pending(self) -> int:
         """Operations in the open batch."""
-        return len(self._puts) + len(self._removes) + len(self._updates)
+        changes = len(self._changes) + (self._reserved > self._mark)
+        return len(self._puts) + len(self._removes) + len(self._updates) + changes
+
+    @property
+    def mark(self) -> int:
+        """As in `Store`."""
+        return self._mark
+
+    def reserve(self, seq: int) -> None:
+        """As in `Store`."""
+        self._reserved = max(seq, self._reserved)
+
+    def subscriptions(self) -> Iterator[Subscribed]:
+        """As in `Store`."""
+        yield from self._subscribed.values()
+
+    def subscribe(self, subscription: Subscribed) -> None:
+        """As in `Store`."""
+        self._changes[subscription.queue] = subscription
+
+    def unsubscribe(self, queue: str) -> None:
+        """As in `Store`."""
+        self._changes[queue] = None
 
     def load(self) -> Iterator[Stored]:
         """As in `Store`."""
@@ -166,7 +234,12 @@ class MemoryStore:
         for key, message in self._updates.items():
             if key in self._kept:
                 self._kept[key] = stored(key[0], message)
-        self._puts, self._removes, self._updates = {}, {}, {}
+        for name, subscription in self._changes.items():
+            self._subscribed.pop(name, None)
+            if subscription is not None:
+                self._subscribed[name] = subscription
+        self._puts, self._removes, self._updates, self._changes = {}, {}, {}, {}
+        self._mark = self._reserved
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
         """As in `Store`; done at once."""
@@ -195,4 +268,5 @@ def stored(queue: str, message: Storable) -> Stored:
         message.priority,
         message.attempts,
         message.redelivered,
+        message.body,
     )

@@ -1,100 +1,123 @@
-"""SUBSCRIBE and UNSUBSCRIBE: what their headers ask for, in the spellings of several brokers."""
+"""SUBSCRIBE and UNSUBSCRIBE. What their headers ask for is in `wanted.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.consumer import AUTO, MODES
-from stompcodec.broker.destination import Kind
 from stompcodec.broker.message import Refused
+from stompcodec.broker.sending import parts_of
+from stompcodec.broker.wanted import AUTO, Wanted, wanted_of
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
+    from stompcodec.broker.consumer import Consumer
     from stompcodec.broker.session import Session
 
-__all__ = ["subscribe", "unsubscribe"]
+__all__ = ["reply_address", "subscribe", "unsubscribe"]
 
 
 def subscribe(session: Session, frame: Frame) -> None:
-    """SUBSCRIBE.
+    """SUBSCRIBE. A composite destination makes a subscription for each part, all with the same id.
 
     Raises:
         Refused: it cannot be served.
     """
-    destination, key = session.header(frame, "destination") or "", session.header(frame, "id")
-    mode = session.header(frame, "ack") or AUTO
     config = session.broker.config
-    if mode not in MODES:
-        raise Refused("unknown ack mode", "ack is auto, client or client-individual.")
-    _refuse_what_is_missing(session, frame, destination)
-    # In 1.0 the id may be missing: then the destination tells subscriptions apart.
-    name = f"destination:{destination}" if key is None else f"id:{key}"
+    wanted = wanted_of(frame, session.exact, config)
+    name = _name(wanted.destination, wanted.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
+    consumers = []
+    for number, part in enumerate(parts_of(wanted.destination, config.composite)):
+        consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
+    if session.broker.stores_some and any(consumer.durable is not None for consumer in consumers):
+        session.store_waits(frame)
+    session.answer(frame)
+    for consumer in consumers:
+        session.router.start(consumer)
+
+
+#: Behind the name of a subscription, for each part of a composite destination but the first. No header holds it.
+_PART = "\0"
+
+
+def _name(destination: str, key: str | None) -> str:
+    """In 1.0 the id may be missing: then the destination tells subscriptions apart."""
+    return f"destination:{destination}" if key is None else f"id:{key}"
+
+
+def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
+    """One that has not got anything yet."""
+    config = session.broker.config
     if len(session.consumers) >= config.max_subscriptions:
         raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
-    if not session.broker.auth.may(session.user, "subscribe", destination):
-        raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
-    window = 1 if mode == AUTO else min(_prefetch(frame, config.prefetch), config.max_unacked - session.window)
-    if window < 1:
-        raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together already.")
+    if wanted.mode != AUTO:
+        wanted = wanted._replace(window=min(wanted.window, config.max_unacked - session.window))
+        if wanted.window < 1:
+            raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together.")
+    _check_selectors(session, wanted)
     number = session.next_number
-    consumer = session.router.subscribe(session, destination, key, number, mode, window)
+    consumer = session.router.subscribe(session, number, wanted)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
-    if mode != AUTO:
-        session.window += window
-    session.answer(frame)
-    session.router.start(consumer)
+    if wanted.mode != AUTO:
+        session.window += wanted.window
+    return consumer
 
 
-#: Headers that ask for a durable subscription of a topic, as brokers spell it.
-_DURABLE = ("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName")
+#: Octets of the different selectors of a session: in memory, each takes sixty times as much.
+_MOST_SELECTED = 65_536
 
 
-def _refuse_what_is_missing(session: Session, frame: Frame, destination: str) -> None:
-    """Whoever asks for messages by a selector, or for those sent while it is away, must not go without in silence."""
-    if frame.get("selector") is not None:
-        raise Refused("selectors are not supported", "Leave the selector header out, and pick messages yourself.")
-    durable = frame.get("durable") == "true" or frame.get("persistent") == "true"
-    durable = durable or any(frame.get(name) is not None for name in _DURABLE)
-    if durable and session.router.naming.kind(destination) is Kind.TOPIC:
-        raise Refused("durable subscriptions are not supported", "Send to a queue, which keeps messages for you.")
+def _check_selectors(session: Session, wanted: Wanted) -> None:
+    if wanted.selector is not None:
+        texts = {consumer.selector.text for consumer in session.consumers.values() if consumer.selector is not None}
+        if sum(map(len, texts | {wanted.selector.text})) > _MOST_SELECTED:
+            raise Refused(
+                "too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together."
+            )
 
 
-#: Headers that say how many unacknowledged messages a subscription may have, as brokers spell it.
-_PREFETCH = ("prefetch-count", "activemq.prefetchSize", "credit")
+def reply_address(session: Session, reply_to: str) -> str | None:
+    """The name for everyone that a reply-to has to be replaced by; None to leave it.
 
+    Where RabbitMQ's ways are on, a temporary destination is subscribed to by that, with its name as the id.
 
-def _prefetch(frame: Frame, default: int) -> int:
-    for name in _PREFETCH:
-        text = frame.get(name)
-        if text is None:
-            continue
-        number = text.partition(",")[0]  # credit:COUNT,SIZE
-        if not (number.isdigit() and number.isascii() and len(number) < 10):
-            raise Refused("bad prefetch", f"{name} is a number of messages; 0 for as many as the broker allows.")
-        return int(number) or 10**9
-    octets = frame.get("consumer-window-size")
-    if octets is not None:  # octets are not counted: only its two special values mean something
-        return {"0": 1, "-1": 10**9}.get(octets, default)
-    return default
+    Raises:
+        Refused: it cannot be subscribed to.
+    """
+    router = session.router
+    address = router.destinations.address(reply_to, session)
+    if address == reply_to:
+        return None
+    name = _name(reply_to, reply_to)
+    if session.broker.config.reply_to_subscribes and name not in session.consumers:
+        router.start(_subscribe(session, name, Wanted(reply_to, reply_to)))
+    return address
 
 
 def unsubscribe(session: Session, frame: Frame) -> None:
-    """UNSUBSCRIBE.
+    """UNSUBSCRIBE. With the name of a durable subscription it ends that, too.
 
     Raises:
         Refused: there is no such subscription.
     """
     destination, key = session.header(frame, "destination"), session.header(frame, "id")
-    consumer = session.consumers.pop(f"destination:{destination}" if key is None else f"id:{key}", None)
-    if consumer is None:
+    consumers, name = [], _name(destination or "", key)
+    while name in session.consumers:
+        consumers.append(session.consumers.pop(name))
+        name += _PART
+    durables = session.router.named(session, wanted_of(frame, session.exact, session.broker.config), consumers)
+    if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")
-    del session.by_number[str(consumer.number)]
-    if consumer.acks:
-        session.window -= consumer.window
-    if any(message.persistent for message in consumer.unacked.values()):
+    for consumer in consumers:
+        del session.by_number[str(consumer.number)]
+        if consumer.acks:
+            session.window -= consumer.window
+    persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
+    if persistent or (durables and session.broker.stores_some):
         session.store_waits(frame)
-    session.router.stop([consumer], ())
+    session.router.stop(consumers, ())
+    for durable in durables:
+        session.router.end(durable)
     session.answer(frame)

@@ -6,12 +6,16 @@ the same id, which are most, share one chunk of octets. That is all the differen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.message import Message
+from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
+    from stompcodec.broker.durable import Durable
+    from stompcodec.broker.queue import Queue
     from stompcodec.broker.session import Session
 
 __all__ = ["Topic"]
@@ -26,19 +30,35 @@ class Topic:
     Args:
         name: the destination.
         opened: topics that have gathered something; whoever ends the turn calls their `flush`.
+        patterns: who asks for several topics. Whoever changes them flushes all topics before.
+        words: of the name, as patterns match them; () for what no pattern means.
     """
 
-    __slots__ = ("_gathered", "_octets", "_opened", "consumers", "full", "name")
+    __slots__ = (
+        *("_gathered", "_most", "_octets", "_opened", "_own", "_patterns", "_version", "_words"),
+        *("consumers", "durables", "full", "name"),
+    )
 
-    def __init__(self, name: str, opened: list[Topic]) -> None:
+    def __init__(
+        self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
         #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped.
         self.consumers: tuple[Consumer, ...] = ()
+        #: Subscriptions that outlive their consumers. Replaced, too.
+        self.durables: tuple[Durable, ...] = ()
+        #: Those of this topic alone; the others come by patterns.
+        self._own: tuple[Consumer | Durable, ...] = ()
+        self._patterns = patterns
+        self._words = words
+        #: Of the patterns, when they were last looked at.
+        self._version = -1
         #: A subscription's queue was full when it was last looked at, and senders should wait.
         self.full = False
         self._opened = opened
         self._gathered: list[Message] = []
         self._octets = 0
+        self._most = _MOST_GATHERED
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r}: {len(self.consumers)} consumers>"
@@ -48,19 +68,34 @@ class Topic:
 
         Args:
             message: it has its place in the order.
-            stored: of no meaning, for what is sent to topics is not stored.
+            stored: where durable subscriptions want it stored, it is in the store already.
         """
+        if message.special or stored:  # it does not go with others
+            self.flush()
+            self.full = self._spread([message], stored)
+            return self.full
         if not self._gathered:
-            self._opened.append(self)
+            self._begin()
         self._gathered.append(message)
         self._octets += message.size
-        if self._octets > _MOST_GATHERED:
+        if self._octets > self._most:
             self.flush()
         return self.full
 
+    def _begin(self) -> None:
+        """The first message of those that go out together. The patterns change only while there is none."""
+        self._refresh()
+        self._opened.append(self)
+
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
         """As in Queue."""
-        return self.put(Message(ident % seq, seq, destination, tail))
+        if not self._gathered:
+            self._begin()
+        self._gathered.append(Message(ident % seq, seq, destination, tail))
+        self._octets += len(tail)
+        if self._octets > self._most:
+            self.flush()
+        return self.full
 
     def flush(self) -> None:
         """Deliver what was gathered."""
@@ -84,27 +119,75 @@ class Topic:
                 if not session.dirty:
                     session.mark()
             else:
-                for message in messages:
-                    full = consumer.queue.put(message) or full
+                full = _put(consumer, messages) or full
+        for durable in self.durables:
+            full = durable.take(messages) or full
         self.full = full
+
+    def _spread(self, messages: list[Message], stored: bool) -> bool:
+        """As `flush`, without its short cut."""
+        self._refresh()
+        fulls = [_put(consumer, messages) for consumer in self.consumers]
+        return any([*fulls, *(durable.take(messages, stored) for durable in self.durables)])
+
+    def stores(self, message: Message) -> Sequence[Queue]:
+        """The queues whose journal has to know of a message."""
+        self._refresh()
+        if not self.durables or not message.persistent or message.due is not None:
+            return ()
+        return [durable.queue for durable in self.durables if durable.queue.journal and durable.wants(message)]
 
     def block(self, session: Session) -> None:
         """Make a session wait for the slow ones."""
         self.full = False
-        for consumer in self.consumers:
-            if consumer.queue.full:
-                consumer.queue.block(session)
+        for queue in [*(consumer.queue for consumer in self.consumers), *self.holders()]:
+            if queue.full:
+                queue.block(session)
 
-    def add(self, consumer: Consumer) -> None:
+    def holders(self) -> Sequence[Queue]:
+        """The queues that may make a sender wait for ever, if it is the one to acknowledge what they hold."""
+        return [durable.queue for durable in self.durables]
+
+    # ---- subscriptions ----
+
+    def add(self, feed: Consumer | Durable) -> None:
         """A new subscription. It gets what comes from now on."""
         self.flush()
-        if not consumer.closed:  # another subscription of that session was too slow, and it is gone
-            self.consumers = (*self.consumers, consumer)
-            consumer.queue.add(consumer)
+        self._own = (*self._own, feed)
+        self._version = -1
+        self._refresh()
 
-    def drop(self, consumer: Consumer) -> None:
-        """The end of a subscription, and of its queue. It got what came before."""
+    def drop(self, feed: Consumer | Durable) -> None:
+        """The end of a subscription. It got what came before."""
         self.flush()
-        self.consumers = tuple(other for other in self.consumers if other is not consumer)
-        consumer.close()
-        consumer.queue.close()
+        self._own = tuple(other for other in self._own if other is not feed)
+        self._version = -1
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Look who asks for this topic by a pattern, if that may have changed.
+
+        Who asks for several topics gets messages in the order of all of them: then they do not wait to go together.
+        """
+        if self._version == self._patterns.version:
+            return
+        self._version = self._patterns.version
+        others = self._patterns.find(self._words)
+        feeds = (*self._own, *others)
+        self._most = 0 if others else _MOST_GATHERED
+        self.consumers = tuple(feed for feed in feeds if isinstance(feed, Consumer))
+        self.durables = tuple(feed for feed in feeds if not isinstance(feed, Consumer))
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody asks for it alone: for those who ask for several it is made again by the next SEND."""
+        return not self._own and not self._gathered
+
+
+def _put(consumer: Consumer, messages: list[Message]) -> bool:
+    """Into the queue of a consumer. True: it is full."""
+    selector, put, full = consumer.selector, consumer.queue.put, False
+    for message in messages:
+        if selector is None or selector.matches(message):
+            full = put(message) or full
+    return full

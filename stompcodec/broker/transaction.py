@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.consumer import Consumer, Delivery
 from stompcodec.broker.message import Message
 from stompcodec.broker.queue import Queue
-from stompcodec.broker.sending import in_order, put_late, sink_of
+from stompcodec.broker.sending import Goal, Sink, in_order, put_late, sink_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
-    from stompcodec.broker.topic import Topic
 
 __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 
@@ -23,7 +23,7 @@ OPERATION = 200
 class Sending(NamedTuple):
     """A SEND that waits."""
 
-    destination: str
+    goal: Goal
     message: Message
 
 
@@ -34,6 +34,8 @@ class Settling(NamedTuple):
     deliveries: list[Delivery]
     accepted: bool
     """ACK; False for NACK."""
+    requeue: bool = True
+    """Of NACK: there may be another attempt."""
 
 
 class Transaction:
@@ -77,46 +79,59 @@ class Transaction:
             Refused: it cannot, so nothing of it has.
         """
         sinks = [
-            sink_of(session, operation.destination) if isinstance(operation, Sending) else None
+            sink_of(session, operation.goal) if isinstance(operation, Sending) else None
             for operation in self.operations
         ]
+        first = None
         for operation in self.operations:
             if isinstance(operation, Sending):
                 session.broker.place(operation.message)
-        if not self.is_persistent:
-            in_order(session, partial(self._apply, session, sinks))
-            return
-        journal = session.broker.journal
-        assert journal.store is not None
+                first = first or operation.message.seq
+        queues: list[Sequence[Queue]] = [()] * len(sinks)
+        if self.is_persistent:
+            queues = self._store(session, sinks)
+            session.behind = session.broker.journal.batch
+            session.plain = False
+        in_order(session, partial(self._apply, session, sinks, queues), first)
+
+    def _store(self, session: Session, sinks: list[Sink | None]) -> list[Sequence[Queue]]:
+        """What it does in the store. Returns the queues that each message is stored for."""
+        store = session.broker.journal.store
+        assert store is not None
+        found: list[Sequence[Queue]] = []
         for operation, sink in zip(self.operations, sinks):
+            queues: Sequence[Queue] = ()
             if isinstance(operation, Settling):
                 if operation.accepted:
                     for _tag, message in operation.deliveries:
                         if message.persistent:
-                            journal.store.remove(operation.consumer.queue.key, message)
-            elif isinstance(sink, Queue) and sink.journal is not None and operation.message.persistent:
-                journal.store.append(sink.key, operation.message)
-        session.behind = journal.batch
-        session.plain = False
-        in_order(session, partial(self._apply, session, sinks))
+                            store.remove(operation.consumer.queue.key, message)
+            elif sink is not None:
+                queues = sink.stores(operation.message)
+                for queue in queues:
+                    store.append(queue.key, operation.message)
+            found.append(queues)
+        return found
 
-    def _apply(self, session: Session, sinks: list[Queue | Topic | None], committed: bool) -> None:
+    def _apply(
+        self, session: Session, sinks: list[Sink | None], queues: list[Sequence[Queue]], committed: bool
+    ) -> None:
         """What it does outside of the store. Or, if the commit has failed, as if it had been aborted."""
         if not committed:
             session.router.stop((), self.abort())
             return
-        rejected: dict[Queue, list[Delivery]] = {}
-        for operation, sink in zip(self.operations, sinks):
+        rejected: dict[tuple[Queue, bool], list[Delivery]] = {}
+        for operation, sink, stored in zip(self.operations, sinks, queues):
             if isinstance(operation, Settling):
                 queue = operation.consumer.queue
                 if operation.accepted:
                     queue.settle(operation.deliveries, stored=True)
                 else:
-                    rejected.setdefault(queue, []).extend(operation.deliveries)
+                    rejected.setdefault((queue, operation.requeue), []).extend(operation.deliveries)
             elif sink is not None:
-                put_late(session, sink, operation.message)
-        for queue, deliveries in rejected.items():  # together, so that they come back in order
-            session.router.reject(queue, deliveries)
+                put_late(session, sink, operation.message, stored)
+        for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
+            session.router.reject(queue, deliveries, requeue)
 
     def abort(self) -> list[tuple[Queue, Message]]:
         """Nothing: what was sent is forgotten, what was acknowledged is not.
@@ -126,7 +141,7 @@ class Transaction:
         """
         settlings = [operation for operation in self.operations if isinstance(operation, Settling)]
         orphans = []
-        for consumer, deliveries, _accepted in settlings:
+        for consumer, deliveries, *_how in settlings:
             if consumer.closed:
                 orphans += [(consumer.queue, message) for _tag, message in deliveries]
             else:

@@ -7,28 +7,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User, parse_hash
 
 __all__ = [
     "At",
     "dead_letter",
+    "exchanges",
+    "factor",
     "flag",
     "heart_beat",
+    "line",
     "octets",
     "one_of",
     "port",
+    "ports",
     "prefix",
     "prefixes",
+    "presets",
     "rules",
     "seconds",
+    "settings",
+    "some_of",
     "text",
     "texts",
     "users",
     "whole",
+    "window",
 ]
 
+_T = TypeVar("_T")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -78,6 +88,22 @@ def octets(least: int = 1) -> Callable[[Any], int]:
     return read
 
 
+def window(value: Any) -> int | None:
+    """A window in octets; None is none.
+
+    >>> window("10 KiB"), window(-1), window(False)
+    (10240, -1, None)
+    """
+    if value is False:
+        return None
+    if value == -1 and type(value) is int:
+        return -1
+    try:
+        return octets(0)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or -1 for any number of them, or false") from None
+
+
 def seconds(value: Any) -> float:
     """A time above 0.
 
@@ -87,6 +113,17 @@ def seconds(value: Any) -> float:
     if type(value) in (int, float) and 0.0 < value <= 1e6:
         return float(value)
     raise ValueError("it must be a number of seconds above 0, at most 1000000")
+
+
+def factor(value: Any) -> float:
+    """A number to multiply by, above 0.
+
+    >>> factor(2)
+    2.0
+    """
+    if type(value) in (int, float) and 0.01 <= value <= 1000:
+        return float(value)
+    raise ValueError("it must be a number, 0.01 to 1000")
 
 
 def port(value: Any) -> int | None:
@@ -100,6 +137,17 @@ def port(value: Any) -> int | None:
     if type(value) is int and 0 <= value <= 65535:
         return value
     raise ValueError("it must be a port, 1 to 65535, or 0 for any free one, or false for none")
+
+
+def ports(value: Any) -> tuple[int, ...]:
+    """A list of ports to listen on.
+
+    >>> ports([61613, 61616])
+    (61613, 61616)
+    """
+    if isinstance(value, list) and all(type(item) is int and 0 <= item <= 65535 for item in value):
+        return tuple(value)
+    raise ValueError("it must be a list of ports, each 1 to 65535, or 0 for any free one")
 
 
 def text(value: Any) -> str:
@@ -133,6 +181,21 @@ def flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     raise ValueError("it must be true or false")
+
+
+def some_of(*words: str) -> Callable[[Any], tuple[str, ...]]:
+    """Words of a closed list, each once, or none.
+
+    >>> some_of("a", "b")(["b"])
+    ('b',)
+    """
+
+    def read(value: Any) -> tuple[str, ...]:
+        if isinstance(value, list) and all(word in words for word in value) and len({*value}) == len(value):
+            return tuple(value)
+        raise ValueError(f"it must be a list of some of {', '.join(words)}, or []")
+
+    return read
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
@@ -219,6 +282,66 @@ def _user(name: str, entry: Any) -> User:
     except ValueError as error:
         raise At(name, f"groups and vhosts: {error}") from None
     return User(name, entry["passcode"], groups, vhosts)
+
+
+def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], tuple[_T, ...]]:
+    """Reads a list of tables, each into a record. The first of the keys has to be there."""
+    first = next(iter(readers))
+
+    def read(value: Any) -> tuple[_T, ...]:
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise ValueError("it must be a list of tables, each with [[...]] above it")
+        for number, entry in enumerate(value):
+            for name, given in entry.items():
+                if name not in readers:
+                    raise At(f"{number}.{name}", f"there is no such key; there are {', '.join(readers)}")
+                try:
+                    entry[name] = readers[name](given)
+                except ValueError as error:
+                    raise At(f"{number}.{name}", str(error)) from None
+            if first not in entry:
+                raise At(f"{number}", f"{first} is missing")
+        return tuple(kind(**entry) for entry in value)
+
+    return read
+
+
+_TYPE = one_of("ANYCAST", "MULTICAST")
+
+#: The tables [[addresses.settings]], and [[addresses.preset]].
+settings = _table_of(
+    Setting,
+    {
+        "match": text,
+        "default_address_routing_type": _TYPE,
+        "default_queue_routing_type": _TYPE,
+        "auto_create_addresses": flag,
+        "auto_create_queues": flag,
+        "auto_delete_addresses": flag,
+        "auto_delete_queues": flag,
+    },
+)
+presets = _table_of(Preset, {"name": text, "routing": _TYPE, "queues": texts})
+
+
+def exchanges(value: Any) -> dict[str, str]:
+    """Exchanges by name, and what they do with a routing key.
+
+    >>> exchanges({"orders": "topic"})
+    {'orders': 'topic'}
+    """
+    if isinstance(value, dict) and all(name and kind in ("topic", "direct", "fanout") for name, kind in value.items()):
+        return dict(value)
+    raise ValueError('it must be a table of names, each with "topic", "direct" or "fanout"')
+
+
+def line(value: Any) -> str:
+    """One line of text, which may be empty.
+
+    >>> line("")
+    ''
+    """
+    return value if value == "" else text(value)
 
 
 _RULE: dict[str, Callable[[Any], Any]] = {

@@ -9,11 +9,12 @@ from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from stompcodec.broker.bodies import Bodies, BodyFile
 from stompcodec.broker.folder import FolderLock
 from stompcodec.broker.schema import fault, is_passing, open_database
-from stompcodec.broker.store import Storable
+from stompcodec.broker.store import Storable, Subscribed
 from stompcodec.errors import StoreError
 
 __all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
@@ -58,6 +59,9 @@ class Batch:
         #: Queues to register, by name, and numbers of queues to forget.
         self.queues: dict[str, int] = {}
         self.dropped: list[int] = []
+        #: Durable subscriptions by the keys of their queues, None for one that is gone; and the seq to reserve.
+        self.subscriptions: dict[str, Subscribed | None] = {}
+        self.reserved: int | None = None
         #: Files of large bodies: written for this batch, and useless after it.
         self.written: dict[int, BodyFile] = {}
         self.obsolete: list[str] = []
@@ -65,7 +69,8 @@ class Batch:
         self.single: tuple[object, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.puts) + len(self.removes) + len(self.updates)
+        beside = len(self.subscriptions) + (self.reserved is not None)
+        return len(self.puts) + len(self.removes) + len(self.updates) + beside
 
     @property
     def is_single(self) -> bool:
@@ -120,13 +125,14 @@ class Writer:
         self.queues: dict[str, int] = dict(db.execute("SELECT name, id FROM queue").fetchall())
         #: By number: below that key, messages went through a crash.
         self.suspects: dict[int, int] = dict(db.execute("SELECT id, suspect FROM queue").fetchall())
+        self.mark: int = db.execute("SELECT seq FROM state").fetchone()[0]
         self._files = {key: BodyFile(*rest) for key, *rest in db.execute("SELECT key, file, size, crc FROM body")}
         self._bodies.sweep({body.file for body in self._files.values()})
 
-    def rows(self) -> Iterator[tuple[int, str, str, bytes | None, int, float | None, int, int, int]]:
-        """Key, id, destination, tail, persistent, expires, priority, attempts and redelivered of each message.
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Key, id, destination, tail, body, persistent, expires, priority, attempts and redelivered of each message.
 
-        The tail is None where the file of a large body is gone or torn.
+        The body is None where the tail holds it. The tail is None where a file is gone or torn.
 
         Raises:
             StoreError: something cannot be read.
@@ -134,12 +140,33 @@ class Writer:
         assert self._db is not None
         try:
             for key, ident, destination, tail, *rest in self._db.execute(_GET):
+                file, body = self._files.get(key), None
                 if tail is None:
-                    body = self._files.get(key)
-                    tail = self._bodies.read(body) if body is not None else None
-                yield key, ident, destination, tail, *rest
+                    tail = self._bodies.read(file) if file is not None else None
+                elif file is not None:
+                    body = self._bodies.body(file)
+                    tail = tail if body is not None else None
+                yield key, ident, destination, tail, body, *rest
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
+
+    def subscriptions(self) -> list[Subscribed]:
+        """All durable subscriptions.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        assert self._db is not None
+        try:
+            rows = self._db.execute(
+                "SELECT queue, prefix, name, literal, selector, shared, auto_delete FROM subscription ORDER BY queue"
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+        return [
+            Subscribed(queue, prefix, name, bool(literal), selector, bool(shared), bool(auto_delete))
+            for queue, prefix, name, literal, selector, shared, auto_delete in rows
+        ]
 
     def holds(self, number: int) -> bool:
         """Whether a queue may have messages. Not to be asked between `write` and `commit`."""
@@ -198,6 +225,12 @@ class Writer:
         if batch.updates:
             rows = [(message.attempts, message.redelivered, key) for key, message in batch.updates.items()]
             db.executemany("UPDATE message SET attempts = ?, redelivered = ? WHERE key = ?", rows)
+        for queue, subscription in batch.subscriptions.items():
+            db.execute("DELETE FROM subscription WHERE queue = ?", (queue,))
+            if subscription is not None:
+                db.execute("INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?)", subscription)
+        if batch.reserved is not None:
+            db.execute("UPDATE state SET seq = ?", (batch.reserved,))
         self._wal += _COMMIT + _ROW * len(batch)
 
     def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
@@ -217,9 +250,11 @@ class Writer:
         ]
         sizes = [len(put.tail) for put in batch.puts.values()]
         self._wal += sum(sizes)
-        if max(sizes) >= _LARGE:
+        if max(sizes) >= _LARGE or any(put.body is not None for put in batch.puts.values()):
             for at, (key, put) in enumerate(batch.puts.items()):
-                if sizes[at] >= _LARGE:
+                if put.body is not None:  # beside the row, whose tail is without
+                    batch.written[key] = self._bodies.adopt(put.body)
+                elif sizes[at] >= _LARGE:  # instead of the tail in the row
                     batch.written[key] = self._bodies.write(put.tail)
                     rows[at] = (*rows[at][:3], None, *rows[at][4:])
                     self._wal -= sizes[at]
@@ -243,6 +278,8 @@ class Writer:
         self._files.update(batch.written)
         for file in batch.obsolete:
             self._bodies.remove(file)
+        if batch.reserved is not None:
+            self.mark = batch.reserved
         return None
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
@@ -326,5 +363,5 @@ def _execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[obje
 
 
 def is_large(message: Storable) -> bool:
-    """Whether it becomes a file of its own, which takes its time."""
-    return len(message.tail) >= _LARGE
+    """Whether it has a file of its own, or gets one, which takes its time."""
+    return len(message.tail) >= _LARGE or message.body is not None

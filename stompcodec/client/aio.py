@@ -260,6 +260,35 @@ class AsyncClient(BaseClient):
 
         return decorate
 
+    async def receive(
+        self,
+        destination: str,
+        *,
+        ack: str = "auto",
+        selector: str | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        timeout: float | None = None,
+    ) -> AsyncMessage | None:
+        """Take one message, if there is one right now. Not every broker has the command for it, RECEIVE.
+
+        Args:
+            ack: "auto", or "client-individual": then it comes again unless it is acknowledged on this connection.
+            selector: which messages, in the broker's language.
+            headers: further headers of RECEIVE; they win over what is made of the arguments before.
+            timeout: seconds to wait for a connection, and again for the answer.
+
+        Raises:
+            LocalProtocolError: this broker does not offer it.
+            RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
+        """
+        subscription = self._new_subscription(destination, ack, None, selector=selector, headers=headers)
+        call = self._call(f"RECEIVE from {destination}", "RECEIVE", timeout)
+        receipt = AsyncReceipt(call)
+        while not self.engine.do(self.core.fetch, subscription, now(), call):
+            await self.wait_connected(timeout)
+        message: AsyncMessage | None = await receipt
+        return message
+
     async def unsubscribe(
         self, subscription: AsyncSubscription, *, delete: bool, wait: bool, timeout: float | None
     ) -> None:
@@ -275,16 +304,17 @@ class AsyncClient(BaseClient):
         message: AsyncMessage,
         command: str,
         *,
+        headers: Mapping[str, str] | None = None,
         requeue: bool | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> None:
         """As `AsyncMessage.ack` and `AsyncMessage.nack`."""
         if not receipt:
-            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue)
+            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue, more=headers)
             return
         answer = AsyncReceipt(self._call(f"{command} of {message.id}", command, timeout))
-        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue)
+        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue, more=headers)
         await answer
 
     # ---- the connection ----
@@ -300,11 +330,17 @@ class AsyncClient(BaseClient):
         await receipt
 
     async def ping(self, timeout: float | None = None) -> float:
-        """How long the broker takes for an empty transaction and its receipt, in seconds.
+        """How long the broker takes to answer, in seconds: PING where it offers that, else an empty transaction.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
+        call = self._call("PING", "PING", timeout)
+        receipt = AsyncReceipt(call)
+        started = time.monotonic()
+        if self.engine.do(self.core.ping, now(), call):
+            await receipt
+            return time.monotonic() - started
         transaction = await self.transaction(timeout=timeout).begin()
         started = time.monotonic()
         await transaction.abort(timeout=timeout)

@@ -27,10 +27,13 @@ class AsyncMessage(BaseMessage):
     __slots__ = ()
     subscription: AsyncSubscription
 
-    async def ack(self, *, receipt: bool = False, timeout: float | None = None) -> None:
+    async def ack(
+        self, headers: Mapping[str, str] | None = None, *, receipt: bool = False, timeout: float | None = None
+    ) -> None:
         """Acknowledge it; in mode `client` all that came before it, too. Nothing is to be done in mode `auto`.
 
         Args:
+            headers: further headers of ACK, where the broker knows some.
             receipt: return once the broker has it.
             timeout: seconds to wait for that.
 
@@ -39,8 +42,8 @@ class AsyncMessage(BaseMessage):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         client = self.subscription.client
-        if receipt or not client.engine.acknowledge(self):
-            await client.settle(self, "ACK", receipt=receipt, timeout=timeout)
+        if receipt or headers or not client.engine.acknowledge(self):
+            await client.settle(self, "ACK", headers=headers, receipt=receipt, timeout=timeout)
 
     async def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
         """Refuse it. What follows from that differs: see the table of brokers in the documentation.

@@ -7,10 +7,11 @@ core is not thread-safe: a shell holds one lock around it, and runs no code of u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from stompcodec.client.intake import Intake, said
+from stompcodec.client.intake import said
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.offers import Offers
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, OutboxFullError
 from stompcodec.client.receipts import Call, Group
@@ -25,7 +26,7 @@ __all__ = ["REPLIES", "ClientCore"]
 REPLIES = "/temp-queue/replies"
 
 
-class ClientCore(Intake):
+class ClientCore(Offers):
     """One client over all its connections.
 
     Args:
@@ -246,6 +247,7 @@ class ClientCore(Intake):
         *,
         requeue: bool | None = None,
         transaction: BaseTransaction | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """ACK or NACK a message. Nothing is sent where that was done already, or where acks are automatic.
 
@@ -269,6 +271,7 @@ class ClientCore(Intake):
         headers = self._ack_headers(message, command)
         if command == "NACK":
             headers += self.dialect.nack_headers(requeue)
+        headers += (more or {}).items()
         if transaction is not None:
             headers.append(("transaction", transaction.id))
         if call is not None:
@@ -297,9 +300,11 @@ class ClientCore(Intake):
             if ack is None:
                 raise RemoteProtocolError("the server sent this message without an ack header: it cannot be settled")
             return [("id", ack)]
-        if self.version == "1.0":
+        if self.version in ("1.0", "legacy"):
             if command == "NACK":
-                raise LocalProtocolError("STOMP 1.0 has no NACK: leave the message, it comes again after a reconnect")
+                raise LocalProtocolError(
+                    f"STOMP {self.version} has no NACK: leave the message, it comes again after a reconnect"
+                )
             return [("message-id", message.id)]
         return [("message-id", message.id), ("subscription", message.subscription.id)]
 

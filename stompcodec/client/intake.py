@@ -11,6 +11,7 @@ from typing import Any
 from stompcodec.client.link import Link, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
+from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, RemoteProtocolError, StompError
@@ -68,6 +69,8 @@ class Intake(Link):
                 name = frame.get("subscription")
                 subscription = subscriptions.get(name) if name is not None else self._by_destination(frame)
                 if subscription is None or subscription.deaf:
+                    if name in self._fetches:
+                        self._fetched(self._fetches[name], frame)
                     continue
                 if not subscription.confirmed:
                     self._confirm(subscription)
@@ -151,6 +154,12 @@ class Intake(Link):
         for subscription in self.subscriptions.values():
             subscription.news = error
             self.touch(subscription)
+
+    def _fetched(self, call: Call, frame: Frame) -> None:
+        """The message that a RECEIVE asked for. Its receipt comes behind it."""
+        subscription: Subscription = call.subject
+        subscription.seq = subscription.open = 1
+        call.result = subscription.message_class(frame, subscription, self.epoch, 1)
 
     def _by_destination(self, frame: Frame) -> Subscription | None:
         """Servers of 1.0 may leave the subscription header out."""

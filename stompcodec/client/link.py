@@ -28,6 +28,8 @@ __all__ = ["Link", "log"]
 
 log = logging.getLogger("stompcodec.client")
 
+#: Commands that a broker may offer beside those of STOMP, and their answers.
+_COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
 #: Octets that are moved from the outbox to the connection in one go.
 _FLUSH = 256 * 1024
 
@@ -57,6 +59,7 @@ class Link:
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
         self._transactions: dict[str, BaseTransaction] = {}
         self._replies: dict[str, Call] = {}  # by correlation-id
+        self._fetches: dict[str, Call] = {}  # those of RECEIVE, by subscription
         self._waiters: list[Call] = []  # for a connection
         self._room: list[tuple[Call, int, int]] = []  # for room in the outbox, for so many octets and frames
         self._closers: list[Call] = []
@@ -80,10 +83,12 @@ class Link:
             limits=options.limits,
             lenient=options.lenient,
             heart_beat=options.heart_beat,
+            commands=_COMMANDS,
             whole_frames=whole_frames,
             now=now,
         )
-        given = [("host", host), ("login", login), ("passcode", passcode), ("client-id", options.client_id)]
+        name = "username" if "legacy" in options.versions else "login"
+        given = [("host", host), (name, login), ("passcode", passcode), ("client-id", options.client_id)]
         headers = [(name, value) for name, value in given if value is not None and name not in options.headers]
         headers += options.headers.items()
         self.connection.send(Frame("CONNECT", headers))
@@ -234,7 +239,7 @@ class Link:
                 self._transmit(frame, call, text)
                 return
             if not isinstance(frame, Block):
-                serialize(frame, self.version or "1.2")  # the caller shall hear of it, not the log
+                serialize(frame, self.version or "1.2", commands=_COMMANDS)  # the caller shall hear of it, not the log
         except StompError:
             if call is not None:
                 call.done = True
@@ -290,8 +295,12 @@ class Link:
 
     def _finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
         """Give a call its outcome, once."""
+        if call.command == "RECEIVE" and call.result is not None:  # whatever became of the receipt, the message came
+            error, result = None, call.result
         if not self.calls.finish(call, error, result):
             return
+        if call.command == "RECEIVE":
+            self._fetches.pop(call.subject.id, None)
         if call.needs_reply:
             self._replies.pop(call.subject, None)
         if isinstance(call.subject, BaseTransaction):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from stompcodec.codec import Frame, Headers
-from stompcodec.content import decode_content, text_of
+from stompcodec.content import decode_content, json_value, text_of
 from stompcodec.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -53,6 +53,14 @@ class BaseMessage:
     def get(self, name: str, default: str | None = None) -> str | None:
         """A header's first entry, or `default`."""
         return self.frame.get(name, default)
+
+    def value(self, name: str, default: object = None) -> object:
+        """A header's first entry as the JSON value that it says, the text where it says none; or `default`.
+
+        So 9 is a number, "9" in quotes a text, true a truth value, and so is what is in brackets. It never raises.
+        """
+        text = self.frame.get(name)
+        return default if text is None else json_value(text)
 
     def text(self) -> str:
         """The body as text, by content-type and charset; a content-encoding is undone first.

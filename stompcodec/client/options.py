@@ -43,7 +43,7 @@ class Options:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further headers of CONNECT."""
     versions: Sequence[str] = VERSIONS
-    """The versions of STOMP that are offered."""
+    """The versions of STOMP that are offered; or ("legacy",) for the older worker dialect, which has no negotiation."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
     """How often we can send and how often we want to receive, in ms; 0 for not at all."""
     limits: Limits | None = None
@@ -100,5 +100,9 @@ class Options:
 
 
 def _checked_versions(versions: Iterable[str]) -> None:
-    if isinstance(versions, str) or not set(versions) or not set(versions) <= set(VERSIONS):
-        raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}")
+    if (
+        isinstance(versions, str)
+        or not set(versions)
+        or not (set(versions) <= set(VERSIONS) or [*versions] == ["legacy"])
+    ):
+        raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")

@@ -243,6 +243,35 @@ class Client(BaseClient):
 
         return decorate
 
+    def receive(
+        self,
+        destination: str,
+        *,
+        ack: str = "auto",
+        selector: str | None = None,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        timeout: float | None = None,
+    ) -> Message | None:
+        """Take one message, if there is one right now. Not every broker has the command for it, RECEIVE.
+
+        Args:
+            ack: "auto", or "client-individual": then it comes again unless it is acknowledged on this connection.
+            selector: which messages, in the broker's language.
+            headers: further headers of RECEIVE; they win over what is made of the arguments before.
+            timeout: seconds to wait for a connection, and again for the answer.
+
+        Raises:
+            LocalProtocolError: this broker does not offer it.
+            RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
+        """
+        subscription = self._new_subscription(destination, ack, None, selector=selector, headers=headers)
+        call = self._call(f"RECEIVE from {destination}", "RECEIVE", timeout)
+        receipt = Receipt(call)
+        while not self.engine.do(self.core.fetch, subscription, now(), call):
+            self.wait_connected(timeout)
+        message: Message | None = receipt.wait()
+        return message
+
     def unsubscribe(self, subscription: Subscription, *, delete: bool, wait: bool, timeout: float | None) -> None:
         """As `Subscription.unsubscribe`."""
         receipt = Receipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
@@ -256,16 +285,17 @@ class Client(BaseClient):
         message: Message,
         command: str,
         *,
+        headers: Mapping[str, str] | None = None,
         requeue: bool | None = None,
         receipt: bool = False,
         timeout: float | None = None,
     ) -> None:
         """As `Message.ack` and `Message.nack`."""
         if not receipt:
-            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue)
+            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue, more=headers)
             return
         answer = Receipt(self._call(f"{command} of {message.id}", command, timeout))
-        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue)
+        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue, more=headers)
         answer.wait()
 
     # ---- the connection ----
@@ -281,11 +311,17 @@ class Client(BaseClient):
         receipt.wait()
 
     def ping(self, timeout: float | None = None) -> float:
-        """How long the broker takes for an empty transaction and its receipt, in seconds.
+        """How long the broker takes to answer, in seconds: PING where it offers that, else an empty transaction.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
+        call = self._call("PING", "PING", timeout)
+        receipt = Receipt(call)
+        started = time.monotonic()
+        if self.engine.do(self.core.ping, now(), call):
+            receipt.wait()
+            return time.monotonic() - started
         transaction = self.transaction(timeout=timeout).begin()
         started = time.monotonic()
         transaction.abort(timeout=timeout)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from stompcodec.spark.project import Projector, told
 from stompcodec.spark.schema import Projection
 from stompcodec.spec import Limits, dialect_of
 
-__all__ = ["Split", "limits_of", "most_of", "read_split"]
+__all__ = ["Split", "limits_of", "most_of", "read_numbered", "read_split"]
 
 _FIRST = 256 * 1024
 #: The most octets of a malformed frame that its row shows.
@@ -89,6 +89,27 @@ def read_split(split: Split, projection: Projection, options: FileOptions) -> It
         if split.problem:
             batches.error(split.start, split.problem)
         yield from _Frames(window, projection, options, split, sums, batches).read()
+        yield from batches.rest()
+
+
+def read_numbered(
+    read: Callable[[Any], int], header: str, spool: str, projection: Projection, options: FileOptions
+) -> Iterator[Any]:
+    """Frames that come with their numbers, as record batches of the projection's schema.
+
+    Args:
+        read: fills a buffer with the next octets, and says how many there were.
+        header: of a frame, with its number, which its place is.
+        spool: what the column of that name says.
+
+    Raises:
+        MalformedError: as for `read_split`.
+    """
+    split = Split(spool, 0, None, spool=spool)
+    batches = _Batches(Projector(projection, options, spool, 0, _Times(None, split), header))
+    window = Window(read, 0)
+    with closing(window):
+        yield from _Frames(window, projection, options, split, None, batches).read()
         yield from batches.rest()
 
 

@@ -49,7 +49,8 @@ Offset = dict[str, int]
 class Stomp(Shipped, DataSource):
     """`spark.readStream.format("stomp")`, and read, write and writeStream.
 
-    Its options are in `options_live` for reading, and in `options_sink` for writing.
+    Its options are in `options_live` for reading, in `options_replay` for reading with replay=broker, and in
+    `options_sink` for writing.
     """
 
     @classmethod
@@ -58,15 +59,23 @@ class Stomp(Shipped, DataSource):
 
     def schema(self) -> StructType:
         from stompcodec.spark.options_live import parse_live
+        from stompcodec.spark.options_replay import is_replay, parse_replay
         from stompcodec.spark.schema import frame_schema
 
-        return frame_schema(parse_live(self.options).file.headers)
+        parse = parse_replay if is_replay(self.options) else parse_live
+        return frame_schema(parse(self.options).file.headers)
 
-    def reader(self, schema: StructType) -> LiveReader:
-        return LiveReader(self.options, schema)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from stompcodec.spark.options_replay import is_replay
+        from stompcodec.spark.replay import ReplayReader
 
-    def streamReader(self, schema: StructType) -> LiveStreamReader:
-        return LiveStreamReader(self.options, schema)
+        return (ReplayReader if is_replay(self.options) else LiveReader)(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from stompcodec.spark.options_replay import is_replay
+        from stompcodec.spark.replay import ReplayStreamReader
+
+        return (ReplayStreamReader if is_replay(self.options) else LiveStreamReader)(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from stompcodec.spark.sink import writer

@@ -17,6 +17,7 @@ __all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
 
 #: Beside those of a connection, and those of "stompfile".
 LIVE_OPTIONS = (
+    Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
     Option("destination", "names", ..., "what to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "a folder on a disk that the driver and all executors see, for what was received"),
     Option("ackMode", ("spool", "batch"), "spool", "when a message is acknowledged: on the disk, or in Spark's log"),
@@ -81,6 +82,7 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions)})
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
+    values.pop("replay")  # "broker" has options of its own
     result = LiveOptions(link, file, **values)
     _check(result)
     return result

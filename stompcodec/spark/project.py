@@ -87,6 +87,7 @@ class Projector:
         spool: value of the column of that name.
         base: offset in the chain of the octet that offsets in raw batches are counted from.
         times: when the frames at these places came; ascending.
+        numbered: the header that holds the place of a frame, where that is no offset.
     """
 
     def __init__(
@@ -96,15 +97,18 @@ class Projector:
         spool: str,
         base: int,
         times: Callable[[Any], Any],
+        numbered: str | None = None,
     ) -> None:
         self._projection = projection
+        self._numbered = numbered
         self.options = options
         self._spool = spool
         self._base = base
         self._times = times
         self.schema = projection.arrow_schema()
         columns = {*projection.columns} | ({"offset"} if projection.ranged else set())
-        self.raw = Raw(tuple(name for name in _TYPES if name in columns), projection.names)
+        names = projection.names if numbered is None else tuple(dict.fromkeys((*projection.names, numbered)))
+        self.raw = Raw(tuple(name for name in _TYPES if name in columns), names)
 
     def batches(self, raw: Any) -> Iterator[Any]:
         """What becomes of a raw batch: more than one, where bodies inflate to much; fewer rows, where they are dropped.
@@ -241,6 +245,8 @@ class Projector:
         if source == "spool":
             return pa.repeat(self._spool, raw.num_rows)
         if source == "pos":
+            if self._numbered is not None:
+                return raw[self._numbered].cast(pa.int64())
             return pc.add(raw["#offset"], self._base)
         return raw[f"#{source}"]  # command, headers, length, error
 

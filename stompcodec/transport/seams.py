@@ -25,6 +25,7 @@ __all__ = [
     "Octets",
     "Over",
     "Owner",
+    "Part",
     "Place",
     "client_layer",
     "gather",
@@ -50,6 +51,16 @@ MOST_REPLIES = 64 * 1024
 
 
 Octets = bytes | memoryview
+
+
+class Part(bytes):
+    """A chunk that is not the end of its frame. Over WebSocket, it is not the end of its message either.
+
+    >>> Part(b"SEND")
+    b'SEND'
+    """
+
+    __slots__ = ()
 
 
 class Owner(Protocol):

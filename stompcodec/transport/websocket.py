@@ -1,8 +1,9 @@
 """WebSocket as a layer, on the sans-I/O core of the `websockets` library (extra `ws`).
 
 STOMP frames and WebSocket messages are independent for the reader: a frame may be split over messages, and a message
-may hold several. The writer makes one message of each chunk: text if it is UTF-8, binary if not. Text messages are not
-checked to be UTF-8, since brokers exist that send any body as text; what must be text is checked with the frame.
+may hold several. The writer makes one message of each chunk: text if it is UTF-8, binary if not. Chunks that are parts
+of a frame (`Part`) make one binary message, in several frames of WebSocket. Text messages are not checked to be UTF-8,
+since brokers exist that send any body as text; what must be text is checked with the frame.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stompcodec.errors import MissingExtraError
+from stompcodec.transport.seams import Part
 
 try:
     from websockets.client import ClientProtocol
@@ -111,6 +113,7 @@ class WebSocketLayer:
         self._most = MAX_HANDSHAKE
         self._waiting = 0  # octets that came since the last thing was handed over
         self._bound = max_message
+        self._in_parts = False  # a message has begun, and not ended
         self._said: list[bytes] = []  # what the library would not say
         self.opened = False
         self.ended = False
@@ -147,6 +150,10 @@ class WebSocketLayer:
         received: list[memoryview] = []
         for event in events:
             if isinstance(event, Frame):
+                if len(event.data) > self._most:
+                    self._waiting = len(event.data)
+                    self._fail_size()
+                    break
                 if event.opcode < _CONTROL:
                     received.append(memoryview(event.data))
             else:
@@ -196,7 +203,7 @@ class WebSocketLayer:
     def _fail_size(self) -> None:
         protocol = self._protocol
         if self.opened:
-            protocol.fail(_TOO_BIG, f"over {self._most} octets")
+            protocol.fail(_TOO_BIG, f"over {self._most} octets in a frame")
         elif isinstance(protocol, ServerProtocol):
             protocol.send_response(protocol.reject(431, "The handshake is too long.\n"))
         what = "message" if self.opened else "handshake"
@@ -207,7 +214,11 @@ class WebSocketLayer:
         if protocol.state is not OPEN:
             return
         for chunk in chunks:
-            if is_text(chunk):
+            part = isinstance(chunk, Part)
+            if part or self._in_parts:
+                protocol.send_continuation(chunk, not part) if self._in_parts else protocol.send_binary(chunk, False)
+                self._in_parts = part
+            elif is_text(chunk):
                 protocol.send_text(chunk)
             elif chunk:
                 protocol.send_binary(chunk)

@@ -194,6 +194,8 @@ class FaultyStore(MemoryStore):
         batch._puts, batch._removes, batch._updates = self._puts, self._removes, self._updates
         self._puts, self._removes, self._updates = {}, {}, {}
         batch._kept = self._kept
+        batch._changes, batch._subscribed, self._changes = self._changes, self._subscribed, {}
+        batch._reserved, batch._mark = self._reserved, self._mark
         self.job = batch, done, call_soon
         self.commits += 1
         if not self.background:
@@ -205,6 +207,7 @@ class FaultyStore(MemoryStore):
         error = StoreError("the disk is full: make room") if self.faulty else None
         if error is None:
             batch.commit()
+            self._mark = batch._mark
         if at_once:
             done(error)
         else:

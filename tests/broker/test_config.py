@@ -11,6 +11,7 @@ import pytest
 
 import stompcodec
 from stompcodec.broker import keys
+from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
 from stompcodec.broker.config import Config
 from stompcodec.broker.keys import KEYS, explain, load_config, markdown, parse_config
@@ -59,10 +60,16 @@ def test_what_is_explained_is_a_file_with_the_defaults():
     expected = Config(
         ws_port=15674,
         tls_port=61614,
+        legacy_port=61612,
         tls_cert="server.pem",
         tls_key="server.key",
         tls_ca="clients.pem",
         data="stompcodec-data",
+        large_folder="large",
+        window=10240,
+        address_settings=(Setting("prices.#", default_address_routing_type="MULTICAST"),),
+        presets=(Preset("prices", "MULTICAST", ("desk.prices",)),),
+        exchanges={"orders": "topic"},
         virtual_hosts=("/", "orders.example"),
     )
     assert parse_config("\n".join(shown)) == expected
@@ -90,7 +97,17 @@ GOOD = {
     "tls.cert": ('"a.pem"', "a.pem"),
     "store.data": ('"somewhere"', "somewhere"),
     "store.durable": ('"all"', "all"),
+    "listen.ports": ("[61616, 0]", (61616, 0)),
     "limits.max_body": ('"2 MiB"', Limits(max_body=2**21)),
+    "limits.ws_frame": ('"64 KiB"', 65536),
+    "messages.large": ("10_240", 10_240),
+    "messages.large_folder": ('"/var/large"', "/var/large"),
+    "messages.max_large_octets": ('"1 GiB"', 2**30),
+    "messages.jms": ("true", True),
+    "messages.message_id_header": ("true", True),
+    "sessions.ttl": ("60_000", 60_000),
+    "sessions.ttl_modifier": ("2", 2.0),
+    "log.frames": ('"heads"', "heads"),
     "limits.max_headers": ("7", Limits(max_headers=7)),
     "limits.before_login.max_body": ("0", Config().first_limits._replace(max_body=0)),
     "sessions.heart_beat": ("[0, 2500]", (0, 2500)),
@@ -128,6 +145,11 @@ BAD = {
     "store.durable": ['"some"', "true"],
     "limits.max_body": ["-1", '"2 MB"', "1.5", "true", f"{2**62 + 1}"],
     "limits.max_headers": ["0", "100001", '"7"'],
+    "listen.ports": ["61616", "[-1]", "[65536]", "[true]", "[false]"],
+    "messages.large": ["0", '"big"'],
+    "sessions.ttl": ["-1", "1.5", "true", '"60000"'],
+    "sessions.ttl_modifier": ["0", "-1", "inf", "nan", '"2"', "true"],
+    "log.frames": ['"some"', "true"],
     "sessions.heart_beat": ["500", "[500]", "[1, -1]", "[1, 2, 3]", '["1", "2"]', "[true, 1]", "[3600001, 0]"],
     "sessions.login_timeout": ["0", "-1", "inf", "nan", '"3"', "true"],
     "sessions.max_unacked": ["0", "1.0"],
@@ -173,6 +195,8 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         ('[[rules]]\nwho = "ada"', 1, "rules", "nobody is called 'ada': add it to the users"),
         ("[listen]\nport = false", 2, "listen.port", "no port is left"),
         ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
+        ("[listen]\nport = 3\nports = [4, 3]", 2, "listen.port", "cannot share"),
+        ("[sessions]\nttl_min = 3\nttl_max = 2", 2, "sessions.ttl_min", "cannot be above ttl_max, 2"),
         ("[listen]\ntls_port = 0", 2, "listen.tls_port", "TLS needs a certificate"),
         ('[tls]\nkey = "a"', 2, "tls.key", "needs its certificate"),
         ('[limits]\nmax_headers = 100_000\nmax_header_line = "1 MiB"', 1, "limits", "less than 4 GiB"),

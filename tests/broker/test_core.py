@@ -52,7 +52,7 @@ def test_a_fault_of_ours_ends_that_session_alone(monkeypatch, caplog):
     bench = Bench()
     peer, other = bench.peer(), bench.peer()
     peer.put("/queue/a")
-    monkeypatch.setattr(bench.broker, "seq", None)
+    monkeypatch.setattr(bench.broker, "ident", None)
     peer.put("/queue/a", receipt="r")
     monkeypatch.undo()
     assert peer.error().headers["message"] == "internal error"

@@ -60,8 +60,15 @@ class Client:
         self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
         if not raw:
+            self._connect()
+
+    def _connect(self) -> None:
+        try:
             self.socket.sendall(CONNECT)
             assert self.frame().command == "CONNECTED"
+        except BaseException:
+            self.socket.close()
+            raise
 
     def frame(self) -> Frame:
         while not self.frames:

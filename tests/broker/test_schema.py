@@ -146,13 +146,15 @@ STEPS = (
 def test_an_older_file_goes_through_every_step(old, monkeypatch):
     monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS + STEPS)
     found = content(old)
-    assert version_of(old) == (3, [1, 2, 3])
+    newest = len(schema.MIGRATIONS)
+    assert version_of(old) == (newest, [*range(1, newest + 1)])
     expected = {("orders!", seq): kept._replace(queue="orders!") for (_, seq), kept in CONTENT_1.items()}
     expected["orders!", 9] = expected["orders!", 9]._replace(priority=0)
     assert found == expected
     assert content(old) == expected  # and not through them again
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="has version 3, and this broker knows none above 1 \\(install a newer one"):
+    says = f"has version {newest}, and this broker knows none above {newest - 2} \\(install a newer one"
+    with pytest.raises(StoreError, match=says):
         SqliteStore(old)
 
 
@@ -162,6 +164,13 @@ def test_a_step_that_fails_leaves_the_version_before(old, monkeypatch):
     monkeypatch.setattr(schema, "MIGRATIONS", released + broken)
     with pytest.raises(StoreError, match="cannot be opened"):
         SqliteStore(old)
-    assert version_of(old) == (2, [1, 2])
+    reached = len(released) + 1
+    assert version_of(old) == (reached, [*range(1, reached + 1)])
     monkeypatch.setattr(schema, "MIGRATIONS", released + STEPS)
     assert {queue for queue, _ in content(old)} == {"orders!"}
+
+
+def test_what_version_1_did_not_have_is_empty(old):
+    store = SqliteStore(old)
+    assert (list(store.subscriptions()), store.mark) == ([], 0)
+    store.close()

@@ -142,7 +142,7 @@ def test_a_client_without_host_is_understood():
 
 
 def test_settings_are_checked():
-    for versions in ([], ["1.3"], "1.2", ["legacy"]):
+    for versions in ([], ["1.3"], "1.2", "legacy"):
         with pytest.raises(ValueError, match="versions is"):
             Connection(Role.SERVER, versions=versions)
     for beats in ((1,), (-1, 0), (1.5, 0), (True, 0)):

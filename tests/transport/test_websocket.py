@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
 
+from stompcodec.transport.seams import Part
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, is_text, server_layer
 
 
@@ -312,6 +313,38 @@ def test_what_waits_for_the_rest_of_its_message_is_bounded():
     layer.bound(100_000)
     assert joined(layer.receive(announced[500:])) == b"x" * 50_000
     assert layer.error is None
+
+
+@pytest.mark.req("ART-WSK-02")
+@pytest.mark.parametrize("opcode", [TEXT, BINARY])
+def test_the_bound_of_a_frame_holds_however_it_comes(opcode):
+    """Also for one that comes at once, and in a message of many frames; their sum may be larger."""
+    for octets, broken in ((65536, False), (65537, True)):
+        layer = opened_server()
+        layer.bound(65536)
+        received = joined(layer.receive(frame(opcode, b"x" * octets) + frame(opcode, b"y")))
+        assert (layer.error is not None) is broken
+        assert received == (b"" if broken else b"x" * octets + b"y")
+        layer = opened_server()
+        layer.bound(65536)
+        layer.receive(frame(opcode, b"x" * 60_000, fin=False) + frame(CONT, b"x" * 60_000, fin=False))
+        assert layer.error is None
+        layer.receive(frame(CONT, b"x" * octets))
+        assert (layer.error is not None) is broken
+        assert not broken or code_of(layer) == 1009
+
+
+def test_parts_of_a_frame_make_one_binary_message():
+    layer = opened_server()
+    layer.send([b"before", Part(b"one "), Part(b"two "), b"three", b"after"])
+    found = [(read.opcode, read.payload, read.fin) for read in frames(b"".join(layer.take_output()))]
+    assert found == [
+        (TEXT, b"before", True),
+        (BINARY, b"one ", False),
+        (CONT, b"two ", False),
+        (CONT, b"three", True),
+        (TEXT, b"after", True),
+    ]
 
 
 def test_nothing_that_is_read_or_written_is_logged(caplog):

@@ -1,0 +1,216 @@
+"""Browser: a queue as somebody sees it who only looks. What is READY is shown in the order of its seqs, and stays.
+
+With ack:client or client-individual, ACK takes a message that was shown out of the queue, if it is still READY; NACK
+does nothing. So a reader can look at messages as often as it likes, and let go of them when it is done with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.bounds import Bound
+from stompcodec.broker.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.picking import MOST_LOOKS
+from stompcodec.broker.queue import Queue
+from stompcodec.codec import Frame, serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stompcodec.broker.session import Session
+
+__all__ = ["Browser", "acknowledge"]
+
+#: A view holds nothing itself.
+_NOTHING = Bound(1, 1)
+
+
+class Browser(Queue):
+    """What one consumer sees of a queue. As with a topic, each subscription has a queue of its own.
+
+    Args:
+        source: what is looked at.
+    """
+
+    __slots__ = ("_consumer", "_last", "_marker", "_picking", "_seq", "source")
+
+    def __init__(self, source: Queue) -> None:
+        super().__init__(source.name, "", _NOTHING, source.pool, None, source.wall)
+        self.source = source
+        self.consumers = source.consumers
+        self._consumer: Consumer
+        #: The seq of the latest one that was shown, or passed over.
+        self._seq = 0
+        #: It has seen all when it has come there; None if that is never.
+        self._last: int | None = None
+        #: The number of the delivery that says so; None before.
+        self._marker: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Browser of {self.source!r}>"
+
+    @property
+    def home(self) -> Queue:
+        """As in Queue: what is looked at."""
+        return self.source
+
+    # ---- the consumer ----
+
+    def add(self, consumer: Consumer) -> None:
+        """The subscription. It begins with the first message, or where it says."""
+        source, wanted = self.source, consumer.wanted
+        self._consumer = consumer
+        self._picking = source.pick()
+        self._picking.browsers.append(self)
+        source.consumers.append(consumer)
+        newest = self._newest(consumer)
+        self._seq = newest if wanted.from_seq == -1 else (wanted.from_seq or 0) - 1
+        if wanted.browser_skip:
+            self._last = self._seq = self._skipped(wanted.browser_skip)
+        elif wanted.browser_end:
+            self._last = newest
+        self.offer(consumer)
+
+    def _newest(self, consumer: Consumer) -> int:
+        """The highest seq in the queue; where nothing is READY, the highest that was given away."""
+        broker, newest = consumer.session.broker, self._picking.backlog.last_seq
+        if newest is None:
+            newest = broker.seq
+        horizon = broker.journal.horizon
+        return newest if horizon is None else min(newest, horizon - 1)
+
+    def _skipped(self, count: int) -> int:
+        """The seq of the last of so many messages, or of all that there are."""
+        backlog, seq = self._picking.backlog, self._seq
+        newest = self._newest(self._consumer)
+        for _ in range(count):
+            message = backlog.after_seq(seq)
+            if message is None or message.seq > newest:
+                break
+            seq = message.seq
+        return seq
+
+    def drop(self, consumer: Consumer) -> list[Message]:
+        """The end of the subscription. Nothing has to come back, for nothing was taken."""
+        self.source.consumers.remove(consumer)
+        self._picking.browsers.remove(self)
+        consumer.waiting = False
+        consumer.close()
+        self.source.pick_no_more()
+        self.source.dispatch()
+        return []
+
+    def note(self, message: Message) -> None:
+        """Something has become READY."""
+        if self._consumer.waiting and message.seq > self._seq:
+            self.offer(self._consumer)
+
+    def offer(self, consumer: Consumer) -> None:
+        """Show what was not shown yet, as long as there is credit and room."""
+        session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.journal.horizon
+        consumer.waiting = False
+        for _ in range(MOST_LOOKS):
+            if session.room <= 0:
+                session.stalled = True
+                return
+            message = backlog.after_seq(self._seq)
+            if message is None or (self._last is not None and message.seq > self._last):
+                consumer.waiting = self._last is None
+                self._end()
+                return
+            if consumer.credit <= 0:
+                return
+            if horizon is not None and message.seq > horizon:  # others come before it, which are not here yet
+                session.broker.journal.watch(self._go_on)
+                return
+            self._seq = message.seq
+            if not self.source.is_expired(message) and (
+                consumer.selector is None or consumer.selector.matches(message)
+            ):
+                consumer.send(message)
+        session.stalled = True  # it goes on in the next turn
+        session.broker.resume(session)
+
+    def _go_on(self) -> None:
+        if not self._consumer.closed:
+            self.offer(self._consumer)
+
+    def _end(self) -> None:
+        """It has seen all: a message without a body says so, and, by the name of include-seq, how far that was."""
+        if self._last is None or self._marker is not None:
+            return
+        consumer = self._consumer
+        consumer.last = self._marker = consumer.last + 1
+        ident = f"{consumer.session.id}-{consumer.number}-end"
+        headers = [] if consumer.key is None else [("subscription", consumer.key)]
+        headers += [("message-id", ident), ("destination", consumer.destination), ("browser", "end")]
+        if consumer.acks and consumer.version == "1.2":
+            headers.append(("ack", f"{consumer.number}-{self._marker}"))
+        elif consumer.tags is not None:
+            consumer.tags[ident] = self._marker
+        name = consumer.wanted.include_seq
+        if name is not None:
+            headers.append((name, str(self._last)))
+        consumer.session.outbox.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
+        if not consumer.session.dirty:
+            consumer.session.mark()
+
+    # ---- what becomes of messages ----
+
+    def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
+        """ACK takes what is still READY."""
+        for _tag, message in deliveries:
+            self.source.remove(message)
+
+    def restore(self, messages: list[Message]) -> None:
+        """NACK, or the end: all is where it was."""
+
+    def acknowledge(self, tag: int, through: int | None) -> list[Message]:
+        """What ACK is for, all READY. `settle` it.
+
+        Args:
+            tag: the number of a delivery, or that of the end.
+            through: take everything up to that seq; None for what was shown.
+
+        Raises:
+            Refused: there is no such delivery.
+        """
+        consumer = self._consumer
+        if through is None:
+            if tag == self._marker:
+                return []
+            return [message for _tag, message in consumer.take(tag)]
+        if not 1 <= tag <= consumer.last:
+            raise Refused("no such delivery", "The id is that of a message that was shown, or of the end.")
+        shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
+        for number in shown:
+            consumer.forget(number)
+        gone, seq = [], 0
+        while (message := self._picking.backlog.after_seq(seq)) is not None and message.seq <= through:
+            gone.append(message)
+            seq = message.seq
+        return gone
+
+
+def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
+    """ACK or NACK of what a browser was shown. `through-seq:N` on ACK is for everything up to there, shown or not.
+
+    Raises:
+        Refused: there is no such delivery, or it is in a transaction.
+    """
+    browser = consumer.queue
+    assert isinstance(browser, Browser)
+    if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
+        raise Refused("a browser has no transactions", "Acknowledge what it has shown without a transaction header.")
+    text = session.header(frame, "through-seq")
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
+    messages = browser.acknowledge(tag, None if text is None or not accepted else int(text))
+    if accepted:
+        if any(message.persistent for message in messages):
+            session.store_waits(frame)
+        browser.settle([(0, message) for message in messages])
+    session.answer(frame)
+    if not consumer.waiting and not consumer.closed:
+        browser.offer(consumer)

@@ -1,0 +1,296 @@
+"""Destinations: the queues and topics of a virtual host, found by what a frame calls them, made, and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.addresses import Address, Addresses
+from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.durables import Durables
+from stompcodec.broker.journal import Journal
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queue import Queue
+from stompcodec.broker.retained import Retained, Retaining
+from stompcodec.broker.terms import Terms, agree, is_unused
+from stompcodec.broker.topic import Topic
+from stompcodec.broker.topics import Topics
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config import Config
+    from stompcodec.broker.selector import Selector
+    from stompcodec.broker.session import Session
+
+__all__ = ["Destinations"]
+
+#: What the key of a retained message's queue begins with. No destination does.
+_RETAINED = "\0r"
+
+
+class Destinations:
+    """They come into being by their first use, and go when they are idle.
+
+    Args:
+        vhost: the name of the virtual host.
+        config: bounds, prefixes and settings.
+        pool: what all queues of the broker share.
+        journal: to the store.
+        wall: the time in seconds since 1970.
+        swept: told when destinations have gone, for whoever remembers them.
+        opened: where topics enter themselves that are to be flushed.
+        expired: told of an expired message that is gone from a queue.
+    """
+
+    def __init__(
+        self,
+        vhost: str,
+        config: Config,
+        pool: Pool,
+        journal: Journal,
+        wall: Callable[[], float],
+        swept: Callable[[], None],
+        opened: list[Topic],
+        expired: Callable[[Queue, Message, str], object],
+    ) -> None:
+        self.naming = Naming(
+            config.queue_prefixes,
+            config.topic_prefixes,
+            config.temp_queue_prefix,
+            config.temp_topic_prefix,
+            config.dead_letter,
+        )
+        self.addresses = Addresses(config, self.naming)
+        self.queues: dict[str, Queue] = {}
+        #: Temporary destinations and exclusive queues by their name for everyone, and whose they are.
+        self.owners: dict[str, Session] = {}
+        #: Headers that may send a message elsewhere, or have it refused.
+        self.telling = tuple(
+            name
+            for name, counts in (
+                ("destination-type", config.routing_headers),
+                ("retain", config.retain),
+                ("message-id", config.refuse_message_id),
+            )
+            if counts
+        )
+        #: Queues that end with their last consumer.
+        self.ending: set[str] = set()
+        self._vhost = vhost
+        self._config = config
+        self._pool = pool
+        self._journal = journal
+        self._wall = wall
+        self._swept = swept
+        self._expired = expired
+        self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
+        self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
+        self.topics = Topics(self.addresses, opened, self.check_room)
+        words = self.addresses.wildcards.words
+        self.retained = Retained(self._retained_queue, words, config.max_destinations, config.max_retained_octets)
+        self.durables = Durables(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room)
+        #: Queues and topics that are there from the start.
+        self._preset: set[str] = set()
+        self._make_presets()
+
+    def _make_presets(self) -> None:
+        for preset in self._config.presets:
+            address = self.addresses.find(preset.name, preset.routing, True)
+            self._preset.add(address.name)
+            if address.kind is Kind.QUEUE:
+                self.queue(address.name)
+            else:
+                self.topics.make(address)
+                for name in preset.queues:
+                    self.durables.make(name, address)
+
+    # ---- find and make ----
+
+    def address(self, destination: str, session: Session) -> str:
+        """The name for everyone: another one where a session names a temporary destination of its own.
+
+        >>> # "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", as a reply-to carries it to others
+        """
+        if not self.naming.is_temporary(destination) or destination in self.owners:
+            return destination
+        return self.naming.owned(destination, session.id)
+
+    def sink(self, address: Address, session: Session, retain: str | None = None) -> Queue | Topic | Retaining | None:
+        """Where a SEND goes. None: nowhere, for nobody listens to the topic, or the temporary destination is gone.
+
+        Args:
+            address: of the destination.
+            session: that sends.
+            retain: the header of that name.
+
+        Raises:
+            Refused: there are too many destinations, or it is not made by a SEND.
+        """
+        name = address.name
+        if address.found:
+            return self.found(address)
+        if address.kind is Kind.QUEUE:
+            queue = self.queues.get(name)
+            return self.allowed_queue(name) if queue is None else queue
+        if address.kind is Kind.TOPIC:
+            topic = self.topics.find(address)
+            if topic is None:
+                self.check_topic(name)
+            if retain is not None and self._config.retain:
+                return self.retained.sink(retain, address, topic)
+            return topic
+        name = self.address(name, session)
+        return self.queues.get(name) or self.topics.by_name.get(name)
+
+    @staticmethod
+    def is_lasting(address: Address) -> bool:
+        """Whether its sink stays, until everybody is told that some have gone."""
+        return not address.found and address.kind in (Kind.QUEUE, Kind.TOPIC)
+
+    def is_certain(self, destination: str, address: Address) -> bool:
+        """Whether all that is sent to a destination goes to the same sink, whatever else a SEND says."""
+        if self._config.refuse_message_id or (self._config.retain and address.kind is Kind.TOPIC):
+            return False
+        return self.addresses.is_certain(destination)
+
+    def found(self, address: Address) -> Queue:
+        """A queue that has to be there: a durable subscription's, or one that has another name."""
+        durable = self.durables.by_name.get(address.rest)
+        if durable is not None:
+            return durable.queue
+        queue = self.queues.get(address.name) or self.queues.get(address.rest)
+        if queue is None or address.found == "durable":
+            raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
+        return queue
+
+    def allowed_queue(self, name: str) -> Queue:
+        if not self.addresses.setting(name).auto_create_queues:
+            raise Refused("no such queue", "The broker's settings for this address do not let clients make queues.")
+        return self.queue(name)
+
+    def check_topic(self, name: str) -> None:
+        if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
+            raise Refused("no such address", "The broker's settings do not let clients make addresses of that name.")
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name.
+
+        Raises:
+            Refused: there are too many destinations.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            self.check_room()
+            queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
+        return queue
+
+    def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
+        """A new queue; `key` is by what the store knows it in this virtual host."""
+        journal = self._journal if stored else None
+        return Queue(
+            name,
+            f"{self._vhost}\0{key}",
+            self._bound,
+            self._pool,
+            journal,
+            self._wall,
+            self._expired,
+            self._config.priority,
+        )
+
+    def topic_queue(self, address: Address) -> Queue:
+        """A queue for one subscription to a topic."""
+        return Queue(address.name, "", self._backlog, self._pool, None, self._wall)
+
+    def _retained_queue(self, name: str, pool: Pool) -> Queue:
+        return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, pool, self._journal, self._wall)
+
+    def check_room(self) -> None:
+        for sweep in (None, self._sweep_topics, self.sweep):
+            if sweep is not None:
+                sweep()
+            if len(self.queues) + len(self.topics.by_name) + len(self.durables.by_name) < self._config.max_destinations:
+                return
+        raise Refused("too many destinations", "The broker's max_destinations is reached: use fewer names.")
+
+    def load(self, name: str, message: Message) -> None:
+        """A message of a queue, as the store gives it back.
+
+        Args:
+            name: the key of the queue, without the virtual host.
+            message: in order.
+        """
+        if name.startswith(_RETAINED):
+            _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
+            self.retained.load(Address(Kind.TOPIC, prefix, rest), message)
+        elif not self.durables.load(name, message):
+            self.queue(name).load(message)
+
+    def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
+        """The retained messages that a new subscription gets."""
+        wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
+        return [
+            message
+            for message in found
+            if (message.expires is None or message.expires > wall) and (selector is None or selector.matches(message))
+        ]
+
+    # ---- let go ----
+
+    def delete(self, name: str) -> None:
+        """The end of a queue, and of what is in it."""
+        queue = self.queues.pop(name, None)
+        self.ending.discard(name)
+        if queue is not None:
+            queue.delete()
+            self._swept()
+
+    def sweep(self) -> None:
+        """Let idle queues and topics go: nothing is in them, and nobody listens."""
+        if self._journal.open or self._journal.busy:  # something may come back
+            return
+        idle = [
+            name
+            for name, queue in self.queues.items()
+            if not (queue.count or queue.consumers or queue.blocked) and not self._keeps_queue(name)
+        ]
+        for name in idle:
+            self.queues.pop(name).close()
+            self.ending.discard(name)
+            self.owners.pop(name, None)
+        self.retained.sweep()
+        self._sweep_topics()
+        if idle:
+            self._swept()
+
+    def _sweep_topics(self) -> None:
+        before = list(self.topics.by_name) if self.owners else []
+        if self.topics.sweep(self._keeps_topic):
+            for name in before:
+                if name not in self.topics.by_name and name not in self.queues:
+                    self.owners.pop(name, None)
+            self._swept()
+
+    def _keeps_queue(self, name: str) -> bool:
+        return name in self._preset or not self.addresses.setting(name).auto_delete_queues
+
+    def _keeps_topic(self, name: str) -> bool:
+        return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
+
+    def expire(self, now: float) -> None:
+        """Look for expired messages."""
+        durables = (durable.queue for durable in self.durables.by_name.values())
+        for queue in [*self.queues.values(), *durables, *self.retained.queues.values()]:
+            queue.sweep(now)
+        for name in [name for name, queue in self.queues.items() if is_unused(queue, now)]:
+            self.delete(name)
+
+    def agree(self, queue: Queue, terms: Terms | None) -> None:
+        """What a client says of a queue, if anything. Whoever remembers it looks at it again.
+
+        Raises:
+            Refused: the queue is another one already.
+        """
+        if terms is not None and terms != queue.terms:
+            agree(queue, terms)
+            self._swept()

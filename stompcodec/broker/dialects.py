@@ -1,0 +1,41 @@
+"""Dialects: sets of defaults that make the broker behave as others do. What a file says itself wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stompcodec.broker.addresses import EXCHANGES
+
+__all__ = ["DIALECTS"]
+
+#: Dialect -> field of `Config` -> value.
+DIALECTS: Mapping[str, Mapping[str, Any]] = {
+    "stompcodec": {},
+    "rabbitmq": {
+        "wildcards": "rabbitmq",
+        "exchanges": EXCHANGES,
+        "exclusive": "session",
+        "reply_to_subscribes": True,
+        "refuse_message_id": True,
+        "same_client": "allow",
+        "routing_headers": False,
+        "prefetch": 100_000,
+    },
+    "activemq": {"wildcards": "activemq", "composite": True, "routing_headers": False, "prefetch": 1000},
+    "artemis": {
+        "wildcards": "artemis",
+        "routing": "MULTICAST",
+        "transactional_acks": False,
+        "prefetch_octets": True,
+        "window": 10_240,
+        "ttl": 60_000,
+    },
+    "apollo": {
+        "wildcards": "apollo",
+        "composite": True,
+        "retain": True,
+        "dsub_prefix": "/dsub/",
+        "routing_headers": False,
+    },
+}

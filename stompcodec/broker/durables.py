@@ -1,0 +1,151 @@
+"""The durable subscriptions of a virtual host: made, found again, stored, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.addresses import Address
+from stompcodec.broker.destination import Kind
+from stompcodec.broker.durable import Durable, durable_name
+from stompcodec.broker.journal import Journal
+from stompcodec.broker.message import Message
+from stompcodec.broker.queue import Queue
+from stompcodec.broker.store import Subscribed
+from stompcodec.broker.topics import Topics
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config import Config
+    from stompcodec.broker.selector import Selector
+    from stompcodec.broker.session import Session
+    from stompcodec.broker.wanted import Wanted
+
+__all__ = ["Durables"]
+
+#: What the key of a durable subscription's queue begins with. No destination does.
+_MARK = "\0d"
+
+
+class Durables:
+    """All of them, by the names of their queues.
+
+    Args:
+        config: whether `persistent:true` names them by the id alone.
+        journal: to the store.
+        topics: that they listen to.
+        queue_of: makes a queue: its name, its key, and whether what it holds is stored.
+        retained: what a new one gets first.
+        check_room: raises Refused when there are too many destinations.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        journal: Journal,
+        topics: Topics,
+        queue_of: Callable[[str, str, bool], Queue],
+        retained: Callable[[Address, Selector | None], list[Message]],
+        check_room: Callable[[], None],
+    ) -> None:
+        self.by_name: dict[str, Durable] = {}
+        self._by_id = bool(config.dsub_prefix)
+        self._drops = config.durable_overflow == "drop"
+        self._journal = journal
+        self._topics = topics
+        self._queue_of = queue_of
+        self._retained = retained
+        self._check_room = check_room
+
+    def name(self, session: Session, wanted: Wanted) -> str | None:
+        """As `durable_name`."""
+        return durable_name(session, wanted, self._by_id)
+
+    def wanted(self, session: Session, wanted: Wanted, address: Address) -> Durable | None:
+        """What a SUBSCRIBE to a topic asks for, made if it is not there; None if it asks for no durable one.
+
+        Raises:
+            Refused: it is another one, or in use, or something is missing.
+        """
+        name = self.name(session, wanted)
+        if name is None:
+            return None
+        shared = wanted.durable is None
+        durable = self.by_name.get(name)
+        if durable is not None:
+            durable.check(address, wanted, shared)
+            return durable
+        stored = wanted.durable is not None or wanted.durable_flag
+        ends = not stored if wanted.auto_delete is None else wanted.auto_delete
+        self._check_room()
+        durable = Durable(name, self._queue(name, stored), address, wanted.selector, shared=shared, auto_delete=ends)
+        durable.since = session.broker.seq
+        self._add(durable)
+        for message in self._retained(address, wanted.selector):
+            durable.queue.put(message)
+        store = self._journal.store
+        if stored and store is not None:
+            store.subscribe(durable.record)
+            self._journal.batch.actions.append(partial(self._subscribed, durable))
+        return durable
+
+    def _subscribed(self, durable: Durable, committed: bool) -> None:
+        if not committed and self.by_name.get(durable.name) is durable:
+            self.delete(durable)
+
+    def make(self, name: str, address: Address) -> None:
+        """One that the configuration has. It is not stored, what it holds is."""
+        if name not in self.by_name:
+            self._add(Durable(name, self._queue(name, True), address))
+
+    def restore(self, record: Subscribed, name: str) -> None:
+        """One that the store has, by its key without the virtual host."""
+        name = name[len(_MARK) :]
+        if name in self.by_name:  # the configuration has it, too
+            return
+        address = Address(Kind.TOPIC, record.prefix, record.name, record.literal)
+        selector = None
+        if record.selector is not None:
+            from stompcodec.broker.selector import compile_selector
+
+            selector = compile_selector(record.selector)
+        queue = self._queue(name, True)
+        self._add(Durable(name, queue, address, selector, shared=record.shared, auto_delete=record.auto_delete))
+
+    def load(self, key: str, message: Message) -> bool:
+        """A message as the store gives it back, by the key of its queue. False: that is no durable subscription's."""
+        if not key.startswith(_MARK):
+            return False
+        durable = self.by_name.get(key[len(_MARK) :])
+        if durable is not None:
+            durable.queue.load(message)
+        else:  # its subscription ended when a transaction held it
+            queue = self._queue(key[len(_MARK) :], True)
+            self._journal.remove(queue.key, message)
+        return True
+
+    def delete(self, durable: Durable) -> None:
+        """The end of a subscription, and of what it holds. It has no consumer any more."""
+        del self.by_name[durable.name]
+        self._topics.drop(durable, durable.address)
+        durable.queue.delete()
+        store = self._journal.store
+        if durable.queue.journal is not None and store is not None:
+            store.unsubscribe(durable.queue.key)
+            self._journal.batch.actions.append(partial(self._unsubscribed, durable))
+
+    def _unsubscribed(self, durable: Durable, committed: bool) -> None:
+        store = self._journal.store
+        if not committed and store is not None and durable.name not in self.by_name:
+            store.unsubscribe(durable.queue.key)
+            self._journal.batch.actions.append(partial(self._unsubscribed, durable))
+
+    def _add(self, durable: Durable) -> None:
+        self._topics.add(durable, durable.address)
+        self.by_name[durable.name] = durable
+
+    def _queue(self, name: str, stored: bool) -> Queue:
+        queue = self._queue_of(name, _MARK + name, stored)
+        if self._drops:
+            queue.overflow = queue.drop_oldest
+        return queue

@@ -1,0 +1,35 @@
+"""Text and bytes: with `messages.jms`, content-length tells the two kinds of messages of JMS apart, as Artemis does.
+
+A SEND without content-length is a text message, and goes to consumers without; one with content-length is a bytes
+message, and has it. The tail of a message is the only memory of that. It matters to clients of 1.0, whose brokers in
+front of JMS go by it. A large message always has content-length.
+"""
+
+from __future__ import annotations
+
+from stompcodec.codec import Frame
+
+__all__ = ["is_text", "text_tail"]
+
+
+def is_text(frame: Frame) -> bool:
+    """Whether a SEND is a text message.
+
+    >>> is_text(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+    True
+    """
+    return frame.get("content-length") is None
+
+
+def text_tail(tail: bytes) -> bytes:
+    """The tail of a message without its content-length, which is the last header if there is one.
+
+    Args:
+        tail: as in `Message`.
+
+    >>> text_tail(b"a:b\\ncontent-length:2\\n\\nhi\\0"), text_tail(b"a:b\\n\\n\\0")
+    (b'a:b\\n\\nhi\\x00', b'a:b\\n\\n\\x00')
+    """
+    end = tail.find(b"\n\n")
+    line = tail.rfind(b"\n", 0, max(end, 0)) + 1
+    return tail[:line] + tail[end + 1 :] if tail.startswith(b"content-length:", line) else tail

@@ -1,0 +1,171 @@
+"""Large messages: their bodies are files from the first octet to the last, and never in memory as a whole.
+
+    SEND, content-length:2147483648
+        |  the parser hands the frame out ahead of its body (Connection: stream_over), commands.py begins an Intake
+        v
+    Intake: each piece that comes goes into a file of the spool (Draft)
+        |  the end of the body: the SEND takes its usual way, with a Body; nothing of it was seen before
+        v
+    Message with `body`: its tail is without; queues, topics, transactions and the store hold it like any other
+        |  Consumer.send: whatever waits in the outbox, then the head, then the file
+        v
+    Parcel: as long as it is under way the session gets no other message, and what it is answered waits behind it;
+        each turn reads as much of the file as the transport takes
+
+The file goes with the last Message that holds it, and a persistent one that the store has adopted with its row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.broker.bodies import Body
+from stompcodec.broker.jms import text_tail
+from stompcodec.broker.spool import Draft, Spool
+from stompcodec.codec import END_OF_BODY, Frame
+from stompcodec.transport.seams import Part
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "without_body"]
+
+_LOG = logging.getLogger("stompcodec.broker")
+
+#: Octets that are read from a file in one turn.
+_PULL = 256 * 1024
+#: Over WebSocket, a body of at most so many octets is one message, and text if it can be, as small ones are. Above, the
+#: message is binary, in many frames.
+_WHOLE = 2**20
+#: Behind a body.
+_END = b"\0\n"
+
+
+class Intake:
+    """A large body that is coming in.
+
+    Args:
+        spool: where it is written.
+        frame: its SEND.
+        done: called with the SEND, less its body, and the body, when all of it is there.
+
+    Raises:
+        Refused: it cannot be kept.
+
+    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> for piece in (b"hel", b"lo", END_OF_BODY): intake.take(piece)
+    <Frame SEND destination='/queue/a'> <Body of 5 octets>
+    """
+
+    __slots__ = ("_done", "_draft", "frame")
+
+    def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
+        self.frame = without_body(frame)
+        self._done = done
+        self._draft: Draft | None = spool.draft()
+
+    def take(self, piece: Any) -> None:
+        """The next piece, or END_OF_BODY.
+
+        Raises:
+            Refused: it cannot be kept, or the whole cannot be sent.
+        """
+        draft = self._draft
+        if draft is None:
+            return
+        if piece is END_OF_BODY:
+            self._draft = None
+            self._done(self.frame, draft.done())
+        else:
+            draft.write(piece)
+
+    def drop(self) -> None:
+        """The rest does not come, or is not wanted."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            draft.drop()
+
+
+def is_streamed(frame: Any) -> bool:
+    """Whether the body of a frame is still to come.
+
+    >>> is_streamed(Frame("SEND", {"destination": "/queue/a"}))
+    False
+    """
+    return frame.body is None
+
+
+def without_body(frame: Frame) -> Frame:
+    """A SEND as if it had no body.
+
+    >>> without_body(Frame("SEND", {"destination": "/queue/a", "content-length": "7"}))
+    <Frame SEND destination='/queue/a'>
+    """
+    return Frame(frame.command, [pair for pair in frame.headers.pairs() if pair[0] != "content-length"])
+
+
+def head_of(tail: bytes, body: Body) -> bytes:
+    """What stands before the body: the tail of a large message, and its length.
+
+    >>> head_of(b"a:b\\n\\n\\0", Body(None, 7, 0))
+    b'a:b\\ncontent-length:7\\n\\n'
+    """
+    return b"%bcontent-length:%d\n\n" % (text_tail(tail)[:-2], body.size)
+
+
+class Parcel:
+    """A large message on its way to one session.
+
+    Args:
+        before: chunks that go out before it.
+        head: its frame up to the body.
+        body: its body.
+        whole_frames: chunks are whole frames, or parts that say so: WebSocket.
+    """
+
+    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "moved")
+
+    def __init__(self, before: list[bytes], head: bytes, body: Body, whole_frames: bool) -> None:
+        self._before = before
+        self._head = head
+        self._body = body  # holds the file
+        self._left = body.size
+        self._whole_frames = whole_frames
+        self._file: FileIO | None = None
+        self.done = False
+        #: Something went out since somebody has set this to False.
+        self.moved = True
+
+    def take(self) -> list[bytes]:
+        """The next chunks, not many octets at once.
+
+        Raises:
+            OSError: the file cannot be read, or is too short.
+        """
+        if self._file is None:
+            self._file = open(self._body.path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
+        chunks, self._before, self.moved = self._before, [], True
+        most = _WHOLE if self._whole_frames and self._body.size <= _WHOLE else _PULL
+        octets = self._file.read(min(most, self._left))
+        if len(octets) == 0 < self._left:
+            raise OSError(f"{self._body.path} is too short")
+        self._left -= len(octets)
+        self.done = self._left == 0
+        end = _END if self.done else b""
+        if self._whole_frames:
+            piece = b"%b%b%b" % (self._head, octets, end)
+            chunks.append(piece if self.done else Part(piece))
+        else:
+            chunks += (chunk for chunk in (self._head, octets, end) if chunk)
+        self._head = b""
+        if self.done:
+            self.close()
+        return chunks
+
+    def close(self) -> None:
+        """Nothing of it is needed any more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,119 @@
+"""Marks: messages of a group, and messages that are to be delivered later. All others carry nothing of this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stompcodec.broker.message import Message
+from stompcodec.codec import Frame
+
+__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely"]
+
+#: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
+GROUPS = ("message_group", "JMSXGroupID")
+#: What says that a message is the last one of its group.
+_LAST = ("JMSXGroupSeq", "-1")
+#: Headers of SEND that say how long a message waits before it is READY, in milliseconds.
+DELAYS = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
+#: The broker says so until when, in milliseconds since 1970. It is the first header then.
+_DUE = "deliver-at"
+#: Milliseconds that a message may wait: ten years, about.
+_LONGEST = 10**12 // 3
+
+
+class Marked(Message):
+    """A message of a group, or one that waits."""
+
+    __slots__ = ("closes_group", "due", "group")
+
+    # Declared again, for here they are of the message.
+    group: bytes | None
+    closes_group: bool
+    due: float | None
+
+    def again(self) -> Message:
+        """As in Message. It has waited."""
+        return _mark(super().again(), self.group, self.closes_group, None)
+
+
+def _mark(message: Message, group: bytes | None, closes: bool, due: float | None, tail: bytes | None = None) -> Marked:
+    copy = Marked(
+        message.ident,
+        message.seq,
+        message.destination,
+        message.tail if tail is None else tail,
+        message.persistent,
+        message.expires,
+        message.priority,
+        message.attempts,
+    )
+    copy.with_body(message.body)
+    copy.group, copy.closes_group, copy.due = group, closes, due
+    return copy
+
+
+def marked(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
+    """A message with what its SEND says of groups and delays; the message itself if that is nothing.
+
+    Args:
+        message: made of the frame.
+        frame: the SEND.
+        wall: the time in seconds since 1970.
+    """
+    get = frame.get
+    group = get(GROUPS[0]) or get(GROUPS[1]) or None
+    delay = get(DELAYS[0]) or get(DELAYS[1]) or get(DELAYS[2])
+    wait = min(_milliseconds(delay), _LONGEST) if delay else 0
+    if group is None and not wait:
+        return message
+    due, tail = None, None
+    if wait:
+        due = wall() + wait / 1000
+        tail = b"%b:%d\n%b" % (_DUE.encode(), due * 1000, _without_due(message.tail))
+    name, last = _LAST
+    return _mark(message, None if group is None else group.encode(), get(name) == last, due, tail)
+
+
+def remarked(message: Message) -> Message:
+    """A message as the store gives it back, with the marks that it had."""
+    tail = message.tail
+    head = tail[: tail.index(b"\n\n") + 1]
+    due = None
+    if any(_milliseconds((_value(head, name) or b"").decode()) for name in DELAYS):
+        due = _milliseconds((_value(head, _DUE) or b"").decode()) / 1000 or None
+    group = next((text for name in GROUPS if (text := _value(head, name))), None)
+    if group is None and due is None:
+        return message
+    name, last = _LAST
+    return _mark(message, group, _value(head, name) == last.encode(), due)
+
+
+def timely(message: Message) -> Message:
+    """A message whose time has come, without a place yet: it stands behind all that came while it has waited."""
+    copy: Message = _mark(message, message.group, message.closes_group, None, _without_due(message.tail))
+    copy.ident, copy.seq = b"", 0
+    return copy
+
+
+def _without_due(tail: bytes) -> bytes:
+    """What a client calls so means nothing; what the broker calls so means nothing any more."""
+    head, _, rest = tail.partition(b"\n\n")
+    lines = [line for line in head.split(b"\n") if not line.startswith(_DUE.encode() + b":")]
+    return b"\n".join(lines) + b"\n\n" + rest
+
+
+def _value(head: bytes, name: str) -> bytes | None:
+    """The first header of that name, escaped as it is."""
+    line = b"\n%b:" % name.encode()
+    at = (b"\n" + head).find(line)
+    if at < 0:
+        return None
+    start = at + len(line) - 1
+    return head[start : head.index(b"\n", start)]
+
+
+def _milliseconds(text: str | None) -> int:
+    """0 for what is none. Bounded, for the number is a peer's."""
+    if text is None or len(text) > 15 or not (text.isascii() and text.isdigit()):
+        return 0
+    return int(text)

@@ -1,0 +1,220 @@
+"""Outgoing: what waits to be written to a peer, and back-pressure: when it gets no more, and when it is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.bounds import Pool
+from stompcodec.broker.large import Parcel, head_of
+
+if TYPE_CHECKING:
+    from stompcodec.broker.bodies import Body
+    from stompcodec.broker.consumer import Consumer
+    from stompcodec.broker.core import Broker
+    from stompcodec.broker.journal import Journal, Waiting
+    from stompcodec.broker.queue import Queue
+    from stompcodec.broker.stock import Stock
+    from stompcodec.broker.topic import Topic
+    from stompcodec.connection import Connection
+
+__all__ = ["Outgoing"]
+
+#: Octets of answers that may wait for a peer that does not read. Above, it is not read either.
+_MOST_UNREAD = 2**20
+
+
+class Outgoing:
+    """The outgoing half of a session.
+
+    Args:
+        broker: whose session it is.
+        connection: what the peer is told by.
+        whole_frames: each chunk of output has to be a whole frame.
+    """
+
+    __slots__ = (
+        *("_blockers", "_open", "_paused_at", "_unread", "broker", "closing", "connection", "consumers", "dirty"),
+        *("ended", "flowing", "outbox", "parcels", "paused", "room", "sinks", "stalled", "waiting", "whole_frames"),
+    )
+
+    def __init__(self, broker: Broker, connection: Connection, whole_frames: bool) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.whole_frames = whole_frames
+        self.consumers: dict[str, Consumer] = {}
+        #: Destinations that it may send to, as far as it has.
+        self.sinks: dict[str, Queue | Topic] = {}
+        self.outbox = connection.output
+        self.dirty = False
+        #: Octets of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
+        self.room = broker.config.write_high
+        #: What is in the outbox goes out.
+        self.flowing = True
+        #: A consumer was passed over for lack of room.
+        self.stalled = False
+        self._unread = 0
+        #: Large messages on their way, behind which the outbox waits.
+        self.parcels: Sequence[Parcel] = ()
+        #: The transport takes more. `flowing` is also False as long as there are parcels.
+        self._open = True
+        #: Its receipts follow this commit.
+        self.waiting: Waiting | None = None
+        # What the shell looks at.
+        self.closing = False
+        self.paused = False
+        self._paused_at = 0.0
+        self._blockers: set[Stock | Pool | Journal] = set()
+        self.ended = False
+
+    def mark(self) -> None:
+        """There is something for the shell to do at the end of this turn."""
+        self.dirty = True
+        self.broker.dirty.append(self)  # type: ignore[arg-type]  # it is a Session
+
+    def unread(self, octets: int) -> None:
+        """So much more waits for the peer because of what it sent. If it is too much, it is not read."""
+        if not self.flowing:
+            self._unread += octets
+            if self._unread > _MOST_UNREAD:
+                self._look_paused()
+
+    # ---- to the shell ----
+
+    def take_output(self) -> list[bytes]:
+        """Hand over what is to be written, and make room for more."""
+        if self.parcels:
+            return self._take_parcels()
+        chunks = self.connection.take_output(self.broker.now)
+        self.outbox = self.connection.output
+        if self.flowing and not self.ended:
+            self.room = self.broker.config.write_high
+            if self.stalled:
+                self.broker.resume(self)  # type: ignore[arg-type]
+        return chunks
+
+    def writable(self, yes: bool, now: float) -> None:
+        """The transport has taken enough (False), or has room again (True).
+
+        Args:
+            yes: whether messages may come.
+            now: the time in seconds.
+        """
+        self._open = yes
+        if self.parcels:
+            if yes and not self.dirty:
+                self.mark()
+            return
+        self.flowing = yes
+        if self.ended:
+            return
+        if yes:
+            self.room = self.broker.config.write_high
+            self._unread = 0
+            self._look_paused()
+            if self.stalled:
+                self.broker.resume(self)  # type: ignore[arg-type]
+        else:
+            self.room = 0
+
+    def refill(self) -> None:
+        """There is room again: its consumers may have more."""
+        if not self.stalled or self.room <= 0 or self.ended:
+            return
+        self.stalled = False
+        for consumer in list(self.consumers.values()):
+            consumer.queue.offer(consumer)
+
+    # ---- large messages ----
+
+    def send_large(self, head: bytes, tail: bytes, body: Body) -> None:
+        """MESSAGE of a large message. Nothing else can go out before it is out.
+
+        Args:
+            head: of the consumer.
+            tail: of the message, for the version of this session.
+            body: of the message.
+        """
+        self.parcels = (*self.parcels, Parcel(self.outbox[:], head + head_of(tail, body), body, self.whole_frames))
+        self.outbox.clear()
+        self.flowing = False
+        self.room = 0
+        if not self.dirty:
+            self.mark()
+
+    def _take_parcels(self) -> list[bytes]:
+        if not self._open:
+            return []
+        parcel = self.parcels[0]
+        try:
+            chunks = parcel.take()
+        except OSError as error:
+            self.broker.log.error("%s: a large message cannot be read: %s", self, error)
+            self.cut()
+            return []
+        if parcel.done:
+            self.parcels = self.parcels[1:]
+        if self.parcels:
+            self.mark()
+            return chunks
+        self.writable(True, self.broker.now)
+        self.closing = self.ended and self.waiting is None
+        return chunks + self.take_output()
+
+    def is_moving(self) -> bool:
+        """Something of a large message went out since this was asked for the last time."""
+        moved, self.parcels[0].moved = self.parcels[0].moved, False
+        return moved
+
+    def cut(self) -> None:
+        """Close the transport, though it is in the middle of a large message."""
+        self._give_up()
+        self.closing = True
+        if not self.dirty:
+            self.mark()
+
+    def _give_up(self) -> None:
+        """What waits is not written any more."""
+        for parcel in self.parcels:
+            parcel.close()
+        self.parcels = ()
+        self.outbox.clear()
+
+    # ---- who waits ----
+
+    def block(self, holder: Stock | Pool | Journal) -> bool:
+        """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
+
+        One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
+        """
+        if holder in self._blockers or self.ended or self.acknowledges(holder):
+            self.sinks.clear()  # it is looked at again
+            return False
+        self._blockers.add(holder)
+        self._look_paused()
+        return True
+
+    def acknowledges(self, holder: object) -> bool:
+        """Whether its own ACKs would make room there: in a queue that it consumes, or in all queues together."""
+        consumers = self.consumers.values()
+        if isinstance(holder, Pool):
+            return any(consumer.acks and consumer.unacked for consumer in consumers)
+        return any(consumer.queue.home is holder and consumer.acks for consumer in consumers)
+
+    def unblock(self, holder: Stock | Pool | Journal) -> None:
+        """There is room again."""
+        self._blockers.discard(holder)
+        self._look_paused()
+
+    def _look_paused(self) -> None:
+        paused = bool(self._blockers) or (not self.flowing and self._unread > _MOST_UNREAD)
+        if paused is self.paused:
+            return
+        now = self.broker.now
+        if paused:
+            self._paused_at = now
+        else:
+            self.connection.excuse(now - self._paused_at)
+        self.paused = paused
+        if not self.dirty:
+            self.mark()

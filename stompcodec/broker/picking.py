@@ -1,0 +1,315 @@
+"""Picking: which consumer gets which message, in a queue where not every consumer may have every message.
+
+Consumers differ by their selectors, by priorities, by being exclusive, and by the groups of messages that are theirs.
+The rule of all queues holds: what is READY, no consumer in the ring can take. To keep it, each consumer remembers how
+far it has looked, so that a long queue is not looked through again and again: about one look a message and consumer.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import insort
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.backlog import START, Backlog, Place
+from stompcodec.broker.message import Message
+
+if TYPE_CHECKING:
+    from stompcodec.broker.browser import Browser
+    from stompcodec.broker.consumer import Consumer
+    from stompcodec.broker.queue import Queue
+
+__all__ = ["MOST_LOOKS", "Picking"]
+
+#: Messages that a consumer looks at before others have their turn.
+MOST_LOOKS = 1000
+#: Places to look at again that are remembered one by one. Above, the consumer goes back to the first of them.
+_MOST_AGAIN = 1000
+#: Groups share this many places, so that their number does not matter: those of one place have the same consumer.
+_PLACES = 4096
+
+
+class _Look:
+    """How far a consumer has looked."""
+
+    __slots__ = ("again", "all", "least", "place")
+
+    def __init__(self, least: int) -> None:
+        #: It takes nothing with a lower seq.
+        self.least = least
+        #: What stands there, or before, it has seen, and may not have, but for what is in `again`.
+        self.place = START
+        self.again: set[Place] = set()
+        #: It stands in the ring, and has seen all that is READY.
+        self.all = False
+
+    def start_over(self) -> None:
+        self.place, self.all = START, False
+        self.again.clear()
+
+    def note(self, place: Place) -> None:
+        """Something has become READY."""
+        if self.all:  # it was asked
+            self.place = max(self.place, place)
+        elif place <= self.place:
+            self.again.add(place)
+            if len(self.again) > _MOST_AGAIN:
+                rank, seq = min(self.again)
+                self.place = rank, seq - 1
+                self.again.clear()
+
+    def next(self, backlog: Backlog) -> Message | None:
+        """The next one to look at; None if it has seen all."""
+        while self.again:
+            place = min(self.again)
+            self.again.remove(place)
+            message = backlog.at(place)
+            if message is not None:
+                return message
+        message = backlog.after(self.place)
+        if message is not None:
+            self.place = backlog.place(message)
+        return message
+
+
+class Picking:
+    """The consumers of a queue, and what each of them may have.
+
+    Args:
+        queue: its consumers join by `offer`. READY is a `Backlog`.
+        backlog: what is READY.
+    """
+
+    __slots__ = ("_grouped", "_holder", "_looks", "_owners", "_passed", "_queue", "_ring", "backlog", "browsers")
+
+    def __init__(self, queue: Queue, backlog: Backlog) -> None:
+        self._queue = queue
+        self.backlog = backlog
+        self.browsers: list[Browser] = []
+        #: Those of higher priority first; then the one that has waited longest.
+        self._ring: list[Consumer] = []
+        self._looks: dict[Consumer, _Look] = {}
+        #: The exclusive consumer that gets everything.
+        self._holder: Consumer | None = None
+        #: Whose a group is, by its place; and the places whose messages others have passed by.
+        self._owners: dict[int, Consumer] = {}
+        #: Messages of groups have been READY. There may be some that nobody owns yet.
+        self._grouped = False
+        self._passed: set[int] = set()
+
+    # ---- who is there ----
+
+    def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
+        """Take over the consumers of the queue. While any stand in its ring, nothing is READY: they have seen all."""
+        for consumer in consumers:
+            self._looks[consumer] = _Look(_least(consumer))
+        for consumer in sorted(ring, key=_rank):
+            self._ring.append(consumer)
+            self._looks[consumer].all = True
+        self._choose()
+
+    def end(self) -> list[Consumer]:
+        """The ring, for a plain queue. Nobody is a browser."""
+        return self._ring
+
+    def join(self, consumer: Consumer) -> None:
+        """A consumer that has not been here."""
+        self._looks[consumer] = _Look(_least(consumer))
+        self._choose()
+
+    def leave(self, consumer: Consumer) -> None:
+        """The end of a subscription, or of its room or credit for now, if it is not closed."""
+        if consumer.waiting:
+            consumer.waiting = False
+            self._ring.remove(consumer)
+        look = self._looks.get(consumer)
+        if look is not None:
+            look.all = False
+
+    def drop(self, consumer: Consumer) -> None:
+        """The end of a subscription: what was for it alone is for others."""
+        self.leave(consumer)
+        self._looks.pop(consumer, None)
+        mine = [place for place, owner in self._owners.items() if owner is consumer]
+        for place in mine:
+            del self._owners[place]
+        if mine:
+            self._start_over()
+        self._choose()
+
+    @property
+    def is_needed(self) -> bool:
+        """Something here is not as in a plain queue."""
+        return bool(self.browsers or self._owners or self._grouped) or any(
+            is_picky(consumer) for consumer in self._looks
+        )
+
+    def _choose(self) -> None:
+        """The exclusive consumer with the highest priority, and of those the first, is the holder."""
+        exclusive = [consumer for consumer in self._looks if consumer.wanted.exclusive]
+        holder = max(exclusive, key=_priority, default=None)
+        if holder is not self._holder:
+            self._holder = holder
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self._passed.clear()
+        for look in self._looks.values():
+            look.start_over()
+
+    # ---- who gets what ----
+
+    def give(self, message: Message) -> Consumer | None:
+        """Something comes, or comes back: the consumer that got it, None if nobody may have it now."""
+        ring = self._ring
+        for consumer in ring[:]:
+            if not self._looks[consumer].all:
+                continue
+            if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
+                self.leave(consumer)
+            elif self._may(consumer, message):
+                if len(ring) > 1 or message.group is not None or message.persistent:
+                    self._hand(consumer, message)
+                else:  # most
+                    consumer.send(message)
+                return consumer
+        return None
+
+    def note(self, message: Message) -> None:
+        """Something has become READY, for `give` found nobody."""
+        place = self.backlog.place(message)
+        self._grouped = self._grouped or message.group is not None
+        for look in self._looks.values():
+            look.note(place)
+        for browser in self.browsers:
+            browser.note(message)
+
+    def offer(self, consumer: Consumer) -> None:
+        """A consumer has credit, and room."""
+        if consumer.closed or consumer not in self._looks:
+            return
+        if not consumer.waiting:
+            consumer.waiting = True
+            insort(self._ring, consumer, key=_rank)
+        self._serve(consumer)
+
+    def serve_all(self) -> None:
+        """Whoever is in the ring has what is READY."""
+        for consumer in list(self._ring):
+            self._serve(consumer)
+
+    def _serve(self, consumer: Consumer) -> None:
+        look, queue = self._looks[consumer], self._queue
+        if look.all or not consumer.waiting or self._holder not in (None, consumer):
+            return
+        for _ in range(MOST_LOOKS):
+            if not self._is_able(consumer):
+                self.leave(consumer)
+                return
+            message = look.next(self.backlog)
+            if message is None:
+                look.all = True
+                return
+            if queue.is_expired(message):
+                self.backlog.remove(message)
+                queue.expire(message)
+            elif self._may(consumer, message):
+                self.backlog.remove(message)
+                self._hand(consumer, message)
+                if not consumer.acks:
+                    queue.less(1, message.size)
+        consumer.session.stalled = True  # it goes on in the next turn
+        consumer.session.broker.resume(consumer.session)
+
+    def take_one(self, consumer: Consumer) -> Message | None:
+        """The first one that a consumer may have which is not in the ring. It has left READY."""
+        place = START
+        for _ in range(MOST_LOOKS):
+            message = self.backlog.after(place)
+            if message is None:
+                return None
+            place = self.backlog.place(message)
+            if self._queue.is_expired(message):
+                self.backlog.remove(message)
+                self._queue.expire(message)
+            elif self._may(consumer, message):
+                return self.backlog.remove(message)
+        return None
+
+    def _is_able(self, consumer: Consumer) -> bool:
+        if consumer.session.room <= 0:
+            consumer.session.stalled = True
+            return False
+        return consumer.credit > 0
+
+    def _may(self, consumer: Consumer, message: Message) -> bool:
+        if self._holder is not None and consumer is not self._holder:
+            return False
+        look, selector = self._looks.get(consumer), consumer.selector
+        if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
+            return False
+        if message.group is None:
+            return True
+        place = place_of(message.group)
+        owner = self._owners.get(place)
+        if owner is None or owner is consumer:
+            return True
+        if owner.selector is not None and not owner.selector.matches(message):
+            return True  # its owner will never have it
+        self._passed.add(place)
+        return False
+
+    def _hand(self, consumer: Consumer, message: Message) -> None:
+        if consumer.waiting and len(self._ring) > 1:  # behind others of its priority
+            self._ring.remove(consumer)
+            insort(self._ring, consumer, key=_rank)
+        if message.group is not None and consumer in self._looks:
+            self._own(consumer, message)
+        self._queue.hand(consumer, message)
+
+    def _own(self, consumer: Consumer, message: Message) -> None:
+        """A group belongs to the consumer that got its first message, until one says that it is the last."""
+        assert message.group is not None
+        place = place_of(message.group)
+        if not message.closes_group:
+            self._owners.setdefault(place, consumer)
+        elif self._owners.get(place) is consumer:
+            del self._owners[place]
+            if place in self._passed:  # others may have what comes behind it
+                for look in self._looks.values():
+                    if look is not self._looks[consumer]:
+                        look.start_over()
+                self._passed.discard(place)
+                for other in self._ring:
+                    other.session.stalled = True
+                    other.session.broker.resume(other.session)
+
+
+def is_picky(consumer: Consumer) -> bool:
+    """It does not take just what comes next."""
+    wanted = consumer.wanted
+    return bool(consumer.selector is not None or wanted.exclusive or wanted.priority or wanted.from_seq)
+
+
+def place_of(group: bytes) -> int:
+    """The place of a group.
+
+    >>> 0 <= place_of(b"orders") < 4096
+    True
+    """
+    return zlib.crc32(group) % _PLACES
+
+
+def _least(consumer: Consumer) -> int:
+    """The lowest seq that a consumer takes."""
+    least = consumer.wanted.from_seq or 0
+    return least if least >= 0 else consumer.session.broker.seq + 1
+
+
+def _priority(consumer: Consumer) -> int:
+    return consumer.wanted.priority
+
+
+def _rank(consumer: Consumer) -> int:
+    return -consumer.wanted.priority

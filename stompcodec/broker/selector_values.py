@@ -1,0 +1,321 @@
+"""What a selector knows of a message: header values by type, JMS names, comparing, arithmetic and LIKE.
+
+A value is None (NULL), a bool, a number, a text, or `Typed`: a header that JSON reads as a number or a boolean, and
+that can be compared as the text it is, too. Exact numbers have 64 bits; what passes that is approximate.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stompcodec.content import json_value
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Message
+
+__all__ = [
+    "COMPARE",
+    "Known",
+    "Like",
+    "Number",
+    "Reader",
+    "Typed",
+    "Value",
+    "calculate",
+    "compare",
+    "exact",
+    "key_of",
+    "number_of",
+    "octets_at",
+    "property_reader",
+    "scalar",
+    "value_of",
+]
+
+Number = int | float
+
+
+class Typed(NamedTuple):
+    """A header value that JSON reads as a number or a boolean."""
+
+    value: Number
+    text: str
+
+
+Value = Number | str | Typed | None
+#: What was read already of a message, by the key of the header: a long value costs once what it costs.
+Known = dict[bytes, Value]
+#: Gets the head of a message, each header line between two line feeds; the message; and what is known.
+Reader = Callable[[bytes, "Message", Known], Value]
+
+# ---- header values ----
+
+#: What JSON takes for space, and what its numbers and words may begin with.
+_SPACE = b" \t\r\n"
+_JSON_STARTS = b'-0123456789tfn"' + _SPACE
+_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)((?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
+_WORDS: dict[bytes, bool | None] = {b"true": True, b"false": False, b"null": None}
+_LONG = 2**63
+
+
+def key_of(name: str) -> bytes:
+    """How the line of a header begins in the head of a message.
+
+    >>> key_of("a:b")
+    b'\\na\\\\cb:'
+    """
+    octets = name.encode("utf-8", "surrogateescape")
+    for letter, plain in (b"\\", b"\\"), (b"n", b"\n"), (b"r", b"\r"), (b"c", b":"):
+        octets = octets.replace(plain, b"\\" + letter)
+    return b"\n" + octets + b":"
+
+
+def octets_at(head: bytes, key: bytes) -> bytes | None:
+    """A header's value as it stands in the head; None where there is none.
+
+    >>> octets_at(b"\\ncolor:red\\nn:10\\n", b"\\ncolor:")
+    b'red'
+    """
+    at = head.find(key)
+    if at < 0:
+        return None
+    at += len(key)
+    return head[at : head.index(b"\n", at)]
+
+
+def number_of(octets: bytes) -> Number | None:
+    """The number that JSON reads; None for what is none, or is too large for a float.
+
+    >>> number_of(b"10"), number_of(b"-1.5e3"), number_of(b"010"), number_of(b"9223372036854775808")
+    (10, -1500.0, None, 9.223372036854776e+18)
+    """
+    if octets.isdigit() and octets[0] != 48 and len(octets) < 19:  # most are
+        return int(octets)
+    if octets[:1] in _SPACE or octets[-1:] in _SPACE:
+        octets = octets.strip(_SPACE)
+    found = _NUMBER.fullmatch(octets)
+    if found is None:
+        return None
+    if not found[1] and len(octets) < 19:
+        return int(octets)
+    number = float(octets)
+    if found[1]:
+        return number if abs(number) != float("inf") else None
+    return exact(int(octets)) if len(octets) < 22 else number if abs(number) != float("inf") else None
+
+
+def exact(number: int) -> Number:
+    """A number of 64 bits, or the approximate one next to it; infinite if there is none."""
+    if -_LONG <= number < _LONG:
+        return number
+    return float(number) if number.bit_length() < 1024 else float("inf")
+
+
+def value_of(octets: bytes) -> Value:
+    """A header value by its type.
+
+    >>> value_of(b"red"), value_of(b"10"), value_of(b'"10"'), value_of(b"null")
+    ('red', Typed(value=10, text='10'), '10', None)
+    """
+    if b"\\" in octets:
+        octets = _unescaped(octets)
+    text = octets.decode("utf-8", "surrogateescape")
+    if octets[:1] not in _JSON_STARTS or not octets:
+        return text
+    number = number_of(octets)
+    if number is not None:
+        return Typed(number, text)
+    bare = octets.strip(_SPACE)
+    if bare in _WORDS:
+        word = _WORDS[bare]
+        return None if word is None else Typed(word, text)
+    if bare[:1] == b'"':
+        value = json_value(text)
+        return value if isinstance(value, str) else text
+    return text
+
+
+def _unescaped(octets: bytes) -> bytes:
+    parts = octets.split(rb"\\")
+    return b"\\".join(part.replace(rb"\n", b"\n").replace(rb"\r", b"\r").replace(rb"\c", b":") for part in parts)
+
+
+# ---- names that are no headers, or headers of another name ----
+
+
+def _milliseconds(message: Message) -> int:
+    return 0 if message.expires is None else round(message.expires * 1000)
+
+
+#: What the broker knows of a message itself.
+_PROPERTIES: dict[str, Callable[[Message], Value]] = {
+    "JMSMessageID": lambda message: message.id,
+    "JMSPriority": lambda message: message.priority,
+    "JMSExpiration": _milliseconds,
+    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
+    "JMSRedelivered": lambda message: message.redelivered,
+    "JMSXDeliveryCount": lambda message: message.attempts + 1,
+    "JMSDestination": lambda message: message.destination,
+    "AMQPriority": lambda message: message.priority,
+    "AMQExpiration": _milliseconds,
+    "AMQDurable": lambda message: "DURABLE" if message.persistent else "NON_DURABLE",
+    "AMQSize": lambda message: message.size,
+    "AMQUserID": lambda message: message.id,
+    "AMQAddress": lambda message: message.destination,
+    "message-id": lambda message: message.id,
+}
+#: Headers that are meant by a JMS or Artemis name; the first that is there counts.
+_ALIASES = {
+    "JMSCorrelationID": ("correlation-id",),
+    "JMSType": ("type",),
+    "JMSReplyTo": ("reply-to",),
+    "JMSTimestamp": ("timestamp",),
+    "AMQTimestamp": ("timestamp",),
+    "JMSXGroupID": ("JMSXGroupID", "message_group"),
+    "AMQGroupID": ("JMSXGroupID", "message_group"),
+}
+
+
+def property_reader(name: str) -> tuple[Reader, bytes | None]:
+    """Reads what an identifier stands for; and the key of the header, where it is always one."""
+    ask = _PROPERTIES.get(name)
+    if ask is not None:
+        return lambda _head, message, _known: ask(message), None
+    keys = [key_of(header) for header in _ALIASES.get(name, (name,))]
+
+    def read(head: bytes, _message: Message, known: Known) -> Value:
+        if keys[0] in known:
+            return known[keys[0]]
+        found = (octets_at(head, key) for key in keys)
+        octets = next((octets for octets in found if octets is not None), None)
+        value = known[keys[0]] = None if octets is None else value_of(octets)
+        return value
+
+    return read, keys[0] if len(keys) == 1 else None
+
+
+# ---- comparing ----
+
+#: Operator to function; <> is made of = (see `compare`).
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compare(how: str, left: Value, right: Value) -> bool | None:
+    """One of `COMPARE`: numbers with numbers, booleans with booleans (= only), texts with texts.
+
+    A header's number or boolean is a text where the other side is one. Values without a type in common are not equal,
+    and neither is less. None: one of them is NULL.
+
+    >>> compare("=", Typed(10, "10"), "10"), compare("<", Typed(10, "10"), 9.5), compare("=", "ten", 10)
+    (True, False, False)
+    """
+    if left is None or right is None:
+        return None
+    if isinstance(left, str) or isinstance(right, str):
+        left = left.text if isinstance(left, Typed) else left
+        right = right.text if isinstance(right, Typed) else right
+        if not (isinstance(left, str) and isinstance(right, str)):
+            return False
+        return COMPARE[how](left, right)
+    first, second = scalar(left), scalar(right)
+    if isinstance(first, bool) or isinstance(second, bool):
+        return how == "=" and first is second
+    return COMPARE[how](first, second)
+
+
+def scalar(value: Number | Typed) -> Number:
+    """The number or boolean."""
+    return value.value if isinstance(value, Typed) else value
+
+
+# ---- arithmetic: NULL for what is no number, and for what has no result ----
+
+
+def _quotient(left: Number, right: Number) -> Number:
+    """Of two exact numbers, what is behind the point is cut off."""
+    if isinstance(left, float) or isinstance(right, float):
+        return left / right
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+_ARITHMETIC: dict[str, Callable[[Number, Number], Number]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _quotient,
+}
+
+
+def calculate(sign: str, left: Value, right: Value) -> Number | None:
+    """+, -, * or / of two values; None where one is no number, or the result is none.
+
+    >>> calculate("/", -7, 2), calculate("/", Typed(7, "7"), 2.0), calculate("/", 1, 0), calculate("+", 1, "one")
+    (-3, 3.5, None, None)
+    """
+    if left is None or right is None or isinstance(left, str) or isinstance(right, str):
+        return None
+    first, second = scalar(left), scalar(right)
+    if isinstance(first, bool) or isinstance(second, bool) or (sign == "/" and not second):
+        return None
+    apply = _ARITHMETIC[sign]
+    result = apply(first, second)
+    if isinstance(result, int) and not -_LONG <= result < _LONG:
+        result = apply(float(first), float(second))
+    return result if result == result else None  # infinity less infinity is no number
+
+
+# ---- LIKE ----
+
+
+class Like:
+    """A pattern of LIKE. What is between two % is looked for from the left, each once: that cannot explode.
+
+    Args:
+        pattern: letters, None for _, and "" for %.
+
+    >>> Like(["r", None, "", "d"]).matches("rebound"), Like(["r", None, "d"]).matches("rd")
+    (True, False)
+    """
+
+    __slots__ = ("_first", "_last", "_last_size", "_middle", "_whole", "searched")
+
+    def __init__(self, pattern: list[str | None]) -> None:
+        pieces: list[list[str | None]] = [[]]
+        for letter in pattern:
+            if letter == "":
+                pieces.append([])
+            else:
+                pieces[-1].append(letter)
+        self._whole = len(pieces) == 1
+        self._first = _piece(pieces[0])
+        self._last, self._last_size = _piece(pieces[-1]), len(pieces[-1])
+        middle = [piece for piece in pieces[1:-1] if piece]
+        self._middle = [_piece(piece) for piece in middle]
+        #: Letters of pieces that may have to be tried at each place of a text, for _ is in them.
+        self.searched = sum(len(piece) for piece in middle if None in piece and any(piece))
+
+    def matches(self, text: str) -> bool:
+        """Whether a text is like the pattern. Its time grows with the length of the text, and no faster."""
+        if self._whole:
+            return self._first.fullmatch(text) is not None
+        found = self._first.match(text)
+        for piece in self._middle:
+            if found is None:
+                return False
+            found = piece.search(text, found.end())
+        end = len(text) - self._last_size
+        return found is not None and found.end() <= end and self._last.match(text, end) is not None
+
+
+def _piece(letters: list[str | None]) -> re.Pattern[str]:
+    return re.compile("".join("." if letter is None else re.escape(letter) for letter in letters), re.DOTALL)

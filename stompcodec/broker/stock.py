@@ -1,0 +1,160 @@
+"""Stock: what a queue holds, how much of it there is, and who waits until there is less. Who gets it is `queue.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.backlog import Backlog, Fifo
+from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.journal import Journal
+from stompcodec.broker.message import Message
+from stompcodec.broker.terms import Terms
+
+if TYPE_CHECKING:
+    from stompcodec.broker.session import Session
+
+__all__ = ["Stock"]
+
+#: What a queue has that never had anything READY: a deque of its own takes 600 octets.
+_NONE = Fifo((), 0)
+
+
+class Stock:
+    """The messages of a queue: READY here, UNACKED with its consumers, and held until their time comes.
+
+    Args:
+        name, key, bound, pool, journal, wall, ranked: as in Queue.
+    """
+
+    __slots__ = (
+        *("blocked", "bound", "closed", "count", "expiring", "held", "idle", "journal", "key", "messages", "name"),
+        *("octets", "pool", "ranked", "swept", "terms", "used", "wall"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        bound: Bound,
+        pool: Pool,
+        journal: Journal | None,
+        wall: Callable[[], float],
+        ranked: bool,
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.bound = bound
+        self.pool = pool
+        self.journal = journal
+        self.wall = wall
+        self.ranked = ranked
+        #: What a client has said of this queue, and when it was last seen to be used.
+        self.terms: Terms | None = None
+        self.used: float | None = None
+        #: READY, oldest first, or in the order of a `Backlog`.
+        self.messages: Fifo | Backlog = _NONE
+        #: Not READY before their time, by their seqs.
+        self.held: dict[int, Message] = {}
+        #: READY, UNACKED and held.
+        self.count = 0
+        self.octets = 0
+        #: Sessions that wait until there is room.
+        self.blocked: list[Session] = []
+        self.closed = False
+        #: Messages with a time to expire have come.
+        self.expiring = False
+        #: When expired messages are looked for next, in seconds.
+        self.swept = 0.0
+        #: Nothing has happened since the last sweep.
+        self.idle = False
+
+    # ---- how much ----
+
+    @property
+    def full(self) -> bool:
+        """The bound is passed, or that of all queues together."""
+        bound, pool = self.bound, self.pool
+        return self.count > bound.messages or self.octets > bound.octets or pool.octets > pool.limit
+
+    def more(self, message: Message) -> None:
+        """A message has come."""
+        self.count += 1
+        self.octets += message.size
+        self.pool.octets += message.size
+
+    def less(self, count: int, octets: int) -> None:
+        """Messages are gone: there is room for others."""
+        if self.closed:
+            return
+        self.count -= count
+        self.octets -= octets
+        self.pool.octets -= octets
+        if self.blocked and self.bound.is_low(self.count, self.octets):
+            self.release()
+
+    def release(self) -> None:
+        """Let those that wait send again."""
+        blocked, self.blocked = self.blocked, []
+        for session in blocked:
+            session.unblock(self)
+
+    @property
+    def refuses(self) -> bool:
+        """It is full, and a client has said that then SENDs are refused."""
+        terms = self.terms
+        if terms is None or not terms.rejects:
+            return False
+        most, octets = terms.messages, terms.octets
+        return (most is not None and self.count >= most) or (octets is not None and self.octets >= octets)
+
+    def stamp(self, message: Message) -> None:
+        """A message comes: it expires no later than the queue says."""
+        if self.terms is not None and self.terms.life is not None:
+            expires = self.wall() + self.terms.life
+            message.expires = expires if message.expires is None else min(expires, message.expires)
+
+    # ---- what ----
+
+    def own(self) -> Fifo | Backlog:
+        """READY, to put something in."""
+        if self.messages is _NONE:
+            self.messages = Fifo()
+        return self.messages
+
+    def is_expired(self, message: Message) -> bool:
+        """Its time is over."""
+        return message.expires is not None and message.expires <= self.wall()
+
+    def drop_oldest(self) -> bool:
+        """Make room in a full queue, at the cost of what has waited longest. Nobody has to wait: False."""
+        while self.messages and (self.count > self.bound.messages or self.octets > self.bound.octets):
+            message = self.messages.popleft()
+            self.forget((message,))
+            self.less(1, message.size)
+            self.dropped(message)
+        return False
+
+    def dropped(self, message: Message) -> None:
+        """A message went to make room."""
+
+    def withdraw(self, numbers: set[int]) -> None:
+        """Messages that could not be stored leave the queue, unless somebody has got them."""
+        gone = self.messages.take_out(lambda message: message.seq in numbers)
+        gone += [self.held.pop(seq) for seq in numbers & self.held.keys()]
+        self.less(len(gone), sum(message.size for message in gone))
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Take messages out of the store that nobody will get."""
+        for message in messages:
+            if message.persistent and self.journal is not None:
+                self.journal.remove(self.key, message)
+
+    def close(self) -> None:
+        """The end of the queue, and of all that is in it."""
+        self.release()
+        self.pool.octets -= self.octets
+        self.closed = True
+        self.messages = _NONE
+        self.held = {}
+        self.count = self.octets = 0

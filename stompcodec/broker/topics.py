@@ -1,0 +1,93 @@
+"""Topics of a virtual host, and who asks for them: one by one, or several by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.addresses import Address, Addresses
+from stompcodec.broker.consumer import Consumer
+from stompcodec.broker.topic import Topic
+from stompcodec.broker.wildcards import Patterns
+
+if TYPE_CHECKING:
+    from stompcodec.broker.durable import Durable
+
+__all__ = ["Topics"]
+
+
+class Topics:
+    """They come into being by their first use, and go when nobody asks for them.
+
+    Args:
+        addresses: what names mean.
+        opened: where topics enter themselves that are to be flushed.
+        check_room: raises Refused when there are too many.
+    """
+
+    def __init__(self, addresses: Addresses, opened: list[Topic], check_room: Callable[[], None]) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self._addresses = addresses
+        self._opened = opened
+        self._check_room = check_room
+        self._patterns: Patterns[Consumer | Durable] = Patterns()
+
+    def find(self, address: Address) -> Topic | None:
+        """Where a SEND goes; None when nobody would get it.
+
+        Raises:
+            Refused: there are too many.
+        """
+        topic = self.by_name.get(address.name)
+        if topic is None and self._patterns and self._patterns.find(self._words(address)):
+            topic = self.make(address)
+        return topic
+
+    def make(self, address: Address) -> Topic:
+        """The topic of that name, a new one if need be.
+
+        Raises:
+            Refused: there are too many.
+        """
+        topic = self.by_name.get(address.name)
+        if topic is None:
+            self._check_room()
+            topic = Topic(address.name, self._opened, self._patterns, self._words(address))
+            self.by_name[address.name] = topic
+        return topic
+
+    def _words(self, address: Address) -> tuple[str, ...]:
+        return self._addresses.wildcards.words(address.prefix, address.rest)
+
+    def add(self, feed: Consumer | Durable, address: Address) -> None:
+        """A new subscription. It gets what comes from now on.
+
+        Raises:
+            Refused: there are too many topics, or too many words.
+        """
+        pattern = self._addresses.pattern(address)
+        if pattern is None:
+            self.make(address).add(feed)
+        else:
+            self._flush()
+            self._patterns.add(pattern, feed)
+
+    def drop(self, feed: Consumer | Durable, address: Address) -> None:
+        """The end of a subscription. It got what came before."""
+        pattern = self._addresses.pattern(address)
+        if pattern is not None:
+            self._flush()
+            self._patterns.remove(pattern, feed)
+        elif address.name in self.by_name:
+            self.by_name[address.name].drop(feed)
+
+    def _flush(self) -> None:
+        while self._opened:
+            self._opened.pop().flush()
+
+    def sweep(self, kept: Callable[[str], bool]) -> bool:
+        """Let go of those that nobody asks for, unless they are to be kept. Whether there were any."""
+        idle = [name for name, topic in self.by_name.items() if topic.is_idle and not kept(name)]
+        for name in idle:
+            del self.by_name[name]
+        return bool(idle)

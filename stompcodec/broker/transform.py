@@ -1,0 +1,401 @@
+"""Message transformation: maps and objects between XML and JSON, as the wish-list for 1.1 and ActiveMQ have it.
+
+Both notations say one thing, a tree of elements. JSON writes it by the mapped convention: a child is a member, several
+of one name are a list, an attribute is a member that begins with @, and text beside attributes is the member $. So
+
+    <map><entry><string>city</string><string>Bonn</string></entry><entry><string>size</string><int>5</int></entry></map>
+    {"map":{"entry":[{"string":["city","Bonn"]},{"string":"size","int":5}]}}
+
+What XML says comes back from JSON as it was, but for the order of children of different names in one parent, which JSON
+cannot tell: in a map nothing hangs on it. Nothing here trusts its input: no DTD, no entities, and depth and size are
+bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from stompcodec.content import json_value
+from stompcodec.errors import MissingExtraError, StompError
+
+__all__ = ["FORMS", "Element", "Form", "TransformError", "parse_json", "parse_xml", "require_xml", "transformed"]
+__all__ += ["write_json", "write_xml"]
+
+
+class TransformError(StompError, ValueError):
+    """A body that cannot be transformed. The message says why, and shows nothing of the body."""
+
+
+class Form(NamedTuple):
+    """A value of the headers transformation and message-type."""
+
+    name: str
+    kind: str
+    """byte: just octets; object: any tree; map: a tree of entries; any: whatever the message is."""
+    notation: str
+    """xml or json; "" for none."""
+
+
+#: By name. jms-xml and jms-json are ActiveMQ's, and mean: in that notation, be it a map or an object.
+FORMS: dict[str, Form] = {
+    form.name: form
+    for form in (
+        Form("jms-byte", "byte", ""),
+        Form("jms-object-xml", "object", "xml"),
+        Form("jms-object-json", "object", "json"),
+        Form("jms-map-xml", "map", "xml"),
+        Form("jms-map-json", "map", "json"),
+        Form("jms-xml", "any", "xml"),
+        Form("jms-json", "any", "json"),
+    )
+}
+
+_MAX_DEPTH = 100
+_MAX_NAME = 256
+_NAME = re.compile(r"[^\W\d][\w.\-]*")
+#: What XML 1.0 cannot say, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
+_WHOLE_TYPES = ("int", "long", "short", "byte")
+_REAL_TYPES = ("double", "float")
+_TRUTH = {"true": True, "false": False}
+
+
+class Element:
+    """A node of a tree: its name, and either text or children.
+
+    >>> parse_json(b'{"a":{"@id":"1","b":[1,2]}}')
+    <Element a: 2 children>
+    """
+
+    __slots__ = ("attributes", "children", "name", "text")
+
+    def __init__(self, name: str, text: str = "") -> None:
+        self.name = name
+        self.text = text
+        self.attributes: dict[str, str] = {}
+        self.children: list[Element] = []
+
+    def __repr__(self) -> str:
+        return f"<Element {self.name}: {len(self.children)} children>"
+
+
+def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
+    """A body in another form.
+
+    Args:
+        body: in the form `source`.
+        most: octets that the result may have.
+
+    Raises:
+        TransformError: it is not in that form, cannot be written in the other, or becomes too large.
+        MissingExtraError: XML is to be read, and the package for it is missing.
+
+    Rules: WISH-TRF-01 to WISH-TRF-04.
+
+    >>> transformed(b'{"city":"Bonn"}', FORMS["jms-map-json"], FORMS["jms-map-xml"], 1000)
+    b'<map><entry><string>city</string><string>Bonn</string></entry></map>'
+    """
+    if target.kind == "byte":
+        return body
+    if source.kind == "byte":
+        raise TransformError("the message is one of octets, no map and no object")
+    root = parse_xml(body) if source.notation == "xml" else parse_json(body, plain_map=source.kind == "map")
+    if "map" in (source.kind, target.kind):
+        _check_map(root)
+    if source.notation == target.notation:
+        return body
+    return write_xml(root, most) if target.notation == "xml" else write_json(root, most)
+
+
+def _check_map(root: Element) -> None:
+    if root.name != "map" or root.text.strip():
+        raise TransformError("it is no map: its root is not called map")
+    for entry in root.children:
+        if entry.name != "entry" or len(entry.children) != 2 or entry.children[0].name != "string":
+            raise TransformError("it is no map: an entry is a string and a value")
+    root.text = ""
+
+
+# ---- XML ----
+
+
+class _Builder:
+    """What the parser of XML tells of elements. The packages' own would build them at any depth."""
+
+    def __init__(self) -> None:
+        self.root: Element | None = None
+        self._open: list[Element] = []
+        self._text: list[str] = []
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name.startswith("{"):
+            raise TransformError("it has namespaces")
+        if len(self._open) >= _MAX_DEPTH:
+            raise TransformError(f"it is nested deeper than {_MAX_DEPTH}")
+        element = Element(name)
+        element.attributes.update(attributes)
+        if self._open:
+            self._end_text(self._open[-1], mixed=True)
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def end(self, _name: str) -> None:
+        element = self._open.pop()
+        self._end_text(element, mixed=bool(element.children))
+
+    def data(self, text: str) -> None:
+        self._text.append(text)
+
+    def close(self) -> Element | None:
+        return self.root
+
+    def _end_text(self, element: Element, mixed: bool) -> None:
+        text = "".join(self._text)
+        self._text.clear()
+        if not mixed:
+            element.text = text
+        elif text.strip():
+            raise TransformError("there is text between its elements")
+
+
+def _xml_parser() -> Any:
+    try:
+        from defusedxml.ElementTree import DefusedXMLParser
+    except ImportError:
+        raise MissingExtraError("broker", "defusedxml") from None
+    return DefusedXMLParser
+
+
+def require_xml() -> None:
+    """Check that XML can be read.
+
+    Raises:
+        MissingExtraError: it cannot.
+    """
+    _xml_parser()
+
+
+def parse_xml(body: bytes) -> Element:
+    """The tree that XML says. Without DTD, entities of its own, namespaces, and text between elements.
+
+    Raises:
+        TransformError: it says none.
+        MissingExtraError: the package for it is missing.
+
+    >>> parse_xml(b"<pojo><name>Dejan</name></pojo>")
+    <Element pojo: 1 children>
+    """
+    parser = _xml_parser()(target=_Builder(), forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    try:
+        parser.feed(body)
+        root = parser.close()
+    except TransformError:
+        raise
+    except (SyntaxError, ValueError, LookupError) as error:  # ParseError, what defusedxml forbids, unknown charsets
+        line, column = getattr(error, "position", (0, 0))
+        where = f" at line {line}, column {column}" if line else ""
+        why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is no XML"
+        raise TransformError(f"{why}{where}") from error
+    assert isinstance(root, Element)
+    return root
+
+
+class _Pieces:
+    """Text that is being written, and its bound: names come again and again, so it could outgrow what it says."""
+
+    def __init__(self, most: int) -> None:
+        self.parts: list[str] = []
+        self.left = most
+
+    def add(self, *parts: str) -> None:
+        self.parts += parts
+        self.left -= sum(map(len, parts))
+        if self.left < 0:
+            raise TransformError("it becomes too large")
+
+
+def write_xml(root: Element, most: int) -> bytes:
+    """XML of a tree, in UTF-8, without white space between elements.
+
+    Raises:
+        TransformError: XML cannot say it, or it is larger than `most` octets.
+
+    >>> write_xml(parse_json(b'{"pojo":{"@id":"1","name":"A & B"}}'), 1000)
+    b'<pojo id="1"><name>A &amp; B</name></pojo>'
+    """
+    pieces = _Pieces(most)
+    _write_element(root, pieces)
+    return _within("".join(pieces.parts).encode(), most)
+
+
+def _write_element(element: Element, pieces: _Pieces) -> None:
+    name = _checked_name(element.name)
+    pieces.add("<", name)
+    for key, value in element.attributes.items():
+        pieces.add(" ", _checked_name(key), '="', _xml_text(value, '\t\n\r"'), '"')
+    if not element.children and not element.text:
+        pieces.add("/>")
+        return
+    pieces.add(">", _xml_text(element.text, "\r"))
+    for child in element.children:
+        _write_element(child, pieces)
+    pieces.add("</", name, ">")
+
+
+def _checked_name(name: str) -> str:
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        raise TransformError("a name in it is none of XML")
+    return name
+
+
+def _xml_text(text: str, referred: str) -> str:
+    if _NO_XML.search(text):
+        raise TransformError("it has control characters, which XML cannot say")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for character in referred:
+        text = text.replace(character, f"&#{ord(character)};")
+    return text
+
+
+def _within(octets: bytes, most: int) -> bytes:
+    if len(octets) > most:
+        raise TransformError("it becomes too large")
+    return octets
+
+
+# ---- JSON ----
+
+
+def parse_json(body: bytes, plain_map: bool = False) -> Element:
+    """The tree that JSON says by the mapped convention: an object with one member, the root.
+
+    Args:
+        plain_map: an object whose root would not be a map is one itself, its members are the entries.
+
+    Raises:
+        TransformError: it says none.
+
+    >>> write_xml(parse_json(b'{"size":5}', plain_map=True), 1000)
+    b'<map><entry><string>size</string><int>5</int></entry></map>'
+    """
+    try:
+        value = json_value(body.decode())
+    except UnicodeDecodeError:
+        raise TransformError("it is no UTF-8") from None
+    if not isinstance(value, dict):
+        raise TransformError("it is no JSON object")
+    if plain_map and not _is_mapped_map(value):
+        return _map_of("map", value)
+    if len(value) != 1:
+        raise TransformError("it has more or fewer members than one, the root")
+    ((name, content),) = value.items()
+    if isinstance(content, list):
+        raise TransformError("its root is a list")
+    return _element(name, content)
+
+
+def _is_mapped_map(value: dict[str, Any]) -> bool:
+    inner = value.get("map", 0)
+    return len(value) == 1 and (inner in ("", None) or (isinstance(inner, dict) and set(inner) <= {"entry"}))
+
+
+def _element(name: str, value: Any) -> Element:
+    if not isinstance(value, dict):
+        return Element(name, _scalar(value))
+    element = Element(name)
+    for key, inner in value.items():
+        if key == "$":
+            element.text = _scalar(inner)
+        elif key.startswith("@"):
+            element.attributes[key[1:]] = _scalar(inner)
+        else:
+            element.children += (_element(key, each) for each in (inner if isinstance(inner, list) else [inner]))
+    if element.text and element.children:
+        raise TransformError("there is text between its elements")
+    return element
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        raise TransformError("a list or an object stands where a text should")
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _map_of(name: str, members: dict[str, Any]) -> Element:
+    """A map of plain JSON values."""
+    element = Element(name)
+    for key, value in members.items():
+        entry = Element("entry")
+        entry.children = [Element("string", key), _typed(value)]
+        element.children.append(entry)
+    return element
+
+
+def _typed(value: Any) -> Element:
+    if isinstance(value, dict):
+        return _map_of("map", value)
+    if isinstance(value, list):
+        element = Element("list")
+        element.children = [_typed(each) for each in value]
+        return element
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value.bit_length()
+        return Element("int" if size < 32 else "long" if size < 64 else "big-int", str(value))
+    return Element(_TYPES[type(value)], _scalar(value))
+
+
+_TYPES = {str: "string", bool: "boolean", float: "double", type(None): "null"}
+
+
+def write_json(root: Element, most: int) -> bytes:
+    """JSON of a tree by the mapped convention, in UTF-8. Numbers and truth values are written as such by their types.
+
+    Raises:
+        TransformError: it is larger than `most` octets.
+
+    >>> write_json(parse_xml(b"<list><int>5</int><int>007</int><null/></list>"), 1000)
+    b'{"list":{"int":[5,"007"],"null":""}}'
+    """
+    text = json.dumps({root.name: _value(root)}, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return _within(text.encode(), most)
+    except UnicodeEncodeError:
+        raise TransformError("it has lone surrogates") from None
+
+
+def _value(element: Element) -> Any:
+    if not element.attributes and not element.children:
+        return _literal(element.name, element.text)
+    value: dict[str, Any] = {f"@{name}": text for name, text in element.attributes.items()}
+    if element.text:
+        value["$"] = _literal(element.name, element.text)
+    for name, group in _by_name(element.children):
+        value[name] = group[0] if len(group) == 1 else group
+    return value
+
+
+def _by_name(children: Iterable[Element]) -> Iterable[tuple[str, list[Any]]]:
+    groups: dict[str, list[Any]] = {}
+    for child in children:
+        groups.setdefault(child.name, []).append(_value(child))
+    return groups.items()
+
+
+def _literal(name: str, text: str) -> Any:
+    """A number or truth value where the type says so, and it is written as JSON would; otherwise the text."""
+    if name in _WHOLE_TYPES and _WHOLE.fullmatch(text):
+        return int(text)
+    if name in _REAL_TYPES and len(text) < 30:
+        try:
+            number = float(text)
+        except ValueError:
+            return text
+        return number if math.isfinite(number) and repr(number) == text else text
+    return _TRUTH.get(text, text) if name == "boolean" else text

@@ -1,0 +1,54 @@
+"""The connection TTL of Artemis: after how much silence a client is dead, by the settings of the broker.
+
+Off unless `sessions.ttl` or `sessions.ttl_override` is set: then the rules of STOMP alone hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompcodec.heartbeat import artemis_server_ping, artemis_ttl
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config import Config
+
+__all__ = ["Terms", "terms"]
+
+
+class Terms(NamedTuple):
+    """What a client is told, and held to. In ms."""
+
+    heart_beat: tuple[int, int]
+    """For CONNECTED: how often we send, and how often we want something."""
+    silence: int
+    """After so much of it the client is dead."""
+
+
+def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
+    """The terms of a new session; None for those of STOMP alone.
+
+    Args:
+        config: of the broker.
+        version: of the session.
+        heart_beat: the header of CONNECT, which is known to be good; None if there is none.
+
+    Rules: ART-TTL-02 to ART-TTL-09.
+
+    >>> from stompcodec.broker.config import Config
+    >>> terms(Config(ttl=60_000), "1.2", "100,100"), terms(Config(), "1.2", "100,100")
+    (Terms(heart_beat=(500, 500), silence=1000), None)
+    """
+    if not (config.ttl or config.ttl_override):
+        return None
+    acceptor: dict[str, object] = {
+        "connectionTtlMin": config.ttl_min,
+        "connectionTtlMax": config.ttl_max,
+        "heartBeatToConnectionTtlModifier": config.ttl_modifier,
+    }
+    if config.ttl:
+        acceptor["connectionTtl"] = config.ttl
+    if config.ttl_override:
+        acceptor["connection-ttl-override"] = config.ttl_override
+    found = artemis_ttl(version, heart_beat, acceptor)
+    beats = artemis_server_ping(heart_beat), found.get("connected_client_to_server", 0)
+    return Terms(beats, max(found["connection_ttl"], 1))

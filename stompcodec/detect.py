@@ -1,0 +1,96 @@
+"""Which dialect a client speaks, told by its first frame: for servers that speak the legacy one beside the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["FirstFrame", "is_legacy"]
+
+#: A first frame that is longer is none of the legacy dialect: there, CONNECT has two headers.
+_MOST = 8192
+_CONNECT = b"CONNECT"
+_HEAD_END = re.compile(rb"\n\r?\n")
+#: Names that no CONNECT of the legacy dialect has.
+_NOT_LEGACY = {b"accept-version", b"login", b"version"}
+
+
+def is_legacy(octets: bytes) -> bool | None:
+    """Whether a first frame is one of the legacy dialect; None as long as that cannot be told.
+
+    It is where its command is CONNECT in another case, or with spaces behind, or where its headers have a username and
+    neither login nor accept-version.
+
+    Args:
+        octets: the stream from its first octet on.
+
+    Rules: LEG-CMD-01, LEG-CON-02.
+
+    >>> [is_legacy(octets) for octets in (b"connect\\n", b"CONNECT\\nUsername: ann\\n\\n", b"CONNECT\\n", b"STO")]
+    [True, True, None, False]
+    """
+    text = octets.lstrip(b"\r\n")
+    line, ended, _rest = text.partition(b"\n")
+    word = line.rstrip(b" \r")
+    if len(octets) > _MOST or b"\0" in word:
+        return False
+    if not ended:
+        return None if _CONNECT.startswith(word.upper()) else False
+    if word.upper() != _CONNECT:
+        return False
+    if line.removesuffix(b"\r") != _CONNECT:
+        return True
+    end = _HEAD_END.search(text)
+    if end is None:
+        return False if b"\0" in text else None
+    names = {header.partition(b":")[0].lower() for header in text[: end.start()].split(b"\n")}
+    return b"username" in names and names.isdisjoint(_NOT_LEGACY)
+
+
+class FirstFrame:
+    """Stands for a parser until it is known which one it has to be.
+
+    Args:
+        parser_of: makes the parser of a version; None is the one for all that is negotiated.
+    """
+
+    __slots__ = ("_parser", "_parser_of", "_waiting")
+
+    def __init__(self, parser_of: Callable[[str | None], Any]) -> None:
+        self._parser_of = parser_of
+        self._parser: Any = None
+        self._waiting = b""
+
+    @property
+    def version(self) -> str | None:
+        """ "legacy", or None."""
+        return None if self._parser is None else self._parser.version
+
+    @property
+    def buffered(self) -> int:
+        """Octets that no frame was made of yet."""
+        return len(self._waiting) if self._parser is None else self._parser.buffered
+
+    def feed(self, data: Any) -> Iterator[Any]:
+        """As that of a parser."""
+        if self._parser is None:
+            self._waiting += bytes(data)
+            legacy = is_legacy(self._waiting)
+            if legacy is None:
+                return iter(())
+            self._parser = self._parser_of("legacy" if legacy else None)
+            data, self._waiting = self._waiting, b""
+        frames: Iterator[Any] = self._parser.feed(data)
+        return frames
+
+    def close(self) -> None:
+        """As that of a parser.
+
+        Raises:
+            FrameError: "truncated".
+        """
+        if self._parser is None:
+            self._parser = self._parser_of(None)
+            list(self._parser.feed(self._waiting))
+        self._parser.close()

@@ -1,0 +1,65 @@
+"""Brokers and peers for tests of large messages, which are those of `LARGE` octets and more here."""
+
+from __future__ import annotations
+
+import gc
+import time
+from pathlib import Path
+from typing import Any
+
+from broker.harness import Bench, Peer
+
+from stompcodec.broker.sqlite import SqliteStore
+
+__all__ = ["LARGE", "QUEUE", "Slow", "assert_empty", "bench_of", "files", "pattern", "settle", "stored_bench"]
+
+LARGE = 1000
+QUEUE = "/queue/a"
+
+
+def pattern(size: int) -> bytes:
+    """A body in which no place is like another."""
+    return (b"".join(b"%d\0\xff " % number for number in range(size // 4 + 1)))[:size]
+
+
+def bench_of(store: Any = None, **config: Any) -> Bench:
+    return Bench(store, large=LARGE, **config)
+
+
+def files(bench: Bench) -> int:
+    """How many bodies lie in the spool."""
+    folder = bench.broker.spool._made
+    return 0 if folder is None else sum(path.name != "lock" for path in folder.iterdir())
+
+
+def assert_empty(bench: Bench) -> None:
+    gc.collect()
+    assert (files(bench), bench.broker.spool.octets, bench.broker.pool.octets) == (0, 0, 0)
+
+
+class Slow(Peer):
+    """A peer behind a transport that takes little: after each output it is full, until `drain`."""
+
+    def flush(self) -> None:
+        before = len(self.octets)
+        super().flush()
+        if len(self.octets) > before and not self.closed:
+            self.session.writable(False, self.bench.now)
+
+    def drain(self) -> None:
+        self.session.writable(True, self.bench.now)
+        self.bench.turn()
+
+
+def settle(bench: Bench) -> None:
+    """Wait for the thread of the store."""
+    bench.turn()
+    give_up = time.monotonic() + 30
+    while bench.broker.journal.busy is not None or bench.broker.journal.open:
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+        bench.turn()
+
+
+def stored_bench(folder: Path, **config: Any) -> Bench:
+    return bench_of(SqliteStore(folder), data=str(folder), **config)

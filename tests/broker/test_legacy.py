@@ -1,0 +1,292 @@
+"""The older worker dialect: by a listener of its own, by detection, and with our client."""
+
+import pytest
+from broker.harness import Bench, Peer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame, parse
+from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.codec import serialize
+from stompcodec.connection import Connection, Role
+from stompcodec.detect import FirstFrame, is_legacy
+from stompcodec.errors import LocalProtocolError, RemoteProtocolError
+from stompcodec.spec import VERSIONS
+
+CONNECT = b"connect\nUsername: fred\nPasscode: xyzzy\n\n\0"
+
+
+class Worker(Peer):
+    """A peer that speaks the dialect."""
+
+    def __init__(self, bench, **options):
+        super().__init__(bench, "legacy", **options)
+        self.parser.version = "legacy"
+
+    def flush(self):
+        super().flush()
+        self.parser.version = "legacy"
+
+
+def worker(bench=None, connect=CONNECT, **options):
+    bench = Bench(detect_legacy=True) if bench is None else bench
+    peer = Worker(bench, **options)
+    peer.raw(connect)
+    return peer
+
+
+# ---- the first frame ----
+
+
+@pytest.mark.req("LEG-CMD-01", "LEG-CON-02")
+@pytest.mark.parametrize(
+    ("octets", "legacy"),
+    [
+        (b"connect\n", True),
+        (b"\n\r\n Connect"[:3] + b"Connect \n", True),
+        (b"CONNECT \nhost:a\n\n\0", True),
+        (b"CONNECT\nusername: fred\npasscode:x\n\n\0", True),
+        (b"CONNECT\r\nUSERNAME:fred\r\n\r\n\0", True),
+        (b"CONNECT\nusername:fred\naccept-version:1.2\n\n\0", False),
+        (b"CONNECT\nlogin:fred\nusername:x\n\n\0", False),
+        (b"CONNECT\nlogin:fred\n\n\0", False),
+        (b"CONNECT\n\n\0", False),
+        (b"CONNECT\0", False),
+        (b"CONNECT\na\0", False),
+        (b"STOMP\naccept-version:1.2\n\n\0", False),
+        (b"SEND\n", False),
+        (b"GET / HTTP/1.1\r\n", False),
+        (b"CONNECT\n" + b"x" * 9000, False),
+        (b"conn\n", False),
+        (b"", None),
+        (b"\n\n", None),
+        (b"CON", None),
+        (b"connect", None),
+        (b"CONNECT\nusername: fred\n", None),
+    ],
+)
+def test_the_first_frame_tells(octets, legacy):
+    assert is_legacy(octets) is legacy
+
+
+@given(st.binary(max_size=60))
+def test_no_longer_look_changes_what_was_told(octets):
+    told = [is_legacy(octets[:length]) for length in range(len(octets) + 1)]
+    known = [each for each in told if each is not None]
+    assert len(set(known)) <= 1
+    assert told[len(told) - len(known) :] == known
+
+
+def heard(octets, size):
+    """What a server makes of a stream that comes in pieces: frames, version, and what was wrong."""
+    server = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
+    frames = []
+    try:
+        for at in range(0, len(octets), size):
+            for frame in server.receive(octets[at : at + size], 0.0):
+                frames.append(frame)
+                if frame.command == "CONNECT":
+                    server.accept({"session": "1"})
+    except RemoteProtocolError as error:
+        return frames, server.version, str(error), error.cause and error.cause.offset
+    return frames, server.version, None, None
+
+
+PIECES = st.sampled_from(
+    [
+        *(b"CONNECT", b"connect", b"Connect ", b"STOMP", b"SEND", b"send", b"\n", b"\r\n", b"\n\n", b"\0", b"\0\n"),
+        *(b"username: a", b"Username:b", b"login:c", b"accept-version:1.2", b"host:h", b"destination:/queue/a", b" "),
+        *(b"CONNECT\nusername:a\n\n\0", b"CONNECT\naccept-version:1.1\nhost:a\n\n\0", b"x", b"\xff"),
+    ]
+)
+
+
+@pytest.mark.req("LEG-CMD-01", "LEG-CON-05")
+@given(st.lists(PIECES, max_size=12).map(b"".join), st.integers(1, 9))
+def test_what_is_heard_does_not_hang_on_the_cuts(octets, size):
+    assert heard(octets, size) == heard(octets, len(octets) or 1)
+
+
+@pytest.mark.req("LEG-CMD-01", "LEG-HDR-02", "LEG-HDR-04", "LEG-CON-02", "LEG-CON-04", "LEG-RCP-02", "LEG-SUB-01")
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_any_case_and_padded_values_on_the_normal_port_however_it_is_cut(size):
+    octets = CONNECT + b"\nsubscribe\r\nDestination: /queue/a \n\n\0Send\nDESTINATION: /queue/a\nReceipt: r1\n\nhi\0"
+    bench = Bench(detect_legacy=True)
+    peer = Worker(bench)
+    for at in range(0, len(octets), size):
+        peer.raw(octets[at : at + size])
+    connected, message, receipt = peer.take()
+    assert connected.headers["session"] == peer.session.id
+    assert connected.get("version") is connected.get("heart-beat") is None
+    assert (message.command, message.headers["destination"], message.body) == ("MESSAGE", "/queue/a", b"hi")
+    assert (receipt.headers["receipt-id"], receipt.body) == ("r1", b"")
+
+
+@pytest.mark.req("LEG-CON-04")
+def test_sessions_are_told_apart():
+    bench = Bench(detect_legacy=True)
+    sessions = {worker(bench).next("CONNECTED").headers["session"] for _ in range(5)}
+    assert len(sessions) == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_detection_leaves_other_versions_alone(version):
+    bench = Bench(detect_legacy=True)
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a")
+    peer.put("/queue/a", b"hi", Of=" a ")
+    message = peer.next("MESSAGE")
+    assert (peer.session.version, message.headers["Of"]) == (version, " a ")
+
+
+def test_without_detection_the_dialect_is_refused():
+    assert "unknown-command" in worker(Bench()).error().headers["message"]
+
+
+@pytest.mark.req("LEG-CON-05")
+def test_nothing_comes_before_connect():
+    assert worker(connect=b"Send\ndestination: /queue/a\n\nx\0").closed
+    peer = worker(Bench(), connect=b"send\ndestination: /queue/a\n\nx\0", listener="legacy")
+    assert "before CONNECT" in peer.error().headers["message"]
+
+
+def test_a_stream_that_ends_before_the_dialect_is_known():
+    server = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
+    assert list(server.receive(b"CONN", 0.0)) == []
+    with pytest.raises(RemoteProtocolError, match="inside a frame"):
+        server.close(1.0)
+    quiet = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
+    assert list(quiet.receive(b"\n\n", 0.0)) == []
+    quiet.close(1.0)
+
+
+def test_the_first_parser_counts_what_it_holds():
+    parser = FirstFrame(lambda version: __import__("stompcodec").Parser(version))
+    assert (list(parser.feed(b"con")), parser.buffered, parser.version) == ([], 3, None)
+    (frame,) = parser.feed(memoryview(b"nect\n\n\0\nse"))
+    assert (frame.command, parser.version) == ("CONNECT", "legacy")
+
+
+def test_the_listener_of_the_dialect_takes_nothing_else():
+    peer = worker(Bench(), connect=b"CONNECT\naccept-version:1.2\nlogin:a\n\n\0", listener="legacy")
+    assert peer.next("CONNECTED").get("version") is None
+    assert peer.session.version == "legacy"
+
+
+# ---- sessions ----
+
+
+@pytest.mark.req("LEG-CON-02")
+@pytest.mark.parametrize(
+    ("passcode", "let_in"),
+    [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)],
+)
+def test_username_and_passcode_are_checked(passcode, let_in):
+    users = {"fred": User("fred", hash_passcode("xyzzy", n=16))}
+    peer = worker(Bench(detect_legacy=True, users=users), b"CONNECT\nusername: fred\npasscode: %b\n\n\0" % passcode)
+    if let_in:
+        assert peer.next().command == "CONNECTED"
+    else:
+        assert peer.error().headers["message"] == "login refused"
+
+
+@pytest.mark.req("LEG-HDR-04", "LEG-HDR-05", "LEG-HDR-06", "LEG-CL-02", "LEG-UTF-02")
+def test_what_a_worker_gets_follows_its_rules():
+    bench = Bench(detect_legacy=True)
+    peer = worker(bench)
+    peer.raw(b"subscribe\ndestination:/queue/a\n\n\0")
+    sender = bench.peer()
+    sender.send(
+        "SEND", "caf\u00e9\0".encode(), destination="/queue/a", Foo="a:b", tab="a\tb", line="a\nb", **{"x:y": "z"}
+    )
+    peer.take()
+    octets = peer.octets[peer.octets.index(b"MESSAGE") :]
+    assert b"\nfoo:a:b\n" in octets
+    assert b"content-length:6\n" in octets
+    assert b"tab" not in octets
+    assert b"line" not in octets
+    assert b"x:y" not in octets
+    assert octets.endswith("\n\ncaf\u00e9\0\0\n".encode())
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=8), max_size=4), st.binary(max_size=8))
+def test_every_message_can_be_read_by_a_worker(headers, body):
+    names = {name: value for name, value in headers.items() if "\0" not in name + value}
+    try:
+        octets = serialize(Frame("SEND", {"destination": "/queue/a", **names}, body), "1.2")
+    except ValueError:
+        return
+    bench = Bench(detect_legacy=True)
+    peer = worker(bench)
+    peer.raw(b"subscribe\ndestination:/queue/a\n\n\0")
+    peer.take()
+    bench.peer().raw(octets)
+    (message,) = peer.take()
+    assert message.body == body
+
+
+@pytest.mark.req("LEG-CMD-04", "LEG-SND-01")
+def test_acks_and_transactions_follow_1_0():
+    peer = worker()
+    peer.raw(b"subscribe\ndestination:/queue/a\nack:client\n\n\0")
+    peer.raw(
+        b"begin\ntransaction: t\n\n\0send\ndestination:/queue/a\ntransaction: t\n\nhi\0commit\nTransaction: t\n\n\0"
+    )
+    message = peer.take()[-1]
+    assert message.get("ack") is None
+    assert peer.session.consumers
+    peer.raw(b"Ack\nMessage-Id: %b\nreceipt: a\n\n\0" % message.headers["message-id"].encode())
+    assert peer.next("RECEIPT").headers["receipt-id"] == "a"
+    assert peer.bench.broker.queues["/", "/queue/a"].count == 0
+    peer.raw(b"nack\nmessage-id:1\n\n\0")
+    assert "unknown-command" in peer.error().headers["message"]
+
+
+@pytest.mark.req("LEG-RCP-02", "LEG-DIS-01", "LEG-RCP-01")
+def test_every_frame_but_connect_can_have_a_receipt():
+    peer = worker(connect=b"connect\nusername:a\npasscode:b\nreceipt:c\n\n\0")
+    peer.raw(
+        b"subscribe\ndestination:/queue/a\nreceipt:1\n\n\0begin\ntransaction:t\nreceipt:2\n\n\0"
+        b"abort\ntransaction:t\nreceipt:3\n\n\0send\ndestination:/topic/t\nreceipt:4\n\n\0"
+        b"unsubscribe\ndestination:/queue/a\nreceipt:5\n\n\0disconnect\nreceipt:6\n\n\0"
+    )
+    frames = peer.take()
+    assert [frame.get("receipt-id") for frame in frames] == [None, "1", "2", "3", "4", "5", "6"]
+    assert peer.closed
+
+
+# ---- our client's connection ----
+
+
+@pytest.mark.req("LEG-CON-01", "LEG-CON-02", "LEG-CON-03", "LEG-SND-02")
+def test_a_client_asks_as_the_dialect_wants():
+    client = Connection(Role.CLIENT, versions=["legacy"], heart_beat=(1000, 1000))
+    with pytest.raises(LocalProtocolError, match="username, and passcode"):
+        client.send(Frame("CONNECT", {"host": "a"}))
+    client.send(Frame("CONNECT", {"username": "fred", "passcode": "x"}))
+    assert client.take_output() == [b"CONNECT\nusername:fred\npasscode:x\n\n\0"]
+    server = b"Connected\nSession: 1\n\n\0\nreceipt\nReceipt-Id: 7\n\n\0"
+    assert [frame.command for frame in client.receive(server, 0.0)] == ["CONNECTED", "RECEIPT"]
+    assert client.version == "legacy"
+    assert client.heartbeat == (0, 0)
+    client.send(Frame("SEND", {"destination": "/queue/a"}))
+    assert client.take_output() == [b"SEND\ndestination:/queue/a\ncontent-length:0\n\n\0"]
+
+
+def test_a_client_has_to_know_which_it_speaks():
+    with pytest.raises(ValueError, match="legacy beside others"):
+        Connection(Role.CLIENT, versions=["1.2", "legacy"])
+
+
+def test_both_sides_understand_each_other():
+    client, server = (Connection(role, versions=["legacy"]) for role in (Role.CLIENT, Role.SERVER))
+    client.send(Frame("CONNECT", {"username": "fred", "passcode": "x"}))
+    for frame in server.receive(b"".join(client.take_output()), 0.0):
+        assert frame.headers["username"] == "fred"
+        server.accept({"session": "1"})
+    assert [frame.command for frame in client.receive(b"".join(server.take_output()), 0.0)] == ["CONNECTED"]
+    for headers in ({"receipt": "1", "destination": "a"},):
+        client.send(Frame("SEND", headers, b"\0"))
+    assert parse(client.take_output()[0], "legacy") == list(
+        server.receive(b"send\nreceipt:1\ndestination:a\ncontent-length:1\n\n\0\0", 0.0)
+    )

@@ -1,0 +1,67 @@
+"""What survives a kill of the process: delayed messages, and what a browser let go of. On real sockets."""
+
+import socket
+import time
+
+import pytest
+
+pytest.importorskip("click")
+
+from crash.process import BrokerProcess
+
+from stompcodec import Frame, Parser, serialize
+
+
+class Client:
+    """Blocks until what it waits for has come."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.parser = Parser("1.2")
+        self.frames = []
+        self.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "guest", "passcode": "guest"})
+        assert self.next().command == "CONNECTED"
+
+    def send(self, command, headers, body=b""):
+        self.socket.sendall(serialize(Frame(command, headers, body), None if command == "CONNECT" else "1.2"))
+
+    def next(self):
+        while not self.frames:
+            data = self.socket.recv(65536)
+            assert data, "the connection is closed"
+            self.frames += self.parser.feed(data)
+        return self.frames.pop(0)
+
+    def ask(self, command, headers, body=b""):
+        """Until the RECEIPT; what came before it."""
+        self.send(command, {**headers, "receipt": "r"}, body)
+        before = []
+        while (frame := self.next()).command != "RECEIPT":
+            before.append(frame)
+        return before
+
+
+def test_what_was_confirmed_is_there_after_a_kill(tmp_path):
+    queue = {"destination": "/queue/a", "persistent": "true"}
+    with BrokerProcess(tmp_path) as broker:
+        client = Client(broker.port)
+        sent = time.monotonic()
+        client.ask("SEND", {**queue, "delay": "3000"}, b"late")
+        for number in range(5):
+            client.ask("SEND", queue, b"%d" % number)
+        look = {"destination": "/queue/a", "id": "1", "ack": "client", "browser": "true", "include-seq": "seq"}
+        client.send("SUBSCRIBE", look)
+        shown = [client.next() for _ in range(6)]
+        assert [frame.body for frame in shown] == [b"0", b"1", b"2", b"3", b"4", b""]
+        client.ask("ACK", {"id": shown[0].headers["ack"], "through-seq": shown[2].headers["seq"]})
+        last = int(shown[4].headers["seq"])
+        broker.kill()
+        client.socket.close()
+        broker.start()
+        client = Client(broker.port)
+        client.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "include-seq": "seq"})
+        found = [client.next() for _ in range(3)]
+        client.socket.close()
+    assert time.monotonic() - sent > 2.5  # it has waited, over the restart
+    assert [frame.body for frame in found] == [b"3", b"4", b"late"]
+    assert int(found[2].headers["seq"]) > last

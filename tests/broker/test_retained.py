@@ -1,0 +1,142 @@
+"""Retained messages: who gets them, and what becomes of them."""
+
+import pytest
+from broker.harness import Bench, FaultyStore
+
+from stompcodec.broker.store import MemoryStore
+
+
+def bench_of(store=None, **config):
+    bench = Bench(store, retain=True, **config)
+    return bench, bench.peer()
+
+
+def late(bench, destination="/topic/a", **headers):
+    """What somebody gets who subscribes now."""
+    peer = bench.peer()
+    peer.subscribe(destination, **headers)
+    bodies = peer.bodies()
+    peer.lose()
+    return bodies
+
+
+def test_the_latest_one_is_for_those_who_come_later():
+    bench, sender = bench_of()
+    early = bench.peer()
+    early.subscribe("/topic/a")
+    sender.put("/topic/a", "1", retain="set")
+    sender.put("/topic/a", "2", retain="set")
+    sender.put("/topic/a", "3")
+    assert early.bodies() == [b"1", b"2", b"3"]
+    assert late(bench) == [b"2"]
+    assert late(bench, ack="client") == [b"2"]
+    assert late(bench, "/topic/b") == []
+    sender.put("/topic/a", "4", retain="remove")
+    assert early.bodies() == [b"4"]
+    assert late(bench) == []
+    bench.broker.router("/").destinations.sweep()
+    retained = bench.broker.router("/").destinations.retained
+    assert (bench.broker.pool.octets, retained.pool.octets, retained.queues) == (0, 0, {})
+
+
+def test_without_the_key_it_is_a_header_like_others():
+    bench = Bench()
+    bench.peer().put("/topic/a", "1", retain="set")
+    assert late(bench) == []
+
+
+def test_it_comes_once_and_first():
+    bench, sender = bench_of()
+    sender.put("/topic/a", "1", retain="set")
+    peer = bench.peer()
+    peer.raw(
+        peer.octets_of("SUBSCRIBE", destination="/topic/a", id="1")
+        + peer.octets_of("SEND", b"2", destination="/topic/a", retain="set")
+    )
+    assert peer.bodies() == [b"1", b"2"]
+
+
+def test_wildcards_and_selectors():
+    pytest.importorskip("lark")
+    bench, sender = bench_of(wildcards="apollo")
+    for number in range(4):
+        sender.put(f"/topic/a.{number}", str(number), retain="set", n=str(number))
+    assert late(bench, "/topic/a.**") == [b"0", b"1", b"2", b"3"]
+    assert late(bench, "/topic/a.*", selector="n > 1") == [b"2", b"3"]
+    assert late(bench, "/topic/a.2", selector="n > 2") == []
+
+
+def test_it_expires():
+    bench, sender = bench_of()
+    sender.put("/topic/a", "1", retain="set", expiration="5000")
+    assert late(bench) == [b"1"]
+    bench.date += 6
+    assert late(bench) == []
+    bench.wait(30)
+    assert bench.broker.router("/").destinations.retained.pool.octets == 0
+
+
+def test_an_unknown_value_is_refused():
+    _bench, sender = bench_of()
+    sender.put("/topic/a", "1", retain="yes")
+    assert sender.error().headers["message"] == "unknown value of retain"
+
+
+@pytest.mark.parametrize("bounds", [{"max_destinations": 3}, {"max_retained_octets": 250}])
+def test_they_are_bounded(bounds):
+    _bench, sender = bench_of(**bounds)
+    for number in range(3):
+        sender.put(f"/topic/{number}", "x" * 40, retain="set")
+    for _ in range(3):  # those that are there may change
+        sender.put("/topic/1", "x" * 40, retain="set")
+    assert sender.take() == []
+    sender.put("/topic/new", "x", retain="set")
+    assert sender.error().headers["message"] == "too many retained messages"
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+def test_persistent_ones_survive(transaction):
+    store = MemoryStore()
+    bench, sender = bench_of(store)
+    inside = {"transaction": "t"} if transaction else {}
+    if transaction:
+        sender.send("BEGIN", transaction="t")
+    sender.put("/topic/a", "1", retain="set", persistent="true", **inside)
+    sender.put("/topic/a", "2", retain="set", persistent="true", **inside)
+    sender.put("/topic/b", "3", retain="set", **inside)
+    if transaction:
+        assert late(bench) == []
+        sender.send("COMMIT", transaction="t")
+    assert late(bench) == [b"2"]
+    again, sender = bench_of(store)
+    assert late(again) == [b"2"]
+    assert late(again, "/topic/b") == []
+    assert len(list(store.load())) == 1
+    sender.put("/topic/a", "", retain="remove", receipt="r")
+    assert late(bench_of(store)[0]) == []
+    assert list(store.load()) == []
+
+
+def test_one_that_was_stored_half_is_the_latest():
+    """A crash between two commits: the new one is stored, the old one is not removed yet."""
+    store = MemoryStore()
+    _bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true")
+    (old,) = store.load()
+    sender.put("/topic/a", "2", retain="set", persistent="true")
+    store.append(old.queue, old)
+    store.commit()
+    again, _ = bench_of(store)
+    assert late(again) == [b"2"]
+    again.turn()
+    again.peer().put("/topic/b", "x", persistent="true")
+    assert len(list(store.load())) == 1
+
+
+def test_one_that_could_not_be_stored_is_not_there():
+    store = FaultyStore()
+    bench, sender = bench_of(store)
+    store.faulty = True
+    sender.put("/topic/a", "1", retain="set", persistent="true", receipt="r")
+    assert "stored" in sender.error().headers["message"]
+    assert late(bench) == []

@@ -1,0 +1,211 @@
+"""Wildcards: what a pattern means, and subscriptions to several topics at once."""
+
+import re
+
+import pytest
+from broker.harness import Bench
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec.broker.auth import Auth, Rule, User
+from stompcodec.broker.message import Refused
+from stompcodec.broker.wildcards import SYNTAXES, Patterns, Wildcards
+
+WORDS = st.lists(st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=6)
+MARKED = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#", "#"]), min_size=1, max_size=6)
+
+
+def as_regex(pattern):
+    """The same by other means: each word with a separator in front."""
+    parts = {"*": r"(?:\.[^.]*)", "#": r"(?:\.[^.]*)*"}
+    return re.compile("".join(parts.get(word) or r"\." + re.escape(word) for word in pattern))
+
+
+@given(MARKED, WORDS)
+def test_a_pattern_means_what_a_regular_expression_says(pattern, words):
+    wildcards = Wildcards(SYNTAXES["rabbitmq"])
+    found = wildcards.pattern("/topic/", ".".join(pattern))
+    name = wildcards.words("/topic/", ".".join(words))
+    expected = bool(as_regex(pattern).fullmatch("".join("." + word for word in words)))
+    if found is None:
+        assert not {"*", "#"} & set(pattern)
+    else:
+        assert found.matches(name) is expected
+        assert not found.matches(("/other/", *name[1:]))
+
+
+@given(st.lists(st.tuples(MARKED, st.integers(0, 3))), WORDS)
+def test_patterns_are_found_as_one_by_one(entries, words):
+    wildcards, patterns = Wildcards(SYNTAXES["rabbitmq"]), Patterns()
+    kept = {}
+    for number, (marked, action) in enumerate(entries):
+        pattern = wildcards.pattern("", ".".join(marked))
+        if pattern is not None:
+            patterns.add(pattern, number)
+            kept[number] = pattern
+            patterns.find(wildcards.words("", ".".join(words)))
+            if action == 0:
+                patterns.remove(pattern, number)
+                del kept[number]
+    name = wildcards.words("", ".".join(words))
+    for _ in range(2):  # the second time it is known
+        assert sorted(patterns.find(name)) == [number for number, pattern in kept.items() if pattern.matches(name)]
+
+
+@pytest.mark.parametrize(
+    ("syntax", "pattern", "name", "fits"),
+    [
+        ("activemq", "PRICE.>", "PRICE.STOCK.IBM", True),
+        ("activemq", "PRICE.>", "PRICE", True),
+        ("activemq", "PRICE.*.IBM", "PRICE.STOCK.IBM", True),
+        ("activemq", "PRICE.*", "PRICE.STOCK.IBM", False),
+        ("rabbitmq", "#.IBM", "PRICE.STOCK.IBM", True),
+        ("rabbitmq", "a.#.b", "a.b", True),
+        ("apollo", "a.**", "a.b.c", True),
+        ("apollo", "**.c", "a.b.c", True),
+    ],
+)
+def test_spellings(syntax, pattern, name, fits):
+    wildcards = Wildcards(SYNTAXES[syntax])
+    assert wildcards.pattern("", pattern).matches(wildcards.words("", name)) is fits
+
+
+def test_hostile_names_are_bounded():
+    wildcards = Wildcards(SYNTAXES["rabbitmq"])
+    assert wildcards.words("", "a." * 63 + "a") != ()
+    assert wildcards.words("", "a." * 64 + "a") == ()
+    with pytest.raises(Refused):
+        wildcards.pattern("", "#." * 64 + "a")
+    steps = wildcards.pattern("", "#.a." * 31 + "b")
+    assert not steps.matches(wildcards.words("", "a." * 63 + "a"))
+
+
+def bench_of(syntax="rabbitmq", **config):
+    bench = Bench(wildcards=syntax, **config)
+    return bench, bench.peer(), bench.peer()
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_pattern_gets_what_is_sent_to_its_topics(ack, early):
+    bench, sender, consumer = bench_of()
+    if early:  # the topics are there before
+        for name in ("/topic/a.b", "/topic/c"):
+            bench.peer().subscribe(name)
+    consumer.subscribe("/topic/a.*", "1", ack=ack)
+    for destination in ("/topic/a.b", "/topic/a", "/topic/a.b.c", "/topic/c", "/queue/a.b", "/topic/a.x"):
+        sender.put(destination, destination)
+    frames = consumer.take()
+    assert [frame.body for frame in frames] == [b"/topic/a.b", b"/topic/a.x"]
+    assert [frame.headers["destination"] for frame in frames] == ["/topic/a.b", "/topic/a.x"]
+    consumer.send("UNSUBSCRIBE", id="1")
+    sender.put("/topic/a.b", "late")
+    assert consumer.take() == []
+    assert bench.broker.pool.octets == bench.broker.queues["/", "/queue/a.b"].octets
+
+
+def test_messages_come_in_the_order_of_all_topics():
+    """Also those that came in one chunk."""
+    _bench, sender, consumer = bench_of()
+    consumer.subscribe("/topic/#")
+    names = ["/topic/a", "/topic/b", "/topic/a", "/topic/a", "/topic/b"] * 3
+    bodies = [b"%d" % number for number in range(len(names))]
+    sender.raw(b"".join(sender.octets_of("SEND", body, destination=name) for body, name in zip(bodies, names)))
+    assert consumer.bodies() == bodies
+
+
+def test_what_came_before_is_not_for_it_and_what_came_while_it_was_there_is():
+    """All in one chunk: nothing was delivered meanwhile."""
+    bench, peer, other = bench_of()
+    other.subscribe("/topic/a")
+    peer.raw(
+        peer.octets_of("SEND", b"1", destination="/topic/a")
+        + peer.octets_of("SUBSCRIBE", destination="/topic/*", id="1")
+        + peer.octets_of("SEND", b"2", destination="/topic/a")
+        + peer.octets_of("UNSUBSCRIBE", id="1")
+        + peer.octets_of("SEND", b"3", destination="/topic/a")
+    )
+    assert (peer.bodies(), other.bodies()) == ([b"2"], [b"1", b"2", b"3"])
+    topic = bench.broker.router("/").topics["/topic/a"]
+    assert len(topic.consumers) == 1
+
+
+def test_who_asks_twice_gets_it_twice():
+    _bench, sender, consumer = bench_of()
+    consumer.subscribe("/topic/a.*", "1")
+    consumer.subscribe("/topic/a.b", "2")
+    consumer.subscribe("/topic/#", "3")
+    sender.put("/topic/a.b", "x")
+    assert sorted(frame.headers["subscription"] for frame in consumer.take()) == ["1", "2", "3"]
+
+
+def test_without_the_key_nothing_is_a_wildcard():
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/topic/*")
+    sender.put("/topic/a", "1")
+    sender.put("/topic/*", "2")
+    assert consumer.bodies() == [b"2"]
+
+
+def test_topics_that_only_patterns_listen_to_do_not_pile_up():
+    bench, sender, consumer = bench_of(max_destinations=50)
+    consumer.subscribe("/topic/#")
+    for number in range(500):
+        sender.put(f"/topic/{number}", str(number))
+    assert len(consumer.bodies()) == 500
+    assert len(bench.broker.router("/").topics) <= 50
+
+
+def test_the_end_of_a_session_ends_its_patterns():
+    bench, sender, consumer = bench_of()
+    consumer.subscribe("/topic/#")
+    sender.put("/topic/a", "1")
+    consumer.lose()
+    sender.put("/topic/a", "2")
+    bench.broker.router("/").destinations.sweep()
+    assert not bench.broker.router("/").topics
+
+
+def test_a_selector_holds_for_all_topics():
+    pytest.importorskip("lark")
+    _bench, sender, consumer = bench_of()
+    consumer.subscribe("/topic/#", selector="n > 1")
+    for number in range(4):
+        sender.put(f"/topic/{number}", str(number), n=str(number))
+    assert consumer.bodies() == [b"2", b"3"]
+
+
+RULES = [Rule(destination="/topic/secret.*", allow=False), Rule(destination="/topic/*")]
+
+
+@pytest.mark.parametrize(
+    ("destination", "allowed"),
+    [
+        ("/topic/secret.a", False),
+        ("/topic/#", False),
+        ("/topic/*.a", False),
+        ("/topic/secret.#", False),
+        ("/topic/s*", True),  # no wildcard: it is a part of a word
+        ("/topic/open.#", True),
+        ("/topic/open.*", True),
+    ],
+)
+def test_rules_hold_for_all_that_a_pattern_means(destination, allowed):
+    bench = Bench(wildcards="rabbitmq", rules=tuple(RULES))
+    peer = bench.peer()
+    peer.send("SUBSCRIBE", destination=destination, id="1", receipt="r")
+    frame = peer.next()
+    assert frame.command == ("RECEIPT" if allowed else "ERROR")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a*", "ab", "abc*", "b*", "*", "*c", "a*c"]), st.booleans()), max_size=4),
+    st.sampled_from(["", "a", "ab", "abc", "b"]),
+    st.text("abc", max_size=3),
+)
+def test_what_is_allowed_for_all_is_allowed_for_each(rules, head, rest):
+    auth = Auth(rules=[Rule(destination=pattern, allow=allow) for pattern, allow in rules])
+    user = User("x", vhost="/")
+    if auth.may_all(user, "subscribe", head):
+        assert auth.may(user, "subscribe", head + rest)
