@@ -54,11 +54,11 @@ def closing_line(output: str) -> str:
 def run_suite(version: str, python: str, sdist: Path) -> tuple[bool, str]:
     folder, log = WORK / version, WORK / f"{version}.log"
     log.unlink(missing_ok=True)
-    pytest = folder / "bin" / "pytest"
+    pytest = [folder / "bin" / "pytest", "--numprocesses", "2", "--dist", "loadgroup"]
     try:
         make_environment(python, folder, sdist, log)
-        both = closing_line(call([pytest], log))
-        pure = closing_line(call([pytest, "-m", "not slow"], log, STOMPCODEC_PURE="1"))
+        both = closing_line(call(pytest, log))
+        pure = closing_line(call([*pytest, "-m", "not slow"], log, STOMPCODEC_PURE="1"))
     except subprocess.CalledProcessError:
         print(*log.read_text(encoding="utf-8").splitlines()[-60:], sep="\n")
         return False, f"FAILED, see {log.relative_to(TOP)}"

@@ -60,15 +60,10 @@ class Client:
         self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
         if not raw:
-            self._connect()
-
-    def _connect(self) -> None:
-        try:
-            self.socket.sendall(CONNECT)
-            assert self.frame().command == "CONNECTED"
-        except BaseException:
-            self.socket.close()
-            raise
+            with contextlib.ExitStack() as stack:
+                stack.callback(self.close)
+                assert self.ask(CONNECT).command == "CONNECTED"
+                stack.pop_all()
 
     def frame(self) -> Frame:
         while not self.frames:
