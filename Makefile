@@ -24,7 +24,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark soak interop docs \
-	bench bench-peers bench-broker bench-client bench-compat bench-spark compat instructions fuzz asan dist clean
+	bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -103,6 +103,9 @@ instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
 
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
 	@$(BIN)/python scripts/compat.py $(SUITES)
+
+large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose memory is watched
+	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
 
 docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration
 	$(BIN)/python scripts/state_diagram.py

@@ -355,7 +355,11 @@ def test_a_body_is_decoded_to_be_transformed():
 
 
 @pytest.mark.req("WISH-ENC-01")
-@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(bytes(5000)), encode_content("gzip", bytes(10**7))])
+@pytest.mark.parametrize(
+    "body",
+    [b"no gzip", gzip.compress(bytes(5000)), encode_content("gzip", bytes(10**7))],
+    ids=["none", "small", "bomb"],
+)
 def test_a_bomb_is_not_inflated(body):
     message = get(Bench(max_inflated=4000), body, {"content_encoding": "identity"}, content_encoding="gzip")
     assert (message.body, message.headers["content-encoding"]) == (body, "gzip")
