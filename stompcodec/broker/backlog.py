@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from stompcodec.broker.message import Message
 
@@ -114,6 +115,11 @@ class _Level:
             if index == self.start:
                 self.start += 1
         return None
+
+    def between(self, seq: int, last: int, most: int) -> Iterable[Message]:
+        """The first ones with a higher seq, up to another one."""
+        places = range(bisect_right(self.seqs, seq, self.start), bisect_right(self.seqs, last))
+        return islice(filter(None, map(self.messages.get, map(self.seqs.__getitem__, places))), most)
 
     @property
     def last(self) -> int | None:
@@ -241,6 +247,15 @@ class Backlog:
         """The one with the next higher seq, whatever its priority."""
         found = [message for level in self._levels.values() if (message := level.after(seq)) is not None]
         return min(found, key=_seq, default=None)
+
+    def between(self, seq: int, last: int, most: int) -> list[Message]:
+        """Those with a seq above one and not above another, by their seqs; so many at the most."""
+        found: list[Message] = []
+        for level in self._levels.values():
+            found += level.between(seq, last, most)
+        if len(self._levels) > 1:
+            found.sort(key=_seq)
+        return found[:most]
 
     @property
     def last_seq(self) -> int | None:

@@ -82,14 +82,8 @@ class Browser(Queue):
 
     def _skipped(self, count: int) -> int:
         """The seq of the last of so many messages, or of all that there are."""
-        backlog, seq = self._picking.backlog, self._seq
-        newest = self._newest(self._consumer)
-        for _ in range(count):
-            message = backlog.after_seq(seq)
-            if message is None or message.seq > newest:
-                break
-            seq = message.seq
-        return seq
+        skipped = self._picking.backlog.between(self._seq, self._newest(self._consumer), count)
+        return skipped[-1].seq if skipped else self._seq
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """The end of the subscription. Nothing has to come back, for nothing was taken."""
@@ -186,11 +180,7 @@ class Browser(Queue):
         shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
         for number in shown:
             consumer.forget(number)
-        gone, seq = [], 0
-        while (message := self._picking.backlog.after_seq(seq)) is not None and message.seq <= through:
-            gone.append(message)
-            seq = message.seq
-        return gone
+        return self._picking.backlog.between(0, through, self.source.count)
 
 
 def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:

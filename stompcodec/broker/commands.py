@@ -121,12 +121,12 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
             message.tail = text_tail(message.tail)
             message.size = len(message.tail)
         message = marked(message, frame, broker.wall)
-        if message.due is not None and len(broker.delayed) >= broker.config.max_delayed:
-            raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
+        if message.due is not None:
+            broker.delayed.check_room(1)
         if transaction is not None:
             _keep(session, transaction, Sending(goal, message))
         elif goal.sink is not None:
-            if persistent:
+            if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
                 session.store_waits(frame)
             put(session, goal.sink, message)
     session.answer(frame)

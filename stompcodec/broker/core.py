@@ -129,7 +129,7 @@ class Broker:
         self.seq = 0
         #: The store remembers that seqs up to this one may have been given away.
         self._reserved = 0
-        self.delayed = Delayed(self.pool, wall, self.place)
+        self.delayed = Delayed(self.pool, wall, self.place, config.max_delayed)
         # Times: (when, session id), of which only the one that `_due` knows counts.
         self._times: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}

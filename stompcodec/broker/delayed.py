@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.marks import timely
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retaining
 from stompcodec.broker.topic import Topic
@@ -33,21 +33,24 @@ class Delayed:
         pool: the octets of all queues; what waits for a topic counts there.
         wall: the time in seconds since 1970.
         place: gives a message its message-id and its place in the order.
+        most: messages that may wait.
 
     >>> from stompcodec.broker.bounds import Pool
-    >>> Delayed(Pool(1000), lambda: 0.0, print).wait is None
+    >>> Delayed(Pool(1000), lambda: 0.0, print, 10).wait is None
     True
     """
 
-    __slots__ = ("_heap", "_number", "_place", "_pool", "_wall")
+    __slots__ = ("_heap", "_most", "_number", "_place", "_pool", "_wall")
 
-    def __init__(self, pool: Pool, wall: Callable[[], float], place: Callable[[Message], None]) -> None:
+    def __init__(self, pool: Pool, wall: Callable[[], float], place: Callable[[Message], None], most: int) -> None:
         self._pool = pool
         self._wall = wall
         self._place = place
+        self._most = most
         self._number = 0
-        #: When, a number that makes it different from all others, what, and where it goes.
-        self._heap: list[tuple[float, int, Message, Callable[[], Queue | Topic | Retaining | None]]] = []
+        #: When, a number that makes it different from all others, what, and where it goes. A queue holds its messages
+        #: itself, so that they go with it: here are their seqs.
+        self._heap: list[tuple[float, int, Message | int, Callable[[], Queue | Topic | Retaining | None]]] = []
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -56,6 +59,18 @@ class Delayed:
     def wait(self) -> float | None:
         """Seconds until something is due; None if nothing waits."""
         return max(_LEAST, self._heap[0][0] - self._wall()) if self._heap else None
+
+    def check_room(self, count: int) -> None:
+        """Whether so many more may wait. When in doubt, what has gone with its queue is forgotten.
+
+        Raises:
+            Refused: they may not.
+        """
+        if len(self._heap) + count > self._most:
+            self._heap = [entry for entry in self._heap if not _is_gone(entry[2], entry[3])]
+            heapq.heapify(self._heap)
+        if len(self._heap) + count > self._most:
+            raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
     def hold(
         self,
@@ -76,18 +91,18 @@ class Delayed:
             sink.hold(message, stored)
         else:
             self._pool.octets += message.size
-        self._add(message, find)
+        self._add(message, find, isinstance(sink, Queue))
         return sink.full if isinstance(sink, Queue) else self._pool.full
 
     def add_all(self, queue: Queue) -> None:
         """What a queue has held since before the broker was started anew."""
         for message in queue.held.values():
-            self._add(message, lambda: queue)
+            self._add(message, lambda: queue, True)
 
-    def _add(self, message: Message, find: Callable[[], Queue | Topic | Retaining | None]) -> None:
+    def _add(self, message: Message, find: Callable[[], Queue | Topic | Retaining | None], held: bool) -> None:
         assert message.due is not None
         self._number += 1
-        heapq.heappush(self._heap, (message.due, self._number, message, find))
+        heapq.heappush(self._heap, (message.due, self._number, message.seq if held else message, find))
 
     def release(self) -> None:
         """What is due takes effect."""
@@ -95,12 +110,20 @@ class Delayed:
         while self._heap and self._heap[0][0] <= now:
             _due, _number, message, find = heapq.heappop(self._heap)
             sink = find()
-            if isinstance(sink, Queue):
-                if not sink.let_go(message):
+            if isinstance(message, int):
+                held = sink.held.get(message) if isinstance(sink, Queue) else None
+                if held is None or not isinstance(sink, Queue) or not sink.let_go(held):
                     continue  # it could not be stored, or the queue is gone
+                message = held
             else:
                 self._pool.octets -= message.size
             if sink is not None:
                 fresh = timely(message)
                 self._place(fresh)
                 sink.put(fresh)
+
+
+def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> bool:
+    """It could not be stored, or went with its queue."""
+    sink = find() if isinstance(message, int) else None
+    return isinstance(sink, Queue) and message not in sink.held

@@ -153,12 +153,19 @@ class Destinations:
             return False
         return self.addresses.is_certain(destination)
 
+    def named(self, address: Address) -> Address:
+        """With the name that a queue has which has to be there: the rules, and who owns it, are asked by that."""
+        if address.found != "queue" or address.name in self.queues or address.rest in self.durables.by_name:
+            return address
+        other = address.rest in self.queues and not self.naming.split(address.rest)[1]
+        return address._replace(prefix="") if other else address
+
     def found(self, address: Address) -> Queue:
         """A queue that has to be there: a durable subscription's, or one that has another name."""
         durable = self.durables.by_name.get(address.rest)
         if durable is not None:
             return durable.queue
-        queue = self.queues.get(address.name) or self.queues.get(address.rest)
+        queue = self.queues.get(address.name)
         if queue is None or address.found == "durable":
             raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
         return queue
@@ -285,12 +292,17 @@ class Destinations:
         for name in [name for name, queue in self.queues.items() if is_unused(queue, now)]:
             self.delete(name)
 
-    def agree(self, queue: Queue, terms: Terms | None) -> None:
+    def agree(self, queue: Queue, terms: Terms | None, session: Session) -> None:
         """What a client says of a queue, if anything. Whoever remembers it looks at it again.
 
         Raises:
-            Refused: the queue is another one already.
+            Refused: the queue is another one already, or its dead letters may not go where they should.
         """
         if terms is not None and terms != queue.terms:
+            letters = terms.dead_letter
+            if letters is not None and not session.broker.auth.may(
+                session.user, "send", self._config.queue_prefixes[0] + letters
+            ):
+                raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
             agree(queue, terms)
             self._swept()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from stompcodec.broker.session import Session
     from stompcodec.broker.wanted import Wanted
 
-__all__ = ["Durable", "durable_name"]
+__all__ = ["LONGEST_NAME", "Durable", "durable_name"]
+
+#: Characters of a name. It is kept, also where nobody consumes.
+LONGEST_NAME = 4096
 
 
 class Durable:
@@ -118,8 +121,15 @@ def durable_name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
         by_id: `persistent:true` names it by the id alone, as in Apollo.
 
     Raises:
-        Refused: something that belongs to the name is missing.
+        Refused: something that belongs to the name is missing, or it is too long.
     """
+    name = _name(session, wanted, by_id)
+    if name is not None and len(name) > LONGEST_NAME:
+        raise Refused("the name is too long", f"That of a durable subscription has at most {LONGEST_NAME} characters.")
+    return name
+
+
+def _name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
     if wanted.durable is not None:
         if session.client_id is None:
             raise Refused("client-id is missing", "A durable subscription needs the header client-id on CONNECT.")

@@ -10,7 +10,7 @@ from stompcodec.broker.addresses import Address
 from stompcodec.broker.destination import Kind
 from stompcodec.broker.durable import Durable, durable_name
 from stompcodec.broker.journal import Journal
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.store import Subscribed
 from stompcodec.broker.topics import Topics
@@ -25,6 +25,8 @@ __all__ = ["Durables"]
 
 #: What the key of a durable subscription's queue begins with. No destination does.
 _MARK = "\0d"
+#: Characters of the different selectors of all: in memory, each takes sixty times as much, and nobody need be there.
+_MOST_SELECTED = 2**20
 
 
 class Durables:
@@ -78,6 +80,7 @@ class Durables:
         stored = wanted.durable is not None or wanted.durable_flag
         ends = not stored if wanted.auto_delete is None else wanted.auto_delete
         self._check_room()
+        self._check_selectors(wanted.selector)
         durable = Durable(name, self._queue(name, stored), address, wanted.selector, shared=shared, auto_delete=ends)
         durable.since = session.broker.seq
         self._add(durable)
@@ -88,6 +91,14 @@ class Durables:
             store.subscribe(durable.record)
             self._journal.batch.actions.append(partial(self._subscribed, durable))
         return durable
+
+    def _check_selectors(self, selector: Selector | None) -> None:
+        if selector is None:
+            return
+        texts = {durable.selector.text for durable in self.by_name.values() if durable.selector is not None}
+        if sum(map(len, texts | {selector.text})) > _MOST_SELECTED:
+            remedy = f"Those of durable subscriptions have at most {_MOST_SELECTED} characters together."
+            raise Refused("too many selectors", remedy)
 
     def _subscribed(self, durable: Durable, committed: bool) -> None:
         if not committed and self.by_name.get(durable.name) is durable:

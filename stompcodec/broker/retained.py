@@ -49,6 +49,8 @@ class Retained:
         #: By the name of the topic, with its words.
         self.queues: dict[str, Queue] = {}
         self._split: dict[str, tuple[str, ...]] = {}
+        #: Those whose message waits for the store.
+        self._expecting: set[str] = set()
 
     def sink(self, action: str, address: Address, topic: Topic | None) -> Retaining:
         """Where a SEND with the header `retain` goes.
@@ -70,17 +72,40 @@ class Retained:
         others = self.pool.octets - (0 if queue is None else queue.octets)
         return others < self.pool.limit and (queue is not None or len(self.queues) < self._most)
 
-    def queue(self, address: Address) -> Queue:
-        """Where the message of a topic is."""
+    def queue(self, address: Address, must: bool = False) -> Queue:
+        """Where the message of a topic is.
+
+        Args:
+            address: of the topic.
+            must: also where there is no room. Otherwise nothing can be in it then: it is closed.
+        """
         queue = self.queues.get(address.name)
         if queue is None:
-            queue = self.queues[address.name] = self._make(address.name, self.pool)
+            has_room = must or self._has_room(address.name)
+            queue = self._make(address.name, self.pool)
+            if not has_room:
+                queue.close()
+                return queue
+            self.queues[address.name] = queue
             self._split[address.name] = self._words(address.prefix, address.rest)
         return queue
 
-    def set(self, address: Address, message: Message, stored: bool) -> None:
-        """Retain a message, instead of the one before."""
+    def expect(self, address: Address) -> Queue:
+        """Where the message of a topic will be, when the store has it. Until then the queue stays, empty as it is."""
         queue = self.queue(address)
+        if not queue.closed:
+            self._expecting.add(address.name)
+        return queue
+
+    def set(self, address: Address, message: Message, stored: bool) -> None:
+        """Retain a message, instead of the one before. Not so if there is no room any more: it was in a transaction,
+        or delayed, and others came before it."""
+        queue = self.queue(address)
+        self._expecting.discard(address.name)
+        if not self._has_room(address.name):
+            if stored and not queue.closed:
+                queue.forget((message,))
+            return
         queue.put(message, stored)
         _trim(queue, 1)
 
@@ -92,7 +117,7 @@ class Retained:
 
     def load(self, address: Address, message: Message) -> None:
         """As the store gives it back."""
-        queue = self.queue(address)
+        queue = self.queue(address, must=True)
         queue.load(message)
         _trim(queue, 1)
 
@@ -102,11 +127,15 @@ class Retained:
             queues = [self.queues[address.name]] if address.name in self.queues else []
         else:
             queues = [self.queues[name] for name, words in self._split.items() if words and pattern.matches(words)]
-        return chain.from_iterable([*queue.messages] for queue in queues)
+        return chain.from_iterable([*queue.messages][-1:] for queue in queues)  # one before it may have come back
 
     def sweep(self) -> None:
         """Forget the queues that hold nothing."""
         for name in [name for name, queue in self.queues.items() if not queue.count]:
+            journal = self.queues[name].journal
+            if name in self._expecting and journal is not None and (journal.open or journal.busy):
+                continue
+            self._expecting.discard(name)
             self.queues.pop(name).close()
             del self._split[name]
 
@@ -116,7 +145,7 @@ def _trim(queue: Queue, count: int) -> None:
     while len(queue.messages) > count:
         message = queue.messages.popleft()
         if message.persistent and queue.journal is not None:
-            queue.journal.remove(queue.key, message)
+            queue.journal.settle(queue, message)  # it comes back, should that not be stored
         queue.less(1, message.size)
 
 
@@ -150,7 +179,7 @@ class Retaining:
         """As in Topic."""
         if message.due is not None:  # it is stored when it comes
             return ()
-        mine = self._retained.queue(self._address).stores(message) if self._action == "set" else ()
+        mine = self._retained.expect(self._address).stores(message) if self._action == "set" else ()
         return [*mine, *(() if self._topic is None else self._topic.stores(message))]
 
     def holders(self) -> Sequence[Queue]:

@@ -86,7 +86,7 @@ class Router:
         Raises:
             Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
         """
-        address = self.destinations.addresses.find(wanted.destination, wanted.routing, True)
+        address = self.destinations.named(self.destinations.addresses.find(wanted.destination, wanted.routing, True))
         self._check_allowed(session, address)
         name = self.destinations.address(address.name, session)
         if self.owners.get(name, session) is not session:
@@ -105,7 +105,7 @@ class Router:
             self.owners[name] = session
         consumer.destination = wanted.destination
         if consumer.address is None and consumer.durable is None:
-            self.destinations.agree(consumer.queue, wanted.terms)
+            self.destinations.agree(consumer.queue, wanted.terms, session)
         if wanted.browser:
             if consumer.address is not None:
                 raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
@@ -180,8 +180,10 @@ class Router:
         """
         back: dict[Queue, list[Message]] = {}
         for consumer in consumers:
-            if consumer.address is None:
+            if consumer.address is None and consumer in consumer.queue.consumers:
                 back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
+            elif consumer.address is None:  # another part of its composite was refused before it began
+                consumer.close()
             else:
                 self.destinations.topics.drop(consumer, consumer.address)
                 consumer.close()

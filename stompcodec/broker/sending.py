@@ -101,14 +101,14 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
     if sink is not None:
         return sink
     destinations = session.router.destinations
-    address = destinations.addresses.find(destination, goal.routing, False)
+    address = destinations.named(destinations.addresses.find(destination, goal.routing, False))
     if not session.broker.auth.may(session.user, "send", address.name):
         raise Refused("not allowed to send there", "The rules of the broker do not allow it.")
     found = destinations.sink(address, session, goal.retain)
     if found is None:
         return None
     if isinstance(found, Queue):
-        destinations.agree(found, terms)
+        destinations.agree(found, terms, session)
         if found.refuses:
             raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
     for queue in found.holders():

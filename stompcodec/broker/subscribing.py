@@ -34,7 +34,8 @@ def subscribe(session: Session, frame: Frame) -> None:
         session.store_waits(frame)
     session.answer(frame)
     for consumer in consumers:
-        session.router.start(consumer)
+        if not consumer.closed:  # what came to another part was too much, and the session is gone
+            session.router.start(consumer)
 
 
 #: Behind the name of a subscription, for each part of a composite destination but the first. No header holds it.

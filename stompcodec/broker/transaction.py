@@ -82,6 +82,9 @@ class Transaction:
             sink_of(session, operation.goal) if isinstance(operation, Sending) else None
             for operation in self.operations
         ]
+        waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in self.operations)
+        if waiting:
+            session.broker.delayed.check_room(waiting)
         first = None
         for operation in self.operations:
             if isinstance(operation, Sending):

@@ -133,6 +133,49 @@ def test_one_that_was_stored_half_is_the_latest():
     assert len(list(store.load())) == 1
 
 
+@pytest.mark.parametrize("action", ["set", "remove"])
+def test_the_one_before_is_there_if_the_next_could_not_be_stored(action):
+    store = FaultyStore()
+    bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true", receipt="r")
+    store.faulty = True
+    sender.put("/topic/a", "2", retain=action, persistent="true", receipt="s")
+    assert "stored" in sender.error().headers["message"]
+    assert late(bench) == [b"1"]
+    store.faulty = False
+    bench.peer().put("/queue/b", "", persistent="true", receipt="t")
+    assert store.bodies[0] == "1"
+    bench.peer().put("/topic/a", "3", retain="set", persistent="true", receipt="u")
+    assert late(bench) == [b"3"]
+    assert "1" not in store.bodies
+
+
+def test_a_receipt_follows_the_commit_though_only_what_goes_was_persistent():
+    store = FaultyStore(background=True)
+    bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true")
+    store.finish(at_once=True)
+    sender.put("/topic/a", "2", retain="remove", receipt="r")
+    assert sender.take() == []
+    store.finish(at_once=True)
+    bench.turn()
+    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
+    assert store.bodies == []
+
+
+def test_a_later_one_wins_over_what_came_back():
+    store = FaultyStore(background=True)
+    bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true", receipt="r")
+    store.finish(at_once=True)
+    sender.put("/topic/a", "2", retain="set", persistent="true", receipt="s")
+    bench.peer().put("/topic/a", "3", retain="set", persistent="true", receipt="t")
+    store.faulty = True
+    store.finish(at_once=True)
+    store.faulty = False
+    assert late(bench) == [b"3"]
+
+
 def test_one_that_could_not_be_stored_is_not_there():
     store = FaultyStore()
     bench, sender = bench_of(store)

@@ -13,12 +13,12 @@ __all__ = ["Ledger", "Record", "body_of"]
 
 
 def body_of(key: str, size: int) -> bytes:
-    """The body of a message.
+    """The body of a message. What stands before a slash tells copies of it apart, for the books.
 
-    >>> body_of("a-1", 9)
-    b'a-1\\0a-1\\0a'
+    >>> body_of("a-1", 9), body_of("b/a-1", 4)
+    (b'a-1\\x00a-1\\x00a', b'a-1\\x00')
     """
-    unit = f"{key}\0".encode()
+    unit = f"{key.rpartition('/')[2]}\0".encode()
     return (unit * (size // len(unit) + 1))[:size]
 
 
@@ -59,6 +59,8 @@ class Ledger:
     """Deliveries that were read after their connection was lost and the message was given to another one."""
     dead: int = 0
     """Messages that went to a dead-letter queue."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Who emptied a queue -> the seq of what was sent there last."""
 
     def problem(self, kind: str, example: str) -> None:
         self.problems[kind] += 1
@@ -115,6 +117,12 @@ class Ledger:
         if record is not None:
             record.drained = True
             self.dead += dead
+
+    def ended(self, name: str, seq: int) -> None:
+        """A queue is empty: the seq of what stands behind all is higher than any before, also before a restart."""
+        if seq <= self.ends.get(name, 0):
+            self.problem("seqs do not rise", f"{name}: {seq} after {self.ends[name]}")
+        self.ends[name] = seq
 
     # ---- the end ----
 

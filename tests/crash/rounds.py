@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from crash.features import CONFIG, feature_drainers, feature_workers
 from crash.ledger import Ledger
 from crash.process import BrokerProcess
 from crash.wire import Load
@@ -45,20 +46,21 @@ def workers(ledger: Ledger, seed: int) -> list[Base]:
     ]
 
 
-def throttle(load: Load, ledger: Ledger) -> None:
-    """Let producers rest while the consumers are behind."""
-    resting = ledger.backlog > _BACKLOG
+def throttle(load: Load, ledger: Ledger, quiet: bool = False) -> None:
+    """Let producers rest while the consumers are behind, or to leave the broker to others."""
+    resting = quiet or ledger.backlog > _BACKLOG
     for worker in load.workers:
         if isinstance(worker, Producer):
             worker.resting = resting
 
 
-def _empty(broker: BrokerProcess, ledger: Ledger) -> int:
+def _empty(broker: BrokerProcess, ledger: Ledger, features: bool) -> int:
     """Take all that is left in the queues, and look at dead letters; returns how much there was."""
     load = Load()
     load.port = broker.port
     queues = [(queue_of(name), False) for name in QUEUES] + [(f"/queue/DLQ.crash.{name}", True) for name in QUEUES]
     drainers = [Drainer(f"d{number}", ledger, queue, dead=dead) for number, (queue, dead) in enumerate(queues)]
+    drainers += feature_drainers(ledger) if features else []
     load.workers += drainers
     try:
         load.run(lambda: all(drainer.finished for drainer in drainers), 120)
@@ -67,13 +69,19 @@ def _empty(broker: BrokerProcess, ledger: Ledger) -> int:
     return sum(drainer.seen for drainer in drainers)
 
 
-def close_books(broker: BrokerProcess, ledger: Ledger) -> None:
-    """Empty the queues, kill the broker once more, and see that they stay empty."""
+def close_books(broker: BrokerProcess, ledger: Ledger, features: bool = False) -> None:
+    """Empty the queues, kill the broker once more, and see that they stay empty.
+
+    Args:
+        broker: that runs.
+        ledger: the books.
+        features: those of `feature_workers`, too.
+    """
     ledger.strict = True
-    _empty(broker, ledger)
+    _empty(broker, ledger, features)
     broker.kill()
     broker.start()
-    left = _empty(broker, ledger)
+    left = _empty(broker, ledger, features)
     if left:
         ledger.problem("came back after all was acknowledged", str(left))
     ledger.balance()
@@ -84,7 +92,7 @@ def kill_rounds(
     rounds: int,
     *,
     seed: int = 0,
-    config: str | None = None,
+    config: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Ledger:
     """Kill the broker so many times, at a random moment each, and look for what it lost.
@@ -93,25 +101,25 @@ def kill_rounds(
         folder: for the broker's data.
         rounds: how many.
         seed: of the moments and of the load.
-        config: of the broker, TOML.
+        config: of the broker, TOML, besides `CONFIG`.
         progress: called after each round.
     """
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
     load = Load()
-    load.workers += workers(ledger, seed)
-    broker = BrokerProcess(folder, config=config)
+    load.workers += [*workers(ledger, seed), *feature_workers(ledger, seed)]
+    broker = BrokerProcess(folder, config=CONFIG + config)
     try:
         for number in range(rounds):
             broker.start()
             load.port = broker.port
-            throttle(load, ledger)
+            throttle(load, ledger, quiet=number % 3 == 2)
             load.for_seconds(chance.uniform(0.02, 0.6))
             broker.kill()
             load.read_out()
             progress(number + 1)
         broker.start()
-        close_books(broker, ledger)
+        close_books(broker, ledger, features=True)
     finally:
         load.close()
         broker.kill()

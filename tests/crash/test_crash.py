@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("click")
 
+from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
+from crash.lasting import FOUNDED
 from crash.ledger import Ledger, body_of
 from crash.rounds import cut_rounds, kill_rounds
 
@@ -22,6 +25,10 @@ def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
     assert (ledger.examples, dict(ledger.problems)) == ([], {})
     assert sum(record.acked for record in ledger.records.values()) > 500
     assert sum(record.deliveries > 1 for record in ledger.records.values()) > 10
+    used = Counter(record.queue for record in ledger.records.values() if record.deliveries)
+    for lane in (DELAYED, RANKED, SELECTED, LARGE, BROWSED, DURABLE):
+        assert used[lane] > 10, lane
+    assert any(queue.startswith(FOUNDED) for queue in used)
 
 
 @posix
@@ -122,6 +129,13 @@ def test_transactions() -> None:
     ledger.acking(["p-3"])
     ledger.balance()
     assert dict(ledger.problems) == {"transaction by half": 1, "lost": 1}
+
+
+def test_seqs_that_do_not_rise() -> None:
+    ledger = book()
+    for seq in (5, 6, 6):
+        ledger.ended("drainer", seq)
+    assert dict(ledger.problems) == {"seqs do not rise": 1}
 
 
 def test_moved_twice() -> None:

@@ -22,6 +22,7 @@ class Worker(Protocol):
 
     version: str
     link: Link | None
+    client_id: str
 
     def connected(self) -> None: ...
     def frame(self, frame: Frame) -> None: ...
@@ -41,7 +42,8 @@ class Link:
         self.ready = False
         """CONNECTED came."""
         version = "" if worker.version == "1.0" else f"accept-version:{worker.version}\n"
-        self.out += f"CONNECT\n{version}host:/\nlogin:guest\npasscode:guest\n\n\0".encode()
+        client = worker.client_id and f"client-id:{worker.client_id}\n"
+        self.out += f"CONNECT\n{version}host:/\n{client}login:guest\npasscode:guest\n\n\0".encode()
 
     @property
     def full(self) -> bool:

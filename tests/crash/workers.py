@@ -10,7 +10,7 @@ from crash.wire import Link, encoded
 
 from stompcodec import Frame
 
-__all__ = ["Consumer", "Drainer", "Mover", "Producer"]
+__all__ = ["Base", "Consumer", "Drainer", "Mover", "Producer"]
 
 #: Sizes of bodies in octets, most of them small. Those above 64 KiB are kept in files of their own by the store, and
 #: the largest are files from the first octet on: large messages.
@@ -21,6 +21,8 @@ class Base:
     """What all have: a name, a link or none, and receipts that are waited for."""
 
     version = "1.2"
+    client_id = ""
+    sizes: tuple[int, ...] = _SIZES
 
     def __init__(self, name: str, ledger: Ledger, seed: int = 0) -> None:
         self.name = name
@@ -67,7 +69,7 @@ class Base:
         return f"{self.name}.{self.epoch}-{self.count}"
 
     def send_message(self, queue: str, key: str, *more: tuple[str, object]) -> None:
-        size = self.random.choice(_SIZES)
+        size = self.random.choice(self.sizes)
         headers = [("destination", queue), ("persistent", "true"), ("key", key), ("size", size), *more]
         self.send(encoded("SEND", headers, body_of(key, size)))
 
@@ -93,7 +95,11 @@ class Producer(Base):
                 key = self.next_key()
                 self.ledger.sent(key, self.queue)
                 self.waiting[key] = [key]
-                self.send_message(self.queue, key, ("receipt", key))
+                self.send_message(self.queue, key, ("receipt", key), *self.extra())
+
+    def extra(self) -> list[tuple[str, object]]:
+        """Headers of the next message."""
+        return []
 
     def transaction(self) -> None:
         keys = [self.next_key() for _ in range(self.random.randint(1, self.batch))]
@@ -101,7 +107,7 @@ class Producer(Base):
         self.send(encoded("BEGIN", [("transaction", name)]))
         for key in keys:
             self.ledger.sent(key, self.queue, group=name)
-            self.send_message(self.queue, key, ("transaction", name))
+            self.send_message(self.queue, key, ("transaction", name), *self.extra())
         self.waiting[name] = keys
         self.send(encoded("COMMIT", [("transaction", name), ("receipt", name)]))
 
@@ -134,8 +140,11 @@ class Consumer(Base):
         self.receipts = 0
 
     def connected(self) -> None:
+        self.subscribe()
+
+    def subscribe(self, *more: tuple[str, object]) -> None:
         self.last.clear()
-        self.send(encoded("SUBSCRIBE", [("id", "0"), ("destination", self.queue), ("ack", self.mode)]))
+        self.send(encoded("SUBSCRIBE", [("id", "0"), ("destination", self.queue), ("ack", self.mode), *more]))
 
     def lost(self) -> None:
         super().lost()
@@ -143,13 +152,17 @@ class Consumer(Base):
         self.ledger.late += len(self.suspects)
         self.suspects.clear()
 
+    def key_of(self, frame: Frame) -> str:
+        """Its key in the books."""
+        return frame.headers["key"]
+
     def message(self, frame: Frame) -> None:
-        key = frame.headers["key"]
+        key = self.key_of(frame)
         redelivered = frame.get("redelivered") == "true"
         suspicion = self.ledger.delivered(key, self.queue, frame.body, int(frame.headers["size"]), redelivered)
         if suspicion:
             self.suspects[key] = suspicion
-        self.in_order(key, redelivered)
+        self.in_order(self.line_of(key, frame), key, redelivered)
         ack = frame.headers["ack" if self.version == "1.2" else "message-id"]
         if self.nack and not redelivered and self.random.randrange(self.nack) == 0:
             self.send(encoded("NACK", self.ack_headers(ack)))
@@ -159,14 +172,18 @@ class Consumer(Base):
     def take(self, key: str, ack: str) -> None:
         self.held.append((key, ack))
 
-    def in_order(self, key: str, redelivered: bool) -> None:
+    def line_of(self, key: str, frame: Frame) -> str:
+        """Messages of one line come in the order of their numbers; "" for no order."""
+        return key.rpartition("-")[0]
+
+    def in_order(self, line: str, key: str, redelivered: bool) -> None:
         # One that was cut off may still be there for the broker when it comes again: then what was redelivered is late.
-        if redelivered and not (self.alone and self.ledger.strict):
+        if not line or (redelivered and not (self.alone and self.ledger.strict)):
             return
-        producer, _, number = key.rpartition("-")
-        if int(number) <= self.last.get(producer, 0):
-            self.ledger.problem("out of order", f"{self.name}: {key} after {self.last[producer]}")
-        self.last[producer] = int(number)
+        number = int(key.rpartition("-")[2])
+        if number <= self.last.get(line, 0):
+            self.ledger.problem("out of order", f"{self.name}: {key} after {self.last[line]}")
+        self.last[line] = number
 
     def ack_headers(self, ack: str) -> list[tuple[str, object]]:
         return [("id", ack)] if self.version == "1.2" else [("message-id", ack), ("subscription", "0")]
@@ -242,20 +259,31 @@ class Mover(Consumer):
 class Drainer(Consumer):
     """Empties a queue: ends when a message of its own, sent behind all others, has come and all is acknowledged."""
 
+    #: Headers that make it the last one.
+    behind: tuple[tuple[str, object], ...] = ()
+
     def __init__(self, name: str, ledger: Ledger, queue: str, *, dead: bool = False) -> None:
         super().__init__(name, ledger, queue)
         self.dead = dead
         self.seen = 0
         self.over = False
 
+    def subscribe(self, *more: tuple[str, object]) -> None:
+        super().subscribe(("include-seq", "seq"), *more)
+
     def connected(self) -> None:
         super().connected()
-        self.send(encoded("SEND", [("destination", self.queue), ("key", "end"), ("persistent", "true")]))
+        end = [("destination", self.queue), ("key", "end"), ("of", self.name), ("persistent", "true"), *self.behind]
+        self.send(encoded("SEND", end))
 
     def message(self, frame: Frame) -> None:
-        key = frame.headers["key"]
+        key = self.key_of(frame)
+        if key == "end" and frame.headers["of"] != self.name:  # a topic has several
+            self.send(encoded("ACK", [("id", frame.headers["ack"])]))
+            return
         if key == "end":
             self.over = True
+            self.ledger.ended(self.name, int(frame.headers["seq"]))
             self.waiting["end"] = []
             self.send(encoded("ACK", [("id", frame.headers["ack"]), ("receipt", "end")]))
             return
