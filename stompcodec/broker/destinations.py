@@ -26,6 +26,8 @@ __all__ = ["Destinations"]
 
 #: What the key of a retained message's queue begins with. No destination does.
 _RETAINED = "\0r"
+#: Characters of a name. Each destination keeps it some times over, and no bound counts that.
+_MOST_NAME = 4096
 
 
 class Destinations:
@@ -187,7 +189,7 @@ class Destinations:
         """
         queue = self.queues.get(name)
         if queue is None:
-            self.check_room()
+            self.check_room(name)
             queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
         return queue
 
@@ -212,7 +214,14 @@ class Destinations:
     def _retained_queue(self, name: str, pool: Pool) -> Queue:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, pool, self._journal, self._wall)
 
-    def check_room(self) -> None:
+    def check_room(self, name: str) -> None:
+        """Whether there may be one more destination, of that name.
+
+        Raises:
+            Refused: there are too many, or the name is too long.
+        """
+        if len(name) > _MOST_NAME:
+            raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
         for sweep in (None, self._sweep_topics, self.sweep):
             if sweep is not None:
                 sweep()

@@ -38,7 +38,7 @@ class Durables:
         topics: that they listen to.
         queue_of: makes a queue: its name, its key, and whether what it holds is stored.
         retained: what a new one gets first.
-        check_room: raises Refused when there are too many destinations.
+        check_room: takes a new name; raises Refused when there are too many destinations, or it is too long.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Durables:
         topics: Topics,
         queue_of: Callable[[str, str, bool], Queue],
         retained: Callable[[Address, Selector | None], list[Message]],
-        check_room: Callable[[], None],
+        check_room: Callable[[str], None],
     ) -> None:
         self.by_name: dict[str, Durable] = {}
         self._by_id = bool(config.dsub_prefix)
@@ -79,7 +79,7 @@ class Durables:
             return durable
         stored = wanted.durable is not None or wanted.durable_flag
         ends = not stored if wanted.auto_delete is None else wanted.auto_delete
-        self._check_room()
+        self._check_room(name)
         self._check_selectors(wanted.selector)
         durable = Durable(name, self._queue(name, stored), address, wanted.selector, shared=shared, auto_delete=ends)
         durable.since = session.broker.seq

@@ -22,10 +22,10 @@ class Topics:
     Args:
         addresses: what names mean.
         opened: where topics enter themselves that are to be flushed.
-        check_room: raises Refused when there are too many.
+        check_room: takes a new name; raises Refused when there are too many, or it is too long.
     """
 
-    def __init__(self, addresses: Addresses, opened: list[Topic], check_room: Callable[[], None]) -> None:
+    def __init__(self, addresses: Addresses, opened: list[Topic], check_room: Callable[[str], None]) -> None:
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
         self._opened = opened
@@ -51,7 +51,7 @@ class Topics:
         """
         topic = self.by_name.get(address.name)
         if topic is None:
-            self._check_room()
+            self._check_room(address.name)
             topic = Topic(address.name, self._opened, self._patterns, self._words(address))
             self.by_name[address.name] = topic
         return topic

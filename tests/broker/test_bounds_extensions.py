@@ -354,3 +354,28 @@ def test_received_messages_at_their_limit(mode):
     peer.raw(f"RECEIVE\nid:1\ndestination:/queue/a\nack:{mode}\n\n\0".encode())
     assert peer.error().headers["message"] == "too many unacknowledged RECEIVEs"
     assert len(queue_of(bench).messages) == 3
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("over", [0, 1])
+def test_the_length_of_a_name(kind, over):
+    bench = Bench()
+    peer, name = bench.peer(), f"/{kind}/".ljust(4096 + over, "a")
+    peer.subscribe(name)
+    bench.peer().put(name, "hello")
+    if over:
+        assert peer.error().headers["message"] == "destination too long"
+        assert bench.broker.queues == {}
+    else:
+        assert peer.bodies() == [b"hello"]
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_the_length_of_a_name_that_is_sent_to(over):
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/".ljust(4096 + over, "a"), "hello")
+    if over:
+        assert peer.error().headers["message"] == "destination too long"
+    else:
+        assert not peer.closed
