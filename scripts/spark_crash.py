@@ -20,6 +20,7 @@ _NAMES = {
     "spool": "stomp, ackMode spool",
     "batch": "stomp, ackMode batch",
     "file": "record + stompfile",
+    "replay": "stomp, replay=broker",
 }
 _COLUMNS = {
     "sent": "sent",

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 pytest.importorskip("click")
 
-from spark.live_rounds import rounds
+from spark.live_rounds import LANES, rounds
 
 
 @pytest.mark.slow
@@ -20,6 +20,6 @@ def test_nothing_is_lost_or_doubled_when_parts_are_killed(tmp_path: Path) -> Non
     """Driver with JVM, recorder and broker, once each; the four ways into a sink at the same time."""
     figures = rounds(tmp_path, 3, seed=3, kinds=("driver", "recorder", "broker"))
     assert {lane: (each.missing, each.duplicates, each.left) for lane, each in figures.items()} == {
-        lane: (0, 0, 0) for lane in ("spool", "batch", "file", "replay")
+        lane: (0, 0, 0) for lane in LANES
     }
     assert all(each.sent > 100 for each in figures.values())
