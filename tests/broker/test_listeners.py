@@ -125,6 +125,7 @@ class Highest(threading.Thread):
         self.join()
 
 
+@pytest.mark.no_asan
 @pytest.mark.req("ART-LRG-01", "ART-LRG-02")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
 @pytest.mark.parametrize("ws", [False, True])
@@ -168,6 +169,7 @@ def plain(broker: BrokerProcess) -> Any:
     return wire
 
 
+@pytest.mark.no_asan
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
 def test_halves_of_messages_hold_files_only(tmp_path: Path) -> None:
     """Many senders that stop in the middle of theirs; and when they are gone, so are the files."""

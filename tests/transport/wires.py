@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from stompcodec.transport import aio
 
 KINDS = ("tcp", "tls", "ws", "wss")
-LIMIT = 10.0  # seconds after which a test has failed
+LIMIT = 30.0  # seconds after which a test has failed
 
 
 class Place(NamedTuple):
