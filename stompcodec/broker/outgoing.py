@@ -90,7 +90,7 @@ class Outgoing:
         if self.flowing and not self.ended:
             self.room = self.broker.config.write_high
             if self.stalled:
-                self.broker.resume(self)  # type: ignore[arg-type]
+                self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
         return chunks
 
     def writable(self, yes: bool, now: float) -> None:
@@ -113,7 +113,7 @@ class Outgoing:
             self._unread = 0
             self._look_paused()
             if self.stalled:
-                self.broker.resume(self)  # type: ignore[arg-type]
+                self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
         else:
             self.room = 0
 

@@ -375,6 +375,7 @@ def test_single_commits_go_on_while_the_wal_is_taken_over(store, tmp_path, monke
     def commit():
         nonlocal seq
         seq += 1
+        assert seq < 5000, "the WAL is never taken over"
         store.append("q", message(seq, 40_000))
         store.commit_later(done.append, lambda call: None)  # no loop: whoever waits for one waits for ever
 
