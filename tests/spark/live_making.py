@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,11 +99,11 @@ def running(
         query.stop()
 
 
-def runner() -> int:
-    """The process of Spark's in which the recorder runs: it holds the lock of a spool. Linux only."""
-    found = []
+def runner(spool: Path) -> int:
+    """The process in which the recorder of this spool runs: it holds its lock. Linux only."""
+    lock = os.path.realpath(spool / "lock")
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if process.name.isdigit() and b"python_streaming_source_runner" in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
-    return max(found)
+            if process.name.isdigit() and any(os.path.realpath(link) == lock for link in (process / "fd").iterdir()):
+                return int(process.name)
+    raise AssertionError(f"nobody holds {lock}")

@@ -107,7 +107,7 @@ def test_a_full_disk_stops_acknowledging_and_loses_nothing(spark, broker, queue:
     with running(spark, tmp_path, sink, options) as query:
         publish(broker.url, queue, 2)
         wait_for(lambda: len(sink.rows) == 2, query)
-        process = runner()
+        process = runner(tmp_path / "spool")
         _, most = resource.prlimit(process, resource.RLIMIT_FSIZE)
         resource.prlimit(process, resource.RLIMIT_FSIZE, (60_000, most))
         publish(broker.url, queue, 198, first=2, body=bytes(2000))
