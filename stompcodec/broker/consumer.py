@@ -38,7 +38,20 @@ class Consumer:
 
     __slots__ = (
         *("acks", "address", "closed", "credit", "destination", "direct", "durable", "flow", "head", "key", "last"),
-        *("mode", "number", "oldest", "queue", "quick", "selector", "session", "shape", "single", "start", "tags"),
+        *(
+            "mode",
+            "number",
+            "oldest",
+            "picks",
+            "queue",
+            "quick",
+            "selector",
+            "session",
+            "shape",
+            "single",
+            "start",
+            "tags",
+        ),
         *("unacked", "version", "waiting", "wanted", "window"),
     )
 
@@ -73,7 +86,10 @@ class Consumer:
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
         #: 1.2 over a stream of octets: MESSAGE is the head and the tail as they are.
-        self.direct = self.version == "1.2" and not session.whole_frames and wanted.is_plain
+        direct = self.version == "1.2" and not session.whole_frames
+        self.direct = direct and wanted.is_plain
+        #: The same of one that picks, and acknowledges nothing.
+        self.picks = direct and wanted.is_direct and self.selector is not None and not self.acks
         #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
         self.single = self.mode == INDIVIDUAL and self.version == "1.2" and wanted.is_plain
         #: How bodies have to come; None for as they were sent.

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import START, Backlog, Place
+from stompcodec.broker.consumer import EOL
 from stompcodec.broker.message import Message
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ class Picking:
         backlog: what is READY.
     """
 
-    __slots__ = ("_grouped", "_holder", "_looks", "_owners", "_passed", "_queue", "_ring", "backlog", "browsers")
+    __slots__ = (
+        *("_grouped", "_holder", "_looks", "_owners", "_passed", "_queue", "_ring"),
+        *("backlog", "browsers", "lone"),
+    )
 
     def __init__(self, queue: Queue, backlog: Backlog) -> None:
         self._queue = queue
@@ -90,6 +94,9 @@ class Picking:
         #: Those of higher priority first; then the one that has waited longest.
         self._ring: list[Consumer] = []
         self._looks: dict[Consumer, _Look] = {}
+        #: The ring is this one, and all that matters is its selector and its room. None: who knows. Whoever changes
+        #: who is in the ring forgets it; nothing else can make it wrong.
+        self.lone: Consumer | None = None
         #: The exclusive consumer that gets everything.
         self._holder: Consumer | None = None
         #: Whose a group is, by its place; and the places whose messages others have passed by.
@@ -120,6 +127,7 @@ class Picking:
 
     def leave(self, consumer: Consumer) -> None:
         """The end of a subscription, or of its room or credit for now, if it is not closed."""
+        self.lone = None
         if consumer.waiting:
             consumer.waiting = False
             self._ring.remove(consumer)
@@ -173,8 +181,26 @@ class Picking:
                     self._hand(consumer, message)
                 else:  # most
                     consumer.send(message)
+                    if consumer.picks:
+                        self.lone = consumer
                 return consumer
         return None
+
+    def give_plain(self, message: Message) -> bool:
+        """As `Queue.put`, for a message that nothing special is about: the shortest road to the consumer that picks."""
+        consumer = self.lone
+        if consumer is None:
+            return self._queue.put(message)
+        session, selector, tail = consumer.session, consumer.selector, message.tail
+        if session.room <= 0 or selector is None:
+            return self._queue.put(message)
+        if not selector.matches(message):
+            return self._queue.keep(message)
+        session.outbox += (consumer.head % message.ident, tail, EOL)
+        session.room -= len(tail)
+        if not session.dirty:
+            session.mark()
+        return False
 
     def note(self, message: Message) -> None:
         """Something has become READY, for `give` found nobody."""
@@ -190,6 +216,7 @@ class Picking:
         if consumer.closed or consumer not in self._looks:
             return
         if not consumer.waiting:
+            self.lone = None
             consumer.waiting = True
             insort(self._ring, consumer, key=_rank)
         self._serve(consumer)

@@ -101,11 +101,17 @@ class Queue(Stock):
         else:
             consumer = None if self.picking is None else self.picking.give(message)
         if consumer is None:
-            if self.closed:
-                return False
-            self._add(message)
-        elif not consumer.acks:
+            return self.keep(message)
+        if not consumer.acks:
             return False
+        self.more(message)
+        return self.full and (self.overflow is None or self.overflow())
+
+    def keep(self, message: Message) -> bool:
+        """The end of `put`, where nobody can take the message now."""
+        if self.closed:
+            return False
+        self._add(message)
         self.more(message)
         return self.full and (self.overflow is None or self.overflow())
 
@@ -118,7 +124,8 @@ class Queue(Stock):
         """
         ready = self.ready
         if not ready or not ready[0].direct or ready[0].credit <= 0 or ready[0].session.room <= 0:
-            return self.put(Message(ident % seq, seq, destination, tail))
+            message = Message(ident % seq, seq, destination, tail)
+            return self.put(message) if self.picking is None else self.picking.give_plain(message)
         consumer = ready[0]
         session, size, full = consumer.session, len(tail), False
         if not consumer.acks:

@@ -260,6 +260,13 @@ def _negated(test: Condition) -> Condition:
 def _joined(tests: list[Condition], decisive: bool) -> Condition:
     """AND (False is decisive) or OR (True is). Otherwise what is unknown makes all unknown."""
 
+    def both(head: bytes, message: Message, known: Known) -> bool | None:
+        found = first(head, message, known)
+        if found is decisive:
+            return decisive
+        other = second(head, message, known)
+        return other if other is decisive or found is not None else None
+
     def joined(head: bytes, message: Message, known: Known) -> bool | None:
         result: bool | None = not decisive
         for test in tests:
@@ -270,6 +277,9 @@ def _joined(tests: list[Condition], decisive: bool) -> Condition:
                 result = None
         return result
 
+    if len(tests) == 2:
+        first, second = tests
+        return both
     return joined
 
 

@@ -89,9 +89,13 @@ class Wanted(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Its messages may be written as they came, and counted one by one: the quick roads may serve it."""
+        return self.selector is None and self.is_direct
+
+    @property
+    def is_direct(self) -> bool:
+        """The same, but it may take some messages only."""
         return not (
-            self.selector is not None
-            or self.octets is not None
+            self.octets is not None
             or self.credit is not None
             or self.include_seq is not None
             or self.from_seq is not None

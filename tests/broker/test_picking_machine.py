@@ -155,9 +155,9 @@ class PickingMachine(RuleBasedStateMachine):
     @rule(
         color=st.sampled_from(["red", "blue"]),
         n=st.integers(0, 6),
-        group=st.sampled_from([None, None, "g", "h"]),
-        priority=st.sampled_from([4, 4, 4, 9, 0]),
-        persistent=st.booleans(),
+        group=st.sampled_from([None, None, None, None, "g", "h"]),
+        priority=st.sampled_from([4, 4, 4, 4, 9, 0]),
+        persistent=st.sampled_from([False, False, True]),
     )
     def put(self, color, n, group, priority, persistent):
         number = len(self.messages) + 1
