@@ -16,7 +16,7 @@ from stompcodec.broker.credit import grant
 from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
-from stompcodec.broker.message import WITHOUT, Refused, message_of
+from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
 from stompcodec.broker.sending import goals_of, put, usual_sink
 from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
@@ -65,7 +65,9 @@ def _connect(session: Session, frame: Frame) -> None:
 
 
 def _send(session: Session, frame: Frame) -> None:
-    """SEND. This is the quick road, for messages that nothing special is about; the other one takes them all."""
+    """SEND. This is the quick road, for messages that nothing special is about but that they may be persistent. The
+    other one takes them all.
+    """
     get = frame.get
     destination = get("destination", "")
     sink = session.sinks.get(destination)
@@ -75,7 +77,6 @@ def _send(session: Session, frame: Frame) -> None:
         sink is None
         or not session.plain
         or get("transaction") is not None
-        or get("persistent") is not None
         or get("reply-to") is not None
         or get("expires") is not None
         or get("expiration") is not None
@@ -95,7 +96,12 @@ def _send(session: Session, frame: Frame) -> None:
     except TypeError:  # its body is on its way
         _send_any(session, frame)
         return
-    if sink.put_plain(destination, broker.ident, seq, tail):
+    if get("persistent") != "true" or not broker.stores_some:
+        full = sink.put_plain(destination, broker.ident, seq, tail)
+    else:
+        session.store_waits(frame)
+        full = sink.put(Message(broker.ident % seq, seq, destination, tail, True))
+    if full:
         sink.block(session)
     receipt = get("receipt")
     if receipt is not None:

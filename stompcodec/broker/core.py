@@ -156,6 +156,11 @@ class Broker:
             (vhost, name): queue for vhost, router in self._routers.items() for name, queue in router.queues.items()
         }
 
+    @property
+    def octets(self) -> int:
+        """Of all messages in memory."""
+        return self.pool.octets + self.journal.leaving
+
     def place(self, message: Message) -> None:
         """Give a message its place in the order of everything, and its message-id."""
         self.seq = message.seq = seq = self.seq + 1

@@ -52,7 +52,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "first", "gone", "put", "settled", "waiting")
+    __slots__ = ("actions", "first", "gone", "octets", "put", "settled", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -61,11 +61,18 @@ class Batch:
         self.settled: list[tuple[Queue, Message]] = []
         #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
         self.gone: list[tuple[str, Message]] = []
+        #: Of messages that have left their queues: these two.
+        self.octets = 0
         #: What takes effect only afterwards, in order: told whether the commit succeeded.
         self.actions: list[Callable[[bool], None]] = []
         #: The lowest seq of a message that does so; None if there is none.
         self.first: int | None = None
         self.waiting: list[Waiting] = []
+
+    def let_go(self) -> None:
+        """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
+        for what in (self.put, self.settled, self.gone, self.actions, self.waiting):
+            what.clear()
 
 
 class Journal:
@@ -108,6 +115,11 @@ class Journal:
         return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
 
     @property
+    def leaving(self) -> int:
+        """Octets of messages that have left their queues, and stay in memory until that is written."""
+        return self.batch.octets if self.busy is None else self.batch.octets + self.busy.octets
+
+    @property
     def horizon(self) -> int | None:
         """The lowest seq of a message that takes effect later; None if there is none. Higher ones may be READY already.
 
@@ -133,12 +145,14 @@ class Journal:
         if self.store is not None:
             self.store.remove(queue.key, message)
             self.batch.settled.append((queue, message))
+            self.batch.octets += message.size
 
     def remove(self, key: str, message: Message) -> None:
         """A persistent message is gone from the queue of that key, and will not come back."""
         if self.store is not None:
             self.store.remove(key, message)
             self.batch.gone.append((key, message))
+            self.batch.octets += message.size
 
     def update(self, key: str, message: Message) -> None:
         """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
@@ -183,6 +197,7 @@ class Journal:
         blocked, self.blocked = self.blocked, []
         for session in blocked:
             session.unblock(self)
+        batch.let_go()
         if not self._inside:
             self._wake()
 

@@ -287,7 +287,7 @@ class Server:
             peer = peers.get(session)
             if peer is not None:
                 peer.flush()
-        self._heap.note(self.broker.pool.octets)
+        self._heap.note(self.broker.octets)
         self._arm()
 
     def _arm(self) -> None:
@@ -311,7 +311,7 @@ class Server:
         self._timer = None
         self.broker.tick(now)
         self.turn()
-        self._heap.look(self.broker.pool.octets)
+        self._heap.look(self.broker.octets)
 
 
 def serve(

@@ -25,8 +25,10 @@ from stompcodec.errors import StoreError
 __all__ = ["SqliteStore"]
 
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)
-#: A batch of at most so many operations is committed at once, as long as commits take less than so many seconds.
+#: A batch of at most so many operations is committed at once, as long as commits take less than so many seconds. So is
+#: a larger one that only adds: then senders wait, and with the helper they would wait for two threads to wake up, too.
 _FEW, _FAST = 4, 0.0005
+_ADDED, _FAST_ADDED = 200, 0.001
 #: From so many operations on, the helper writes the rows, too: the loop would stand still for too long.
 _MANY = 500
 #: Queues that are looked at in one go, for those that are empty and can be forgotten: twice as many as are new.
@@ -193,7 +195,7 @@ class SqliteStore:
         if call_soon is None:
             _told(self.commit, done)
             return
-        if light and size <= _FEW and idle and self._is_fast():
+        if light and idle and self._is_fast(size):
             _told(self._commit, done)
             self._look_at_wal()
             return
@@ -205,8 +207,11 @@ class SqliteStore:
         else:
             self._give(_Job(batch, staged, done, call_soon))
 
-    def _is_fast(self) -> bool:
-        return self._writer.pace < _FAST
+    def _is_fast(self, size: int) -> bool:
+        pace = self._writer.pace
+        if size <= _FEW:
+            return pace < _FAST
+        return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts)
 
     def _look_at_wal(self) -> None:
         """A checkpoint takes a hundred times as long as a commit, so the helper does most of it, beside commits."""

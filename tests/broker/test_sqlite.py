@@ -71,13 +71,37 @@ def test_batches_of_all_sizes_in_the_background(tmp_path):
 
 @pytest.mark.parametrize(
     ("count", "size", "pace", "at_once"),
-    [(1, 10, 0.0, True), (4, 10, 0.0, True), (5, 10, 0.0, False), (1, 10, 0.002, False), (1, BIG, 0.0, False)],
+    [
+        (1, 10, 0.0, True),
+        (4, 10, 0.0004, True),
+        (4, 10, 0.0005, False),
+        (200, 10, 0.0009, True),
+        (201, 10, 0.0, False),
+        (200, 10, 0.001, False),
+        (1, BIG, 0.0, False),
+    ],
 )
 def test_only_a_small_batch_on_a_fast_disk_keeps_the_loop_waiting(tmp_path, count, size, pace, at_once):
     store = SqliteStore(tmp_path)
     store._writer.pace = pace
     for seq in range(count):
         store.append("q", message(seq, size))
+    assert_committed(store, at_once)
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(3, True), (4, False)])
+def test_a_batch_that_does_not_only_add_is_small_sooner(tmp_path, count, at_once):
+    store = SqliteStore(tmp_path)
+    store.append("q", message(0))
+    store.commit()
+    store._writer.pace = 0.0
+    for seq in range(1, count + 1):
+        store.append("q", message(seq))
+    store.remove("q", message(0))
+    assert_committed(store, at_once)
+
+
+def assert_committed(store, at_once):
     answers, calls = [], SimpleQueue()
     store.commit_later(answers.append, calls.put)
     assert answers == ([None] if at_once else [])
@@ -100,6 +124,7 @@ def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, monkeypatch):
     async def main():
         store = SqliteStore(tmp_path)
         monkeypatch.setattr(Writer, "commit", slow)
+        store._writer.pace = 1.0
         for seq in range(10):
             store.append("q", message(seq))
         first = asyncio.ensure_future(commit_in_background(store))

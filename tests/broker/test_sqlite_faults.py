@@ -119,8 +119,15 @@ def store(tmp_path):
     made.close()
 
 
-BATCHES = {"commit": (20, 5000), "few": (4, 60000), "some": (100, 5000), "many": (600, 1000), "large": (5, BIG)}
-SMALL = list(BATCHES)[:4]
+BATCHES = {
+    "commit": (20, 5000),
+    "few": (4, 60000),
+    "added": (100, 5000),
+    "some": (300, 3000),
+    "many": (600, 1000),
+    "large": (5, BIG),
+}
+SMALL = list(BATCHES)[:5]
 
 
 @pytest.fixture(params=BATCHES)
@@ -332,6 +339,7 @@ def test_a_new_queue_survives_the_fault_of_its_first_batch(store, tmp_path, monk
     free = threading.Event()
     commit = Writer.commit
     faults = [True, False]
+    store._writer.pace = 1.0  # so it is in the background
 
     def slow(writer, batch):
         assert free.wait(20)

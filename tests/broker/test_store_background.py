@@ -1,7 +1,11 @@
 """Commits that take their time: who waits for which batch, and when transactions take effect."""
 
+import gc
+
 import pytest
 from broker.harness import Bench, FaultyStore
+
+from stompcodec.broker.message import Message
 
 
 def background(**config):
@@ -185,3 +189,49 @@ def test_senders_wait_for_a_slow_disk(monkeypatch):
     store.finish()
     bench.turn()
     assert len(store.bodies) == sent
+
+
+def test_messages_count_as_held_until_it_is_written_that_they_are_gone():
+    bench, store = background()
+    peer, taker = bench.peer(), bench.peer()
+    taker.subscribe("/queue/a")
+    peer.put("/queue/a", bytes(1000), persistent="true")
+    peer.put("/queue/a", bytes(1000), persistent="true")
+    assert len(taker.take()) == 2
+    assert bench.broker.pool.octets == 0
+    assert 2000 < bench.broker.octets < 2500
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+    assert bench.broker.octets == 0
+    taker.send("UNSUBSCRIBE", id="1")
+    peer.put("/queue/a", bytes(1000), persistent="true")
+    store.finish()
+    bench.turn()
+    taker.subscribe("/queue/a", ack="client")
+    taker.ack(taker.next("MESSAGE"))
+    assert bench.broker.pool.octets == 0
+    assert 1000 < bench.broker.octets < 1500
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost):
+    bench, store = background()
+    taker, peer = bench.peer(), bench.peer()
+    taker.subscribe("/queue/a")
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            peer.put("/queue/a", str(number), persistent="true")
+        if lost == "before":
+            peer.lose()
+        while store.job is not None:
+            store.finish()
+            bench.turn()
+        if lost == "after":
+            peer.lose()
+        assert len(taker.bodies()) == 20
+        assert not [found for found in gc.get_objects() if isinstance(found, Message)]
+    finally:
+        gc.enable()
