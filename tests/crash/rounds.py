@@ -94,6 +94,7 @@ def kill_rounds(
     seed: int = 0,
     config: str = "",
     progress: Callable[[int], None] = lambda _: None,
+    enough: Callable[[Ledger], bool] = lambda _: True,
 ) -> Ledger:
     """Kill the broker so many times, at a random moment each, and look for what it lost.
 
@@ -103,6 +104,7 @@ def kill_rounds(
         seed: of the moments and of the load.
         config: of the broker, TOML, besides `CONFIG`.
         progress: called after each round.
+        enough: on a slow machine: go on for up to ten times as many rounds, until this is true.
     """
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
@@ -110,7 +112,9 @@ def kill_rounds(
     load.workers += [*workers(ledger, seed), *feature_workers(ledger, seed)]
     broker = BrokerProcess(folder, config=CONFIG + config)
     try:
-        for number in range(rounds):
+        for number in range(10 * rounds):
+            if number >= rounds and enough(ledger):
+                break
             broker.start()
             load.port = broker.port
             throttle(load, ledger, quiet=number % 3 == 2)
@@ -126,7 +130,14 @@ def kill_rounds(
     return ledger
 
 
-def cut_rounds(folder: Path, cuts: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None) -> Ledger:
+def cut_rounds(
+    folder: Path,
+    cuts: int,
+    *,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda _: None,
+    enough: Callable[[Ledger], bool] = lambda _: True,
+) -> Ledger:
     """Cut connections by a proxy so many times, in the middle of frames too, and look for what was lost.
 
     Args: as for `kill_rounds`.
@@ -139,7 +150,7 @@ def cut_rounds(folder: Path, cuts: int, *, seed: int = 0, progress: Callable[[in
         load.port = proxy.port
         shown = 0
         try:
-            while proxy.cuts < cuts:
+            while proxy.cuts < cuts or (proxy.cuts < 10 * cuts and not enough(ledger)):
                 _calm(proxy)
                 throttle(load, ledger)
                 load.for_seconds(chance.uniform(0.05, 0.4))

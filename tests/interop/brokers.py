@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -93,6 +94,12 @@ class Foreign:
     def __enter__(self) -> Target:
         if self.missing:
             raise NotThere(self.missing)
+        for _ in range(2):
+            with suppress(RuntimeError):  # a port that was free is somebody else's now: others
+                return self._start()
+        return self._start()
+
+    def _start(self) -> Target:
         self.folder = Path(tempfile.mkdtemp(prefix=f"stompcodec-{self.name}-"))
         self.port = free_port()
         command, environment = self.prepare()
