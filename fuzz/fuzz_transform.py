@@ -44,12 +44,19 @@ def check_back(made: bytes, target: Form, source: Form) -> None:
     try:
         back = transformed(made, target, source, MOST)
     except TransformError as error:  # JSON says what XML cannot
-        if source.notation == "xml":
+        if source.notation == "xml" or has_order(READ[target.notation](made)):
             return
         raise AssertionError("what XML says, JSON can say") from error
     again = transformed(back, source, target, MOST)
     assert shape(READ[target.notation](made)) == shape(READ[target.notation](again))
     assert transformed(again, target, source, MOST) == back
+
+
+def has_order(element: Element) -> bool:
+    """Elements of one name stand apart somewhere in it: XML says that, and JSON cannot."""
+    names = [child.name for child in element.children]
+    runs = [name for name, before in zip(names, [None, *names]) if name != before]
+    return len(runs) > len(set(runs)) or any(map(has_order, element.children))
 
 
 def shape(element: Element) -> tuple[object, ...]:

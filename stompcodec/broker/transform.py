@@ -358,7 +358,7 @@ def write_json(root: Element, most: int) -> bytes:
     """JSON of a tree by the mapped convention, in UTF-8. Numbers and truth values are written as such by their types.
 
     Raises:
-        TransformError: it is larger than `most` octets.
+        TransformError: JSON cannot say it, or it is larger than `most` octets.
 
     >>> write_json(parse_xml(b"<list><int>5</int><int>007</int><null/></list>"), 1000)
     b'{"list":{"int":[5,"007"],"null":""}}'
@@ -383,8 +383,13 @@ def _value(element: Element) -> Any:
 
 def _by_name(children: Iterable[Element]) -> Iterable[tuple[str, list[Any]]]:
     groups: dict[str, list[Any]] = {}
+    last = None
     for child in children:
-        groups.setdefault(child.name, []).append(_value(child))
+        group = groups.setdefault(child.name, [])
+        if group and child.name != last:
+            raise TransformError("elements of one name stand apart, whose order JSON cannot say")
+        group.append(_value(child))
+        last = child.name
     return groups.items()
 
 

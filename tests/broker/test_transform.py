@@ -171,6 +171,27 @@ def test_what_xml_cannot_say_and_what_outgrows_its_bound(body, why):
 @pytest.mark.parametrize(
     "body",
     [
+        b"<list><int>1</int><string>a</string><int>2</int></list>",
+        b"<p><q><b/><a/><c/><a/></q></p>",
+    ],
+)
+def test_an_order_that_json_cannot_say_is_refused(body):
+    with pytest.raises(TransformError, match="stand apart"):
+        transformed(body, "jms-object-xml", "jms-object-json")
+
+
+def test_a_mixed_list_in_a_plain_map_comes_as_xml_in_its_order():
+    made = transformed(b'{"k":[1,"a",2]}', "jms-map-json", "jms-map-xml")
+    assert made == (
+        b"<map><entry><string>k</string><list><int>1</int><string>a</string><int>2</int></list></entry></map>"
+    )
+    with pytest.raises(TransformError, match="stand apart"):
+        transformed(made, "jms-map-xml", "jms-map-json")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
         b"<pojo/>",
         b"<map>x</map>",
         b"<map><x/></map>",
