@@ -19,4 +19,8 @@ if COVERED:
         import stompcodec.heartbeat
 
         with suppress(ImportError):  # the extra ws
-            import stompcodec.transport.websocket  # noqa: F401
+            import stompcodec.transport.websocket
+        with suppress(ImportError):  # the extra broker
+            import stompcodec.broker.core
+            import stompcodec.broker.selector
+            import stompcodec.broker.transform  # noqa: F401
