@@ -118,10 +118,12 @@ def test_kill_9_loses_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
             process.wait(_PATIENCE)
     publisher.join()
     with at.process("record", fresh, "-o", path, "-q", "--segment", "100K") as process:
-        wait_for(lambda: len(set(bodies(path))) == total)
+        with stomp.connect(at.url) as client:
+            client.send(fresh, b"%d" % total)  # only this process can have it: once it has, it listens to signals
+        wait_for(lambda: len(set(bodies(path))) == total + 1)
         process.terminate()
         assert process.wait(_PATIENCE) == 0
-    assert {int(body) for body in bodies(path)} == set(range(total))
+    assert {int(body) for body in bodies(path)} == set(range(total + 1))
     assert at.good("sub", fresh, "-w", "0.2") == b""
     assert len(Capture(path).segments()) > 1
 
