@@ -96,6 +96,18 @@ def test_a_chunk_is_one_turn() -> None:
     assert store.closed
 
 
+def test_memory_is_given_back_for_what_the_journal_lets_go_too() -> None:
+    async def main(server: Server) -> None:
+        seen: list[int] = []
+        server._heap.look = seen.append  # type: ignore[assignment, method-assign]
+        server.broker.journal.batch.octets = 77
+        server.turn()
+        server._tick(True)
+        assert (server._heap._most, seen) == (77, [77])
+
+    run(main)
+
+
 def test_no_receipt_without_the_disk() -> None:
     store = CountingStore()
 

@@ -235,3 +235,14 @@ def test_a_session_that_ended_keeps_no_messages_until_garbage_is_looked_for(lost
         assert not [found for found in gc.get_objects() if isinstance(found, Message)]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("config", [{"durable": "none"}, {}])
+def test_a_receipt_comes_where_nothing_is_stored(config):
+    bench = Bench(**config)
+    peer = bench.peer()
+    for number in range(3):  # the first one looks for its queue, the others know it
+        peer.put("/queue/a", "x", persistent="true", receipt=str(number))
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["0", "1", "2"]
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"x"] * 3
