@@ -96,10 +96,10 @@ def test_a_chunk_is_one_turn() -> None:
     assert store.closed
 
 
-def test_memory_is_given_back_for_what_the_journal_lets_go_too() -> None:
+def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(server: Server) -> None:
         seen: list[int] = []
-        server._heap.look = seen.append  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(server._heap, "look", seen.append)
         server.broker.journal.batch.octets = 77
         server.turn()
         server._tick(True)
