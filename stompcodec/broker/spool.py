@@ -47,6 +47,8 @@ class Spool:
         self.limit = limit
         self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
+        #: No name is used twice, not even by a later broker of this process: a body of ours may go when that one is there.
+        self._prefix = os.urandom(8).hex()
         self._count = 0
         self._octets = 0
         #: Sizes of bodies that are gone. The store's thread may have held the last one.
@@ -75,11 +77,8 @@ class Spool:
         Raises:
             Refused: there is no room, or no file can be made.
         """
-        self._count += 1
         try:
-            if self._made is None:
-                self._made = self._make()
-            return Draft(self, self._made / f"{self._count}")
+            return Draft(self, self._path())
         except OSError as error:
             raise _refused() from error
 
@@ -89,17 +88,21 @@ class Spool:
         Raises:
             StoreError: there is no way to keep it.
         """
-        self._count += 1
         try:
-            if self._made is None:
-                self._made = self._make()
-            path = self._made / f"{self._count}"
+            path = self._path()
             link(body.path, path)
         except OSError as error:
             remedy = "let messages.large_folder be on the disk of store.data, with room and rights for the broker"
             raise StoreError(f"{body.path} cannot be kept: {error.strerror} ({remedy})") from error
         self._octets += body.size
         return Body(path, body.size, body.crc, self.less)
+
+    def _path(self) -> Path:
+        """Of the next file."""
+        if self._made is None:
+            self._made = self._make()
+        self._count += 1
+        return self._made / f"{self._prefix}-{self._count}"
 
     def _make(self) -> Path:
         if self._folder is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import stat
@@ -127,6 +128,24 @@ def test_a_stored_one_that_becomes_a_dead_letter_after_a_restart(tmp_path: Path)
     settle(bench)
     assert list((tmp_path / "bodies").iterdir()) == []
     bench.store.close()
+
+
+def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
+    """In one process: what is left of the old one goes when the garbage collector comes by."""
+    bench = stored_bench(tmp_path)
+    draft = bench.broker.spool.draft()
+    draft.write(b"old")
+    left = draft.done()
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    bench.store.close()
+    again = stored_bench(tmp_path)
+    del left, draft, bench
+    gc.collect()
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
 
 
 @pytest.mark.parametrize("harm", ["gone", "torn"])
