@@ -46,7 +46,7 @@ Frame = <object>StompFrame_Type_ptr
 Headers = <object>StompHeaders_Type_ptr
 HEARTBEAT = _frame.HEARTBEAT
 END_OF_BODY = _frame.END_OF_BODY
-cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b"", _NOTHING = object()
+cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b""
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "frame_ends", "parse_columns",
            "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
@@ -65,7 +65,7 @@ cdef dict _FLAGS = {
 cdef enum:
     PIECE = 65536  # octets: the least room a buffer has, and the most that is offered to a reader
     IDLE_ROOM = 262144  # octets: an empty buffer larger than this is freed
-    SMALL = 4096  # octets: smaller chunks are gathered, larger ones kept as they are
+    SMALL = 4096  # octets: smaller chunks are put together, larger ones read in place
 
 
 # ---- rules ----

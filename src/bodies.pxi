@@ -3,7 +3,7 @@
 cdef enum:
     IN_HEAD  # no body is under way
     IN_COUNTED  # a body of known length is being filled
-    IN_OPEN  # a body that ends at its NUL is being gathered
+    IN_OPEN  # a body that ends at its NUL is being filled
     IN_STREAM  # a body is being handed out in pieces
 
 
@@ -13,12 +13,11 @@ cdef class _Bodies(_Input):
     cdef stomp_rules rules
     cdef int state
     cdef object frame
-    cdef PyObject *body  # IN_COUNTED: bytes under construction, or NULL
-    cdef list chunks  # IN_OPEN: bytes objects
-    cdef bytes gathered  # where small pieces are put together, PIECE octets
-    cdef size_t used  # octets used of it
+    cdef PyObject *body  # bytes under construction, or NULL
     cdef size_t room  # of body
-    cdef uint64_t have, need, stream_over
+    cdef uint64_t have  # octets that came of the body; but for IN_STREAM they are in `body`
+    cdef uint64_t need  # IN_COUNTED: its length; IN_OPEN: how long it may be without being refused or handed out in pieces
+    cdef uint64_t stream_over
     cdef size_t held  # octets of the head of `frame`
     cdef bint counted
 
@@ -31,8 +30,7 @@ cdef class _Bodies(_Input):
     cdef int _die(self, failure) except -1:
         cdef PyObject *body = self.body
         self.state = IN_HEAD
-        self.frame = self.chunks = self.gathered = None
-        self.used = 0
+        self.frame = None
         self.body = NULL
         self.have = self.held = 0
         Py_XDECREF(body)
@@ -41,14 +39,14 @@ cdef class _Bodies(_Input):
     cdef bint _begin_body(self) except -1:
         """The head is there, its body not all of it. True: it is handed out in pieces."""
         cdef bint stream
-        self.frame = stomp_frame_from_scan(&self.scan, &self.rules, self.data + self.start, NULL)
+        cdef PyObject *frame = stomp_frame_from_scan(&self.scan, &self.rules, self.data + self.start, NULL)
+        self.frame = <object>frame
+        Py_XDECREF(frame)  # self.frame holds it now
         self.start += self.scan.head
         self.held = self.scan.head
         self.have = 0
         self.counted = (self.scan.marks & STOMP_HAS_LENGTH) != 0
-        self.need = self.scan.length
-        self.used = 0
-        self.chunks = []
+        self.need = self.scan.length if self.counted else min(self.rules.max_body, self.stream_over)
         stream = self.counted and self.need > self.stream_over
         self.state = IN_STREAM if stream else IN_COUNTED if self.counted else IN_OPEN
         if stream:
@@ -70,9 +68,9 @@ cdef class _Bodies(_Input):
                 return None
             if self.data[self.start]:
                 self._fail(STOMP_MISSING_NULL, 0)
-            return self._finish(self._counted_body())
+            return self._finish(self._taken_body())
         if self.state == IN_OPEN:
-            return self._gather(here)
+            return self._look_for_end(here)
         return self._stream(here)
 
     cdef object _finish(self, body):
@@ -86,33 +84,51 @@ cdef class _Bodies(_Input):
     cdef int _leave_body(self) noexcept:
         self.start += 1
         self.state = IN_HEAD
-        self.frame = self.chunks = self.gathered = None
+        self.frame = None
         self.have = self.held = 0
         return 0
 
-    # ---- bodies of known length: filled in place ----
+    # ---- bodies handed out whole: filled in place ----
 
     cdef int _body_room(self, size_t more, uint64_t came) except -1:
         """Room for `more` octets behind those that are there, of which `came` have come. It grows by what came, not by what
         was announced: once there are some KiB by much, so that a body of a MiB is hardly ever moved, later by doubling."""
+        cdef uint64_t much = SMALL if self.counted else PIECE // 2
         cdef size_t room
         cdef PyObject *bigger
         if not self.lent:
             self.lease = None
         if self.body and Py_REFCNT(self.body) == 1 and self.room >= self.have + more:
             return 0
-        room = <size_t>min(self.need, max(self.have + more, 2 * came if came < SMALL or came > 4 * PIECE else 17 * PIECE))
+        room = <size_t>max(self.have + more, <uint64_t>SMALL, 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE))
+        room = <size_t>min(self.need, <uint64_t>room)
         if self.body and Py_REFCNT(self.body) == 1:  # nobody looks at it through a lease
-            _PyBytes_Resize(&self.body, <Py_ssize_t>room)
-        else:
-            fresh = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>room)
-            if self.body:
-                memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(<object>self.body), <size_t>self.have)
-            Py_INCREF(fresh)
-            bigger = self.body
-            self.body = <PyObject *>fresh
-            Py_XDECREF(bigger)
+            self._resize(room)
+            self.room = room
+            return 0
+        fresh = self._new_body(room)
+        if self.body:
+            memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(<object>self.body), <size_t>self.have)
+        Py_INCREF(fresh)
+        bigger = self.body
+        self.body = <PyObject *>fresh
+        Py_XDECREF(bigger)
         self.room = room
+        return 0
+
+    cdef object _new_body(self, size_t room):
+        try:
+            return PyBytes_FromStringAndSize(NULL, <Py_ssize_t>room)
+        except MemoryError:
+            self._die(_NO_MEMORY)
+            raise
+
+    cdef int _resize(self, size_t room) except -1:
+        try:
+            _PyBytes_Resize(&self.body, <Py_ssize_t>room)
+        except MemoryError:  # what there was of the body is gone, too
+            self._die(_NO_MEMORY)
+            raise
         return 0
 
     cdef int _fill(self, const uint8_t *data, size_t len) except -1:
@@ -121,17 +137,21 @@ cdef class _Bodies(_Input):
         self.have += len
         return 0
 
-    cdef object _counted_body(self):
+    cdef object _taken_body(self):
+        """What there is of the body, in no more memory than it needs."""
         body = b""
-        if self.body:
+        if self.body and self.room > 2 * self.have:
+            body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have)
+        elif self.body:
+            if self.room > self.have:
+                self._resize(<size_t>self.have)
             body = <object>self.body
-            Py_XDECREF(self.body)  # the local name holds it now
-            self.body = NULL
+        Py_XDECREF(self.body)  # the local name holds it now
+        self.body = NULL
         return body
 
-    # ---- bodies that end at their NUL: gathered, joined once ----
-
-    cdef object _gather(self, size_t here):
+    cdef object _look_for_end(self, size_t here):
+        """Go on with a body that ends at its NUL."""
         cdef size_t most = <size_t>min(<uint64_t>here, self.rules.max_body + 1 - self.have)
         cdef const uint8_t *data = self.data + self.start
         cdef const uint8_t *nul
@@ -145,68 +165,26 @@ cdef class _Bodies(_Input):
             self.state = IN_STREAM
             self.held = 0
             return self.frame
-        if nul:
-            body = self._joined(data, here)
+        if here:
+            self._fill(data, here)
             self.start += here
-            return self._finish(body)
-        self._keep(data, here)
-        self.start += here
-        return None
-
-    cdef int _keep(self, const uint8_t *data, size_t len) except -1:
-        """One more piece of the body. Large pieces that are objects already are kept as they are."""
-        cdef size_t first
-        self.have += len
-        if len >= SMALL:
-            self._close_chunk()
-            whole = self.pinned is not None and not self.bridge and len == <size_t>PyBytes_GET_SIZE(self.pinned)
-            self.chunks.append(self.pinned if whole else PyBytes_FromStringAndSize(<const char *>data, <Py_ssize_t>len))
-            return 0
-        while len:
-            if not self.used:
-                self.gathered = PyBytes_FromStringAndSize(NULL, PIECE)
-            first = min(len, PIECE - self.used)
-            memcpy(PyBytes_AS_STRING(self.gathered) + self.used, data, first)
-            self.used += first
-            data += first
-            len -= first
-            if self.used == PIECE:
-                self._close_chunk()
-        return 0
-
-    cdef int _close_chunk(self) except -1:
-        if self.used:
-            self.chunks.append(self.gathered if self.used == PIECE else self.gathered[: <Py_ssize_t>self.used])
-            self.gathered = None
-            self.used = 0
-        return 0
-
-    cdef object _joined(self, const uint8_t *data, size_t len):
-        """What was gathered, then [data, data + len)."""
-        cdef size_t at = 0, size
-        body = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(self.have + len))
-        for chunk in self.chunks:
-            size = <size_t>PyBytes_GET_SIZE(chunk)
-            memcpy(PyBytes_AS_STRING(body) + at, PyBytes_AS_STRING(chunk), size)
-            at += size
-        if self.used:
-            memcpy(PyBytes_AS_STRING(body) + at, PyBytes_AS_STRING(self.gathered), self.used)
-            at += self.used
-            self.used = 0
-        memcpy(PyBytes_AS_STRING(body) + at, data, len)
-        return body
+        return self._finish(self._taken_body()) if nul else None
 
     cdef size_t _fill_from(self, const uint8_t *data, size_t len) except? 0:
         """How many octets of [data, data + len), just fed, go straight to the body: it is known that they belong there."""
-        if self.state == IN_COUNTED and self.have < self.need:
+        cdef const uint8_t *nul
+        if self.have >= self.need or self.state == IN_STREAM:
+            return 0
+        if self.state == IN_COUNTED:
             len = <size_t>min(<uint64_t>len, self.need - self.have)
+        elif not self.have or len > self.need - self.have:
+            return 0
+        else:
+            nul = <const uint8_t *>memchr(data, 0, len)
+            len = nul - data if nul else len
+        if len:
             self._fill(data, len)
-            return len
-        if (self.state == IN_OPEN and self.have and self.have + len <= min(self.rules.max_body, self.stream_over)
-                and not memchr(data, 0, len)):
-            self._keep(data, len)
-            return len
-        return 0
+        return len
 
     # ---- bodies handed out in pieces ----
 
@@ -214,9 +192,8 @@ cdef class _Bodies(_Input):
         cdef const uint8_t *data = self.data + self.start
         cdef const uint8_t *nul = NULL
         cdef size_t most
-        if self.chunks or self.used:  # what was kept before it was known that there is too much of it
-            self._close_chunk()
-            return self.chunks.pop(0)
+        if self.body:  # what was kept before it was known that there is too much of it
+            return self._taken_body()
         if not here:
             return None
         if self.counted:
@@ -243,7 +220,7 @@ cdef class _Bodies(_Input):
         return piece
 
 
-cdef inline PyObject *_no_body() noexcept:
-    """The empty body, as a reference to give away."""
-    Py_INCREF(_EMPTY)
-    return <PyObject *>_EMPTY
+cdef inline PyObject *_given(item) noexcept:
+    """A reference to give away."""
+    Py_INCREF(item)
+    return <PyObject *>item

@@ -7,7 +7,10 @@
 #include "frame_object.h"
 
 /* Name or value (which = 0 or 1) of an entry, as a new reference. */
-PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, const struct frame_entry *e, int which);
+PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e, int which);
+
+/* Name and value of an entry as new references, each NULL where it could not be made. 0 or -1. */
+int stomp_entry_pair(StompFrame *frame, uint32_t i, struct frame_entry *e, PyObject *pair[2]);
 
 /* The value of the first header of that name; NULL without an error where there is none. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);
@@ -18,9 +21,18 @@ PyObject *stomp_all_entries(StompFrame *frame, int which);
 /* Fills the table of names that come again and again. 0 or -1. */
 int stomp_known_names(void);
 
-static inline int has_escape(const StompFrame *frame, const uint8_t *octets, size_t len)
+/* Is there a backslash in this entry that starts an escape? Of the entries of a frame in their order: it is looked for
+   from one backslash to the next, not in every entry. */
+static inline int entry_has_escape(const StompFrame *frame, struct frame_entry *e)
 {
-    return frame->level && memchr(octets, '\\', len) != NULL;
+    if (!frame->level)
+        return 0;
+    if (e->slash < e->name) {
+        const uint8_t *end = stomp_frame_lines(frame) + frame->head;
+        e->slash = memchr(e->name, '\\', (size_t)(end - e->name));
+        e->slash = e->slash ? e->slash : end;
+    }
+    return e->slash < e->value + e->value_len;
 }
 
 struct wanted {
@@ -44,7 +56,7 @@ static inline int want(struct wanted *w, PyObject *name)
 }
 
 /* Is entry i called so? 1, 0, or -1 with an error set. */
-static inline int is_called(StompFrame *frame, uint32_t i, const struct frame_entry *e, const struct wanted *w)
+static inline int is_called(StompFrame *frame, uint32_t i, struct frame_entry *e, const struct wanted *w)
 {
     PyObject *name;
     int same;
@@ -52,8 +64,11 @@ static inline int is_called(StompFrame *frame, uint32_t i, const struct frame_en
         name = stomp_frame_texts(frame)[2 * i];
         return name == w->text || PyUnicode_Compare(name, w->text) == 0;
     }
-    if (w->octets && !has_escape(frame, e->name, e->name_len))
-        return e->name_len == w->len && !memcmp(e->name, w->octets, w->len);
+    if (w->octets) { /* one that has escapes is longer than what it stands for */
+        int equal = e->name_len == w->len && !memcmp(e->name, w->octets, w->len);
+        if (!frame->level || e->name_len < w->len || !memchr(e->name, '\\', e->name_len))
+            return equal;
+    }
     name = stomp_entry_text(frame, i, e, 0);
     if (!name)
         return -1;

@@ -4,6 +4,7 @@
 
 #include "frame_entries.h"
 #include "headers_object.h"
+#include "stomp_mask.h" /* STOMP_NOINLINE */
 
 static PyObject *commands[STOMP_COMMANDS]; /* interned */
 static PyObject *frame_repr;
@@ -11,25 +12,13 @@ static PyObject *frame_repr;
 /* ---- making frames ---- */
 
 #define CACHED 512 /* octets: what the allocator of Python keeps for small objects anyway */
-#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
-#define STOMP_SPARE 1
+#ifdef STOMP_SPARE
 static StompFrame *spare_frame; /* a loop that drops each frame before it takes the next one needs no more than two */
 #endif
 
-static StompFrame *new_frame(size_t extra)
+static STOMP_NOINLINE StompFrame *fresh_frame(size_t size)
 {
-    size_t size = (sizeof(StompFrame) + extra + 15) / 16;
-    StompFrame *frame;
-#ifdef STOMP_SPARE
-    frame = spare_frame;
-    if (frame && frame->room >= size && frame->room < size + 16) {
-        spare_frame = NULL;
-        frame->headers = NULL;
-        Py_SET_REFCNT((PyObject *)frame, 1);
-        return frame;
-    }
-#endif
-    frame = PyObject_Malloc(16 * size);
+    StompFrame *frame = PyObject_Malloc(16 * size);
     if (!frame) {
         PyErr_NoMemory();
         return NULL;
@@ -40,12 +29,27 @@ static StompFrame *new_frame(size_t extra)
     return frame;
 }
 
+static inline StompFrame *new_frame(size_t extra)
+{
+    size_t size = (sizeof(StompFrame) + extra + 15) / 16;
+#ifdef STOMP_SPARE
+    StompFrame *frame = spare_frame;
+    if (frame && frame->room >= size && frame->room < size + 16) {
+        spare_frame = NULL;
+        frame->headers = NULL;
+        Py_SET_REFCNT((PyObject *)frame, 1);
+        return frame;
+    }
+#endif
+    return fresh_frame(size);
+}
+
 StompFrame *stomp_frame_alloc(size_t extra)
 {
     return new_frame(extra);
 }
 
-static PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data)
+static STOMP_NOINLINE PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data)
 {
     PyObject *raw = PyUnicode_DecodeUTF8((const char *)data, (Py_ssize_t)scan->command_len, "surrogateescape");
     if (!raw || !(rules->flags & STOMP_LEGACY))
@@ -111,7 +115,7 @@ static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct s
 }
 
 /* A frame whose lines have to be put together anew: something was trimmed, skipped or folded, or the head is large. */
-static StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body, size_t head)
+static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body, size_t head)
 {
     size_t from = 0, end = 0;
     struct stomp_header at;

@@ -18,6 +18,11 @@ enum { STOMP_SPARES = 0 };
 enum { STOMP_SPARES = 1 };
 #endif
 
+/* The same for objects: one that died is given out again. */
+#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
+#define STOMP_SPARE 1
+#endif
+
 enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };
 
 typedef struct {
@@ -38,6 +43,7 @@ typedef struct {
 struct frame_entry {
     const uint8_t *name, *value;
     size_t name_len, value_len;
+    const uint8_t *slash; /* for entry_has_escape: NULL before the first entry */
 };
 
 extern PyTypeObject StompFrame_Type;

@@ -3,13 +3,7 @@
 #include <string.h>
 
 #include "stomp_text.h"
-
-/* On the way of every header: two callers must not make it a call. */
-#if defined(__GNUC__)
-#define STOMP_INLINE static inline __attribute__((always_inline))
-#else
-#define STOMP_INLINE static inline
-#endif
+#include "stomp_write.h"
 
 void stomp_out_init(struct stomp_out *out)
 {
@@ -100,7 +94,7 @@ static void release(struct octets *o)
 }
 
 /* The UTF-8 of a str. 0; STOMP_UNENCODABLE; -1. */
-STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int lenient)
+static STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int lenient)
 {
     Py_ssize_t len;
     o->owner = NULL;
@@ -130,7 +124,7 @@ STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int lenient)
 }
 
 /* The octets of a name or value from the wire, unescaped. 0; STOMP_UNENCODABLE; -1. */
-STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len, int lenient)
+static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len, int lenient)
 {
     o->owner = NULL;
     o->copy = NULL;
@@ -195,7 +189,7 @@ struct lines {
 };
 
 /* One header line. 0; an error kind; -1. */
-STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
+static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
                       const struct octets *name, const struct octets *value)
 {
     int legacy = lines->mode == STOMP_WRITE_LEGACY;

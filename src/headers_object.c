@@ -8,32 +8,56 @@ typedef struct {
 } Headers;
 
 static PyObject *headers_repr, *empty_tuple;
+#ifdef STOMP_SPARE
+static PyObject *spare_headers; /* empty: a loop that drops each frame before it takes the next one needs no more */
+#endif
+
+/* Empty, and not tracked by the garbage collector. */
+static PyObject *empty_headers(void)
+{
+    PyObject *headers;
+#ifdef STOMP_SPARE
+    if (spare_headers) {
+        headers = spare_headers;
+        spare_headers = NULL;
+        Py_SET_REFCNT(headers, 1);
+        return headers;
+    }
+#endif
+    headers = PyDict_Type.tp_new(&StompHeaders_Type, empty_tuple, NULL);
+    if (headers)
+        PyObject_GC_UnTrack(headers);
+    return headers;
+}
 
 PyObject *stomp_headers_new(StompFrame *frame)
 {
     struct frame_entry e = {0};
     size_t from = frame->first;
-    PyObject *headers = PyDict_Type.tp_new(&StompHeaders_Type, empty_tuple, NULL);
+    PyObject *pair[2], *headers = empty_headers();
     for (uint32_t i = 0; headers && i < frame->count; i++) {
         if (frame->kind != FRAME_TEXT)
             from = stomp_frame_entry(frame, i, from, &e);
-        PyObject *name = stomp_entry_text(frame, i, &e, 0);
-        PyObject *value = name ? stomp_entry_text(frame, i, &e, 1) : NULL;
-        if (!value || !PyDict_SetDefault(headers, name, value))
+        if (stomp_entry_pair(frame, i, &e, pair) < 0 || !PyDict_SetDefault(headers, pair[0], pair[1]))
             Py_CLEAR(headers);
-        Py_XDECREF(name);
-        Py_XDECREF(value);
+        Py_XDECREF(pair[0]);
+        Py_XDECREF(pair[1]);
     }
     if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
         Py_CLEAR(headers);
-    if (headers)
-        PyObject_GC_UnTrack(headers);
     return headers;
 }
 
 static void headers_dealloc(PyObject *headers)
 {
     Py_CLEAR(((Headers *)headers)->pairs);
+#ifdef STOMP_SPARE
+    if (!spare_headers) {
+        PyDict_Clear(headers);
+        spare_headers = headers;
+        return;
+    }
+#endif
     PyDict_Type.tp_dealloc(headers);
 }
 

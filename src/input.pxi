@@ -1,5 +1,8 @@
 # Octets that were fed and not read yet. Included by _codec_c.pyx.
 
+cdef tuple _NO_MEMORY = (STOMP_NO_MEMORY, 0, b"")  # what a stream dies of
+
+
 cdef class _Input:
     """[start, end) of data is unread. data lies in a block of our own or is that of a bytes object, `pinned`, which is read
     in place. Where something was unread when a large object came, only its first octets were put behind that in the block,
@@ -22,14 +25,15 @@ cdef class _Input:
         return unread
 
     cdef int _take(self, const uint8_t *data, size_t len, bytes whole) except -1:
+        """Take in [data, data + len): the end of `whole`, if that is no None, which may be read in place."""
         if len == 0:
             return 0
         if self.start == self.end and self.pinned is None:
             if whole is not None and len >= SMALL:
                 self.pinned = whole
-                self.data = data
-                self.start = 0
-                self.end = len
+                self.data = <const uint8_t *>PyBytes_AS_STRING(whole)
+                self.end = <size_t>PyBytes_GET_SIZE(whole)
+                self.start = self.end - len
             else:
                 self._append(data, len)
         elif whole is not None and len >= SMALL and self.pinned is None:
@@ -57,7 +61,11 @@ cdef class _Input:
         cdef size_t unread = self.end - self.start
         cdef _Block block = self.block
         if block is None or (block.room - self.end < more and (block.room - unread < more or unread > block.room // 2)):
-            block = _block_for(2 * unread + more)
+            try:
+                block = _block_for(2 * unread + more)
+            except MemoryError:  # octets that came cannot be kept: what came later would be read as if they had not
+                self._die(_NO_MEMORY)
+                raise
             if unread:
                 memcpy(block.data, self.data + self.start, unread)
             self.block = block

@@ -70,7 +70,7 @@ cdef class Parser(_Bodies):
         if self.failure is not None:
             return 0
         if self.state == IN_STREAM:  # what was kept before it was known that the body is handed out in pieces
-            return self._unread() + self.used + sum(map(len, self.chunks))
+            return self._unread() + (self.have if self.body else 0)
         return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
 
     def __iter__(self):
@@ -98,12 +98,12 @@ cdef class Parser(_Bodies):
 
     cdef int _feed(self, const uint8_t *data, size_t len, bytes whole) except -1:
         cdef size_t first = 0
-        if self.state != IN_HEAD and len and (whole is None or len < SMALL) and self.start == self.end and self.pinned is None:
+        if self.state != IN_HEAD and len and self.start == self.end and self.pinned is None:
             first = self._fill_from(data, len)
             self.total += first
             if first == len:
                 return 0
-        return self._take(data + first, len - first, None if first else whole)
+        return self._take(data + first, len - first, whole)
 
     @cython.critical_section
     def get_buffer(self, hint=-1):
@@ -149,14 +149,16 @@ cdef class Parser(_Bodies):
     # ---- frames ----
 
     def __next__(self):
-        item = self._next()
-        if item is _NOTHING:
+        cdef PyObject *item = self._next()
+        if not item:
             raise StopIteration
-        return item
+        frame = <object>item
+        Py_XDECREF(item)  # `frame` holds it now
+        return frame
 
     @cython.critical_section
-    cdef object _next(self):
-        """The next thing to hand out, or _NOTHING."""
+    cdef PyObject *_next(self) except? NULL:
+        """The next thing to hand out, as a reference to give away, or NULL."""
         cdef int outcome
         cdef size_t head, here, most
         cdef const uint8_t *frame
@@ -166,7 +168,7 @@ cdef class Parser(_Bodies):
             if self.state != IN_HEAD:
                 item = self._next_body()
                 if item is not None:
-                    return item
+                    return _given(item)
             else:
                 if self.failure is not None:
                     self._fail_again()
@@ -191,7 +193,7 @@ cdef class Parser(_Bodies):
                     elif here:
                         if not frame[head]:
                             self.start += head + 1
-                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, _no_body())
+                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
                         if not stomp_takes_body(&self.rules, self.scan.command):
                             self._fail(STOMP_BODY_NOT_ALLOWED, head)
                         nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
@@ -202,14 +204,14 @@ cdef class Parser(_Bodies):
                         if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
                             self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body)
                     if self._begin_body():
-                        return self.frame
+                        return _given(self.frame)
                     continue
                 if outcome == STOMP_BEAT:
-                    return _HEARTBEAT
+                    return _given(_HEARTBEAT)
                 if outcome == STOMP_BAD:
                     self._fail(self.scan.error, self.scan.at)
             if not self._rest():
-                return _NOTHING
+                return NULL
 
     @cython.critical_section
     def close(self):
@@ -223,11 +225,7 @@ cdef class Parser(_Bodies):
 
 cdef PyObject *_iternext(PyObject *parser) except? NULL:
     """What a for loop calls: the end is told by NULL alone, for making an exception costs more than reading ten frames."""
-    item = (<Parser>parser)._next()
-    if item is _NOTHING:
-        return NULL
-    Py_INCREF(item)
-    return <PyObject *>item
+    return (<Parser>parser)._next()
 
 
 (<PyTypeObject *>Parser).tp_iternext = _iternext

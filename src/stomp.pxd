@@ -1,5 +1,6 @@
 """The C headers for Cython: declarations only. The contracts stand in the headers."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "stomp_scan.h" nogil:
@@ -39,7 +40,7 @@ cdef extern from "frame_object.h":
     ctypedef struct StompFrame:
         void *body
     int stomp_frame_init(object helpers) except -1
-    object stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body)
+    PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body) except NULL
     void *StompFrame_Type_ptr "(&StompFrame_Type)"
 
 cdef extern from "headers_object.h":

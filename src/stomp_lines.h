@@ -1,5 +1,5 @@
 /* The hot loop of the scanner. No include guard: stomp_scan.c includes it once for every kind of machine, with
-   STOMP_SCAN_HEAD, STOMP_RARE and STOMP_MASKS defined, so that the compiler can use what that machine has.
+   STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined, so that the compiler can use what that machine has.
 
    A window of 32 octets is laid on the start of each line; most lines end inside it. The quick ways take lines on which
    the full rules would find nothing; every other line goes to take_any_line. Without the quick ways only the speed
@@ -10,24 +10,24 @@
    lies inside one field. `window` is the end of what the bits cover. */
 static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window, size_t len)
 {
+    int marks = 0;
     for (; bits; bits &= bits - 1) {
         size_t i = at + stomp_low_bit(bits);
         if (data[i] == '\\' && s->level) {
             uint8_t letter = i + 1 < len ? data[i + 1] : 0;
-            s->marks |= STOMP_ESCAPED;
-            if (letter == '\\') {
-                if (i + 1 == window)
-                    return 0;
-                bits &= bits - 1; /* the second of a pair */
-            } else if (letter != 'c' && letter != 'n' && (letter != 'r' || s->level != 2)) {
+            marks |= STOMP_ESCAPED;
+            if (letter == 'c' || letter == 'n' || (letter == 'r' && s->level == 2))
+                continue;
+            if (letter != '\\' || i + 1 == window)
                 return 0;
-            }
+            bits &= bits - 1; /* the second of a pair */
         } else if (data[i] == '\r' || data[i] == '\\') {
-            s->marks |= STOMP_ODD;
+            marks |= STOMP_ODD;
         } else {
             return 0;
         }
     }
+    s->marks |= marks;
     return 1;
 }
 
@@ -61,50 +61,75 @@ static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp_rules *rules
     }
     struct stomp_line *to = s->lines + s->count, *room = lines_room(s, rules);
     const int quick = !(rules->flags & STOMP_IRREGULAR) && rules->max_header_line >= 32;
+    STOMP_WANTED
     struct stomp_masks m;
-    uint32_t upto, colons, more_colons = 0;
+    size_t lf;
+    uint32_t upto, colons, odd, more_colons = 0;
     if (!quick || len < 32 || pos)
         goto any_window;
-    STOMP_MASKS(&m, data);
-    upto = m.lf ^ (m.lf - 1);
-    if (!m.lf || m.rare & upto || !known_command(s, rules, data, stomp_low_bit(m.lf)))
+    m = STOMP_MASKS(data);
+    odd = m.rare & (m.lf ^ (m.lf - 1));
+    if (!m.lf)
         goto any_window;
-    line = stomp_low_bit(m.lf) + 1;
+    end = lf = stomp_low_bit(m.lf);
+    if (STOMP_UNLIKELY(odd)) {
+        if (odd != (uint32_t)1 << (lf - 1) || data[lf - 1] != '\r' || !(rules->flags & STOMP_CRLF))
+            goto any_window;
+        end--;
+        s->marks |= STOMP_CR_ENDS;
+    }
+    if (!known_command(s, rules, data, end, lf))
+        goto any_window;
+    line = lf + 1;
 header_line:
-    /* Header lines that begin and end in one window, without anything rare: name, colon, value. */
-    while (line + 32 <= len) {
-        STOMP_MASKS(&m, data + line);
+    /* Header lines on which nothing is rare but escapes and the CR of a line end: name, colon, value. Most end in the window
+       that they begin in. */
+    while (STOMP_LIKELY(line + 32 <= len)) {
+        if (data[line] == '\n') {
+            verdict = LINE_BLANK;
+            pos = line;
+            goto done;
+        }
+        m = STOMP_MASKS(data + line);
         upto = m.lf ^ (m.lf - 1); /* the bits up to the first line end; all where there is none */
         colons = m.colon & upto;
-        if (STOMP_UNLIKELY(m.rare & upto))
-            goto fresh_line_seen;
+        odd = m.rare & upto;
+        pos = line;
         if (STOMP_UNLIKELY(!m.lf)) {
             if (!colons || colons & 1)
-                goto fresh_line_seen;
-            for (pos = line + 32; !m.lf; pos += 32) { /* a long line of which nothing is rare */
+                goto any_line;
+            do {
+                if (odd && (data[pos + 31] == '\r' || !STOMP_RARE(s, data, pos, odd, pos + 32, len)))
+                    goto any_line;
+                pos += 32;
                 if (pos + 32 > len)
-                    goto long_line;
-                STOMP_MASKS(&m, data + pos);
+                    goto any_line;
+                m = STOMP_MASKS(data + pos);
                 upto = m.lf ^ (m.lf - 1);
-                if (m.rare & upto)
-                    goto long_line;
+                odd = m.rare & upto;
                 more_colons |= m.colon & upto;
-            }
-            end = pos - 32 + stomp_low_bit(m.lf);
-            if (end - line > rules->max_header_line || to == room)
-                goto long_line;
-        } else {
-            end = line + stomp_low_bit(m.lf);
-            if (STOMP_UNLIKELY(!colons || colons & 1)) {
-                verdict = LINE_BLANK;
-                pos = end;
-                if (end == line)
-                    goto done;
-                goto fresh_line_seen;
-            }
-            if (STOMP_UNLIKELY(to == room))
-                goto fresh_line_seen;
+            } while (!m.lf);
+            if (pos + stomp_low_bit(m.lf) - line > rules->max_header_line)
+                goto any_line;
         }
+        end = lf = pos + stomp_low_bit(m.lf);
+        if (STOMP_UNLIKELY(odd)) {
+            if (data[lf - 1] == '\r' && rules->flags & STOMP_CRLF) {
+                odd ^= (uint32_t)1 << (lf - 1 - pos);
+                s->marks |= STOMP_CR_ENDS;
+                if (--end == line) {
+                    verdict = LINE_BLANK;
+                    pos = lf;
+                    goto done;
+                }
+            }
+            if (odd && !STOMP_RARE(s, data, pos, odd, lf, len))
+                goto any_line;
+        }
+        if (STOMP_UNLIKELY(!colons || colons & 1))
+            goto any_line;
+        if (STOMP_UNLIKELY(to == room))
+            goto any_line;
         colon = line + stomp_low_bit(colons);
         more_colons |= colons & (colons - 1);
         if (STOMP_UNLIKELY(colon - line == 14) && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + line, 0)
@@ -113,12 +138,13 @@ header_line:
         to->colon = (uint32_t)colon;
         to->end = (uint32_t)end;
         to++;
-        line = end + 1;
-        continue;
-    long_line: /* read it again, by parts */
-        STOMP_MASKS(&m, data + line);
-        goto fresh_line_seen;
+        line = lf + 1;
     }
+    goto any_lines;
+any_line: /* read it from its beginning, by the full rules */
+    m = STOMP_MASKS(data + line);
+    goto fresh_line_seen;
+any_lines:
     for (;;) {
         pos = line;
         colon = NONE;
@@ -128,9 +154,9 @@ header_line:
             break;
         window = len - pos < 32 ? len : pos + 32;
         if (window - pos == 32)
-            STOMP_MASKS(&m, data + pos);
+            m = STOMP_MASKS(data + pos);
         else
-            STOMP_TAIL(&m, data + pos, window - pos);
+            m = STOMP_TAIL(data + pos, window - pos);
         goto seen;
     fresh_line_seen:
         pos = line;
@@ -160,8 +186,7 @@ header_line:
             pos = window;
             goto any_window;
         }
-        size_t lf = pos + stomp_low_bit(m.lf);
-        end = lf;
+        end = lf = pos + stomp_low_bit(m.lf);
         if (m.rare && data[lf - 1] == '\r' && rules->flags & STOMP_CRLF) {
             m.rare ^= (uint32_t)1 << (lf - 1 - pos); /* the CR of the line end: in this window, for something rare is */
             end--;
@@ -171,7 +196,7 @@ header_line:
             rare = 1;
         verdict = LINE_TAKEN;
         if (s->phase == COMMAND) {
-            if (!rare && known_command(s, rules, data, end))
+            if (!rare && known_command(s, rules, data, end, lf))
                 goto taken;
         } else if (more_colons |= colons, quick && !rare && end - line <= rules->max_header_line) {
             if (end == line) {

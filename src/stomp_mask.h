@@ -29,10 +29,12 @@
 #define STOMP_NOINLINE __attribute__((noinline, unused))
 #define STOMP_INLINE inline __attribute__((always_inline))
 #define STOMP_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define STOMP_LIKELY(x) __builtin_expect(!!(x), 1)
 #else
 #define STOMP_NOINLINE
 #define STOMP_INLINE inline
 #define STOMP_UNLIKELY(x) (x)
+#define STOMP_LIKELY(x) (x)
 #endif
 
 /* Bit i is octet i. rare: NUL, CR, backslash, above 127. */
@@ -57,19 +59,20 @@ static inline unsigned stomp_low_bit64(uint64_t x)
 }
 
 #if defined(STOMP_SSE2)
-static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+static inline struct stomp_masks stomp_masks(const uint8_t *data)
 {
+    struct stomp_masks m = {0, 0, 0};
     const __m128i lf = _mm_set1_epi8('\n'), colon = _mm_set1_epi8(':'), cr = _mm_set1_epi8('\r'),
                   slash = _mm_set1_epi8('\\'), zero = _mm_setzero_si128();
-    m->lf = m->colon = m->rare = 0;
     for (int i = 0; i < 2; i++) {
         const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(data + 16 * i));
         const __m128i odd = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(x, zero), x),
                                          _mm_or_si128(_mm_cmpeq_epi8(x, cr), _mm_cmpeq_epi8(x, slash)));
-        m->lf |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, lf)) << (16 * i);
-        m->colon |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, colon)) << (16 * i);
-        m->rare |= (uint32_t)_mm_movemask_epi8(odd) << (16 * i);
+        m.lf |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, lf)) << (16 * i);
+        m.colon |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, colon)) << (16 * i);
+        m.rare |= (uint32_t)_mm_movemask_epi8(odd) << (16 * i);
     }
+    return m;
 }
 #elif defined(STOMP_NEON)
 static inline uint32_t stomp_bits(uint8x16_t a, uint8x16_t b)
@@ -88,42 +91,57 @@ static inline uint8x16_t stomp_rare_16(uint8x16_t x)
     return vorrq_u8(a, vorrq_u8(vceqq_u8(x, vdupq_n_u8('\\')), vcgeq_u8(x, vdupq_n_u8(128))));
 }
 
-static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+static inline struct stomp_masks stomp_masks(const uint8_t *data)
 {
+    struct stomp_masks m;
     const uint8x16_t a = vld1q_u8(data), b = vld1q_u8(data + 16);
     const uint8x16_t lf = vdupq_n_u8('\n'), colon = vdupq_n_u8(':');
-    m->lf = stomp_bits(vceqq_u8(a, lf), vceqq_u8(b, lf));
-    m->colon = stomp_bits(vceqq_u8(a, colon), vceqq_u8(b, colon));
-    m->rare = stomp_bits(stomp_rare_16(a), stomp_rare_16(b));
+    m.lf = stomp_bits(vceqq_u8(a, lf), vceqq_u8(b, lf));
+    m.colon = stomp_bits(vceqq_u8(a, colon), vceqq_u8(b, colon));
+    m.rare = stomp_bits(stomp_rare_16(a), stomp_rare_16(b));
+    return m;
 }
 #else
-static inline void stomp_masks(struct stomp_masks *m, const uint8_t *data)
+static inline struct stomp_masks stomp_masks(const uint8_t *data)
 {
-    m->lf = m->colon = m->rare = 0;
+    struct stomp_masks m = {0, 0, 0};
     for (unsigned i = 0; i < 32; i++) {
         uint8_t c = data[i];
-        m->lf |= (uint32_t)(c == '\n') << i;
-        m->colon |= (uint32_t)(c == ':') << i;
-        m->rare |= (uint32_t)(c == 0 || c == '\r' || c == '\\' || c > 127) << i;
+        m.lf |= (uint32_t)(c == '\n') << i;
+        m.colon |= (uint32_t)(c == ':') << i;
+        m.rare |= (uint32_t)(c == 0 || c == '\r' || c == '\\' || c > 127) << i;
     }
+    return m;
 }
 #endif
 
 #if defined(STOMP_AVX2)
-/* LF, colon, CR, backslash, 32 times each. In another file, so that the compiler reads them where it compares instead of
-   building them anew for every window. */
+/* LF, colon, CR, backslash, 32 times each. In another file, so that the compiler reads them once a head instead of building
+   them anew for every window. */
 extern const uint8_t stomp_octets[4][32];
 
-__attribute__((target("avx2"))) static inline void stomp_masks_avx2(struct stomp_masks *m, const uint8_t *data)
+struct stomp_wanted_avx2 {
+    __m256i lf, colon, cr, slash;
+};
+
+__attribute__((target("avx2"))) static inline struct stomp_wanted_avx2 stomp_load_avx2(void)
 {
     const __m256i *octets = (const __m256i *)(const void *)stomp_octets;
+    struct stomp_wanted_avx2 w = {_mm256_loadu_si256(octets), _mm256_loadu_si256(octets + 1), _mm256_loadu_si256(octets + 2),
+                                  _mm256_loadu_si256(octets + 3)};
+    return w;
+}
+
+__attribute__((target("avx2"))) static inline struct stomp_masks stomp_masks_avx2(const struct stomp_wanted_avx2 *w, const uint8_t *data)
+{
+    struct stomp_masks m;
     const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)data);
-    const __m256i odd = _mm256_or_si256(
-        _mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()), x),
-        _mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 2)), _mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 3))));
-    m->lf = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets)));
-    m->colon = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_loadu_si256(octets + 1)));
-    m->rare = (uint32_t)_mm256_movemask_epi8(odd);
+    const __m256i odd = _mm256_or_si256(_mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()), x),
+                                        _mm256_or_si256(_mm256_cmpeq_epi8(x, w->cr), _mm256_cmpeq_epi8(x, w->slash)));
+    m.lf = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, w->lf));
+    m.colon = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, w->colon));
+    m.rare = (uint32_t)_mm256_movemask_epi8(odd);
+    return m;
 }
 #endif
 
@@ -138,21 +156,22 @@ static inline int stomp_has_avx2(void)
 #endif
 
 /* Fewer than 32 octets, so that nothing behind them is read: from a copy with harmless octets behind. */
-static STOMP_NOINLINE void stomp_tail(struct stomp_masks *m, const uint8_t *data, size_t len)
+static STOMP_NOINLINE struct stomp_masks stomp_tail(const uint8_t *data, size_t len)
 {
     uint8_t tail[32];
     memset(tail, ' ', 32);
     memcpy(tail, data, len);
-    stomp_masks(m, tail);
+    return stomp_masks(tail);
 }
 
 #if defined(STOMP_AVX2)
-__attribute__((target("avx2"))) static STOMP_NOINLINE void stomp_tail_avx2(struct stomp_masks *m, const uint8_t *data, size_t len)
+__attribute__((target("avx2"))) static STOMP_NOINLINE struct stomp_masks stomp_tail_avx2(const uint8_t *data, size_t len)
 {
     uint8_t tail[32];
     memset(tail, ' ', 32);
     memcpy(tail, data, len);
-    stomp_masks_avx2(m, tail);
+    const struct stomp_wanted_avx2 wanted = stomp_load_avx2();
+    return stomp_masks_avx2(&wanted, tail);
 }
 #endif
 

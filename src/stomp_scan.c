@@ -318,12 +318,16 @@ frame:
     return -1;
 }
 
-/* Keep where names and values begin, or stop doing so. */
-static int change_starts(struct stomp_scan *s, const struct stomp_rules *rules)
+/* Begin a frame under rules that need to know where names and values begin, or after one under such rules. */
+static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct stomp_rules *rules)
 {
+    int irregular = (rules->flags & STOMP_IRREGULAR) != 0;
+    s->marks = rules->flags & (STOMP_LEGACY | STOMP_TRIMS_HEADERS) ? STOMP_CHANGED : 0;
+    if (irregular == (s->starts != NULL))
+        return 0;
     free(s->starts);
     s->starts = NULL;
-    if (rules->flags & STOMP_IRREGULAR && !(s->starts = malloc(sizeof *s->starts * s->room)))
+    if (irregular && !(s->starts = malloc(sizeof *s->starts * s->room)))
         return bad(s, STOMP_NO_MEMORY, 0);
     return 0;
 }
@@ -333,10 +337,8 @@ static inline int begin_frame(struct stomp_scan *s, const struct stomp_rules *ru
     s->phase = COMMAND;
     s->line = s->skipped = 0;
     s->count = 0;
-    s->marks = rules->flags & (STOMP_LEGACY | STOMP_TRIMS_HEADERS) ? STOMP_CHANGED : 0;
-    if (!(rules->flags & STOMP_IRREGULAR) != !s->starts)
-        return change_starts(s, rules);
-    return 0;
+    s->marks = 0;
+    return STOMP_UNLIKELY(rules->flags & STOMP_IRREGULAR || s->starts) ? begin_irregular(s, rules) : 0;
 }
 
 /* The line [s->line, end) with its LF at `end`, by the full rules. */
@@ -353,15 +355,15 @@ static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, 
     return verdict;
 }
 
-/* A command line [0, end) without anything rare: 1 if it is a known command, else the full rules decide. */
-static inline int known_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+/* A command line [0, end) without anything rare, its LF at lf: 1 if it is a known command, else the full rules decide. */
+static inline int known_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end, size_t lf)
 {
     int command = command_of(data, end);
     if (command == STOMP_COMMANDS || !(rules->commands >> command & 1) || end > rules->max_command_line)
         return 0;
     s->command = command;
     s->command_len = end;
-    s->first = end + 1 + (data[end] == '\r');
+    s->first = lf + 1;
     s->level = STOMP_UNESCAPED >> command & 1 ? 0 : rules->escapes;
     s->phase = HEADERS;
     return 1;
@@ -376,11 +378,13 @@ static inline struct stomp_line *lines_room(const struct stomp_scan *s, const st
 
 #define STOMP_SCAN_HEAD scan_head
 #define STOMP_RARE rare_octets
-#define STOMP_MASKS stomp_masks
+#define STOMP_WANTED
+#define STOMP_MASKS(data) stomp_masks(data)
 #define STOMP_TAIL stomp_tail
 #include "stomp_lines.h"
 #undef STOMP_SCAN_HEAD
 #undef STOMP_RARE
+#undef STOMP_WANTED
 #undef STOMP_MASKS
 #undef STOMP_TAIL
 
@@ -389,7 +393,8 @@ static inline struct stomp_line *lines_room(const struct stomp_scan *s, const st
 #pragma GCC target("avx2,bmi")
 #define STOMP_SCAN_HEAD scan_head_avx2
 #define STOMP_RARE rare_octets_avx2
-#define STOMP_MASKS stomp_masks_avx2
+#define STOMP_WANTED const struct stomp_wanted_avx2 wanted = stomp_load_avx2();
+#define STOMP_MASKS(data) stomp_masks_avx2(&wanted, data)
 #define STOMP_TAIL stomp_tail_avx2
 #include "stomp_lines.h"
 #pragma GCC pop_options

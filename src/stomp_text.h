@@ -15,20 +15,6 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level);
    One pass from left to right; a backslash that starts no escape stays (S12-ESC-08). */
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level);
 
-/* How stomp_write_text treats special octets. */
-enum stomp_write_mode {
-    STOMP_WRITE_1_2,     /* escape CR LF : \ */
-    STOMP_WRITE_1_1,     /* escape LF : \ ; CR goes raw */
-    STOMP_WRITE_1_0,     /* no escapes: LF is refused, CR goes raw */
-    STOMP_WRITE_CONNECT, /* no escapes: CR and LF are refused */
-    STOMP_WRITE_LEGACY   /* no escapes: octets below 32 are refused */
-};
-#define STOMP_REFUSED SIZE_MAX
-
-/* Write a header name or value. out has room for 2 * len + 16 octets. NUL is always refused, and a colon in a name
-   where there is no escape for it. Returns the length written, or STOMP_REFUSED. */
-size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name);
-
 /* The first octet of the first ill-formed UTF-8 sequence, or len (as the decoders of Python count it). */
 size_t stomp_bad_utf8(const uint8_t *text, size_t len);
 

@@ -47,7 +47,7 @@ class Spool:
         self.limit = limit
         self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
-        #: No name is used twice, not even by a later broker of this process: a body of ours may go when that one is there.
+        #: No name is used twice, nor by a later broker of this process: bodies of ours may go when that one is there.
         self._prefix = os.urandom(8).hex()
         self._count = 0
         self._octets = 0

@@ -133,6 +133,15 @@ def test_a_million_headers(name):
     assert float(run(SCRIPTS / "memory.py", name)) < 12
 
 
+@pytest.mark.c_only
+@pytest.mark.no_asan
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of memory that is kept to")
+def test_no_memory_for_a_body():
+    """A parser that lost a body is dead, and says so: what is handed out came over the wire."""
+    pytest.importorskip("stompcodec._codec_c")
+    assert run(SCRIPTS / "no_memory.py", pure="0") == 2 * "no memory, dead, dead, 0 kept\n"
+
+
 def test_the_interpreter_ends_quietly(name):
     """Frames, parsers, views and columns that are still alive at the end do no harm."""
     code = (

@@ -10,6 +10,7 @@
 #include "dialects.h"
 #include "stomp_columns.h"
 #include "stomp_text.h"
+#include "stomp_write.h"
 
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \

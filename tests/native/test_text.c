@@ -57,10 +57,10 @@ static const char *written_as(uint8_t c, int mode, int is_name)
     return same;
 }
 
-/* Each octet at each place of texts of each small length: the writer works on eight octets at a time. */
+/* Each octet at each place of texts of each small length: the writer works on 16 octets at a time. */
 static void check_writing(placer *place)
 {
-    uint8_t text[24], out[2 * sizeof text + 16];
+    uint8_t text[50], out[2 * sizeof text + 16];
     for (unsigned c = 0; c < 256; c++)
         for (size_t len = 1; len <= sizeof text; len++)
             for (size_t at = 0; at < len; at += len > 9 ? 3 : 1)

@@ -1,0 +1,104 @@
+/* Writing header text. Inline, for every name and value goes through here. No Python, no allocation. */
+#ifndef STOMP_WRITE_H
+#define STOMP_WRITE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "stomp_mask.h"
+
+/* How special octets are treated. */
+enum stomp_write_mode {
+    STOMP_WRITE_1_2,     /* escape CR LF : \ */
+    STOMP_WRITE_1_1,     /* escape LF : \ ; CR goes raw */
+    STOMP_WRITE_1_0,     /* no escapes: LF is refused, CR goes raw */
+    STOMP_WRITE_CONNECT, /* no escapes: CR and LF are refused */
+    STOMP_WRITE_LEGACY   /* no escapes: octets below 32 are refused */
+};
+#define STOMP_REFUSED SIZE_MAX
+
+/* As stomp_write_text below, octet by octet. */
+size_t stomp_write_slowly(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name);
+
+/* Is some octet of the word one that a writer must look at: below 32, ':', '\'? Octets above 127 may make it say yes
+   without need, never no where it is yes. */
+static inline uint64_t stomp_special_8(uint64_t x)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t colon = x ^ (ones * ':'), slash = x ^ (ones * '\\');
+    uint64_t low = x - ones * 32;
+    return (low | (colon - ones) | (slash - ones)) & ~x & tops;
+}
+
+/* Copies 16 octets. Is some of them special? */
+#if defined(STOMP_SSE2)
+static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+{
+    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)text);
+    const __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(31)), x);
+    const __m128i any = _mm_or_si128(low, _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8(':')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))));
+    _mm_storeu_si128((__m128i *)(void *)out, x);
+    return _mm_movemask_epi8(any);
+}
+#elif defined(STOMP_NEON)
+static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+{
+    const uint8x16_t x = vld1q_u8(text);
+    const uint8x16_t any = vorrq_u8(vcltq_u8(x, vdupq_n_u8(32)), vorrq_u8(vceqq_u8(x, vdupq_n_u8(':')), vceqq_u8(x, vdupq_n_u8('\\'))));
+    vst1q_u8(out, x);
+    return vmaxvq_u8(any);
+}
+#else
+static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+{
+    uint64_t x[2];
+    memcpy(x, text, 16);
+    memcpy(out, x, 16);
+    return (stomp_special_8(x[0]) | stomp_special_8(x[1])) != 0;
+}
+#endif
+
+/* Write a header name or value. out has room for 2 * len + 16 octets. NUL is always refused, and a colon in a name
+   where there is no escape for it. Returns the length written, or STOMP_REFUSED. */
+static inline size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
+{
+    if (len >= 16) {
+        size_t i = 0;
+        int special = 0;
+        for (; i + 16 < len; i += 16)
+            special |= stomp_copy_16(out + i, text + i);
+        special |= stomp_copy_16(out + len - 16, text + len - 16);
+        if (!special)
+            return len;
+    } else if (len >= 8) {
+        uint64_t word, last;
+        memcpy(&word, text, 8);
+        memcpy(&last, text + len - 8, 8);
+        if (!(stomp_special_8(word) | stomp_special_8(last))) {
+            memcpy(out, &word, 8);
+            memcpy(out + len - 8, &last, 8);
+            return len;
+        }
+    } else if (len >= 4) {
+        uint32_t half, last;
+        memcpy(&half, text, 4);
+        memcpy(&last, text + len - 4, 4);
+        if (!stomp_special_8(half | (uint64_t)last << 32)) {
+            memcpy(out, &half, 4);
+            memcpy(out + len - 4, &last, 4);
+            return len;
+        }
+    } else if (len) {
+        uint8_t first = text[0], middle = text[len / 2], last = text[len - 1];
+        if (!stomp_special_8(0x2020202020000000u | first | (uint64_t)middle << 8 | (uint64_t)last << 16)) {
+            out[0] = first;
+            out[len / 2] = middle;
+            out[len - 1] = last;
+            return len;
+        }
+    }
+    return stomp_write_slowly(out, text, len, mode, is_name);
+}
+
+#endif
