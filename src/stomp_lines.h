@@ -1,5 +1,6 @@
 /* The hot loop of the scanner. No include guard: stomp_scan.c includes it once for every kind of machine, with
-   STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined, so that the compiler can use what that machine has.
+   STOMP_TARGET, STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined, so that the compiler can use
+   what that machine has.
 
    A window of 32 octets is laid on the start of each line; most lines end inside it. The quick ways take lines on which
    the full rules would find nothing; every other line goes to take_any_line. Without the quick ways only the speed
@@ -8,7 +9,7 @@
 /* The rare octets of a header line, given as bits from `at` on: 1 if they are escapes and data as the rules allow them, 0
    if the full rules must look. A letter that ends an escape is neither colon nor line end, so an escape that is whole
    lies inside one field. `window` is the end of what the bits cover. */
-static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window, size_t len)
+STOMP_TARGET static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window, size_t len)
 {
     int marks = 0;
     for (; bits; bits &= bits - 1) {
@@ -31,7 +32,7 @@ static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t a
     return 1;
 }
 
-static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+STOMP_TARGET static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
     size_t pos, line, colon, end, window;
     int rare, verdict;

@@ -376,12 +376,14 @@ static inline struct stomp_line *lines_room(const struct stomp_scan *s, const st
     return s->lines + (most < s->room ? most : s->room);
 }
 
+#define STOMP_TARGET
 #define STOMP_SCAN_HEAD scan_head
 #define STOMP_RARE rare_octets
 #define STOMP_WANTED
 #define STOMP_MASKS(data) stomp_masks(data)
 #define STOMP_TAIL stomp_tail
 #include "stomp_lines.h"
+#undef STOMP_TARGET
 #undef STOMP_SCAN_HEAD
 #undef STOMP_RARE
 #undef STOMP_WANTED
@@ -389,15 +391,13 @@ static inline struct stomp_line *lines_room(const struct stomp_scan *s, const st
 #undef STOMP_TAIL
 
 #ifdef STOMP_AVX2
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi")
+#define STOMP_TARGET __attribute__((target("avx2,bmi")))
 #define STOMP_SCAN_HEAD scan_head_avx2
 #define STOMP_RARE rare_octets_avx2
 #define STOMP_WANTED const struct stomp_wanted_avx2 wanted = stomp_load_avx2();
 #define STOMP_MASKS(data) stomp_masks_avx2(&wanted, data)
 #define STOMP_TAIL stomp_tail_avx2
 #include "stomp_lines.h"
-#pragma GCC pop_options
 #endif
 
 void stomp_scan_init(struct stomp_scan *scan)
