@@ -131,16 +131,15 @@ static inline int is_text(PyObject *known, const uint8_t *octets, size_t len)
 static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
 {
     PyObject *text = text_of(name, len, 0);
+#ifndef Py_GIL_DISABLED /* not interned: what is, is never freed in Python 3.12, and a peer has names without end */
     if (text) {
-        PyUnicode_InternInPlace(&text);
-#ifndef Py_GIL_DISABLED
         Py_INCREF(text);
         Py_XSETREF(names[slot].text, text);
         names[slot].repeats = 0;
-#else
-        (void)slot;
-#endif
     }
+#else
+    (void)slot;
+#endif
     return text;
 }
 
@@ -170,9 +169,10 @@ static inline PyObject *value_text(const StompFrame *frame, struct frame_entry *
         if (is_text(*slot, e->value, e->value_len))
             return Py_NewRef(*slot);
         PyObject *text = text_of(e->value, e->value_len, 0);
-        Py_XINCREF(text);
-        if (text)
+        if (text) {
+            Py_INCREF(text);
             Py_XSETREF(*slot, text);
+        }
         return text;
     }
 #else

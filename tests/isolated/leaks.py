@@ -5,6 +5,7 @@ Run by test_isolated.py in a process of its own:  leaks.py {c|python} [ROUNDS]
 
 import copy
 import gc
+import itertools
 import pickle
 import sys
 
@@ -188,7 +189,24 @@ def read_columns():
     codec.parse_columns(WIRE, names=["a"])
 
 
-OPERATIONS = [read_frames, read_in_pieces, read_streamed, read_into_buffers, read_errors, look_at_frames]
+def read_what_was_never_seen():
+    """Tables of texts that come again and again have an end."""
+    number = next(NUMBERS)
+    for frame in codec.Parser("1.2").feed(b"SEND\nname-%d:%d\ndestination:/queue/%d\n\n\0" % (number, number, number)):
+        assert dict(frame.headers) == {f"name-{number}": f"{number}", "destination": f"/queue/{number}"}
+        frame.get("destination"), frame.headers.pairs()
+
+
+NUMBERS = itertools.count()
+OPERATIONS = [
+    read_what_was_never_seen,
+    read_frames,
+    read_in_pieces,
+    read_streamed,
+    read_into_buffers,
+    read_errors,
+    look_at_frames,
+]
 OPERATIONS += [make_frames, write_frames, write_errors, read_columns]
 
 
@@ -214,7 +232,7 @@ ALLOWED = {"objects": 50, "references": 200, "blocks": 200, "resident": 2**20}
 def main():
     leaks = []
     for operation in OPERATIONS:
-        weight = 1 if operation in (read_frames, make_frames, write_errors) else 5
+        weight = 1 if operation in (read_what_was_never_seen, read_frames, make_frames, write_errors) else 5
         rounds = max(ROUNDS // weight, 20)
         for _ in range(max(rounds // 5, 20)):  # fills caches, settles the allocators
             operation()
