@@ -1,16 +1,20 @@
-"""How much queues may hold, each and together, and who waits until they hold less."""
+"""How much queues may hold, each and together, how long a session may keep the loop, and who waits for either."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
 
-__all__ = ["Bound", "Pool"]
+__all__ = ["Bound", "Pool", "Turns"]
 
 #: What was full takes messages again when it is down to this part of its bound: not for each message anew.
 _LOW = 0.75
+#: Seconds for which one session may keep the loop, while others wait.
+_SHARE = 0.05
 
 
 class Pool:
@@ -60,3 +64,31 @@ class Bound:
         (True, False)
         """
         return messages <= self.messages * _LOW and octets <= self.octets * _LOW
+
+
+class Turns:
+    """The time of the loop, and who has had a share of it and waits for the next turn.
+
+    One read can hold thousands of frames, and a frame can cost milliseconds: SEND to a thousand subscriptions, RECEIVE
+    with a long selector.
+
+    >>> Turns().is_over(0.0)
+    False
+    """
+
+    __slots__ = ("blocked", "clock")
+
+    def __init__(self) -> None:
+        #: The time in seconds. Set by the shell; time that stands still takes nobody's turn.
+        self.clock: Callable[[], float] = lambda: 0.0
+        self.blocked: deque[Session] = deque()
+
+    def is_over(self, began: float) -> bool:
+        """Whether a session that began at that time has had its share."""
+        return self.clock() - began > _SHARE
+
+    def next(self, now: float) -> None:
+        """Let the one go on that has waited longest."""
+        session = self.blocked.popleft()
+        session.unblock(self)
+        session.receive(b"", now)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.bounds import Pool
+from stompcodec.broker.bounds import Pool, Turns
 from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
@@ -108,6 +108,7 @@ class Broker:
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.pool = Pool(config.max_octets)
+        self.turns = Turns()
         self.spool = Spool(_large_folder(config), config.max_large_octets)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
@@ -267,6 +268,10 @@ class Broker:
         that have waited for it, now or in a later turn.
         """
         self.now = now
+        if self.turns.blocked:
+            self.turns.next(now)
+            if self.turns.blocked:
+                self.wake()
         self._flush_topics()
         if self._resumable:
             resumable, self._resumable = self._resumable, []

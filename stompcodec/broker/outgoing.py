@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.bounds import Pool
+from stompcodec.broker.bounds import Pool, Turns
 from stompcodec.broker.large import Parcel, head_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Outgoing:
         self.closing = False
         self.paused = False
         self._paused_at = 0.0
-        self._blockers: set[Stock | Pool | Journal] = set()
+        self._blockers: set[Stock | Pool | Journal | Turns] = set()
         self.ended = False
 
     def mark(self) -> None:
@@ -182,7 +182,7 @@ class Outgoing:
 
     # ---- who waits ----
 
-    def block(self, holder: Stock | Pool | Journal) -> bool:
+    def block(self, holder: Stock | Pool | Journal | Turns) -> bool:
         """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
 
         One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
@@ -201,7 +201,7 @@ class Outgoing:
             return any(consumer.acks and consumer.unacked for consumer in consumers)
         return any(consumer.queue.home is holder and consumer.acks for consumer in consumers)
 
-    def unblock(self, holder: Stock | Pool | Journal) -> None:
+    def unblock(self, holder: Stock | Pool | Journal | Turns) -> None:
         """There is room again."""
         self._blockers.discard(holder)
         self._look_paused()

@@ -173,6 +173,7 @@ class Server:
         try:
             self.broker = Broker(self.config, self.store, epoch=_epoch(), call_soon=self._loop.call_soon_threadsafe)
             self.broker.wake = self.mark
+            self.broker.turns.clock = time.monotonic
             self.broker.open(time.monotonic())
             await self._listen()
         except BaseException:

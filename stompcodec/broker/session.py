@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _LEGACY = ("legacy",)
+#: So many frames are read before somebody looks at the clock.
+_EACH = 8
 
 
 class Session(Outgoing):
@@ -106,11 +108,18 @@ class Session(Outgoing):
         self.broker.now = now
         frame: Frame | None = None
         handlers = self.handlers
+        left = _EACH
         try:
             for frame in self.connection.receive(data, now):
                 handlers[frame.command](self, frame)
                 if self.closing:
                     break
+                left -= 1
+                if not left:
+                    left = _EACH
+                    if self.broker.turns.is_over(now):
+                        self._wait_for_turn()
+                        break
         except Refused as error:
             self.fail(error.message, error.remedy, frame)
         except RemoteProtocolError as error:
@@ -121,6 +130,13 @@ class Session(Outgoing):
         if self.outbox and not self.dirty:
             self.mark()
 
+    def _wait_for_turn(self) -> None:
+        """Let others have the loop. What is left stays with the connection, and no more is read."""
+        turns = self.broker.turns
+        if self.block(turns):
+            turns.blocked.append(self)
+            self.broker.wake()
+
     def lost(self, now: float, error: BaseException | None = None) -> None:
         """The transport is gone. What was not acknowledged goes back to the queues.
 
@@ -129,6 +145,11 @@ class Session(Outgoing):
             error: why; None when the peer ended it.
         """
         self.broker.now = now
+        turns = self.broker.turns
+        while self in turns.blocked:  # what it has sent counts, and it was read from the transport already
+            turns.blocked.remove(self)
+            self.unblock(turns)
+            self.receive(b"", now)
         self.closing = True
         self.end()
         self.broker.detach(self)

@@ -53,7 +53,8 @@ class Bench:
                 peer = self.peers.get(session)
                 if peer is not None and peer.reading:
                     peer.flush()
-            if not (self.broker.dirty or self.broker._resumable or self.broker._opened or self.soon):
+            waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.turns.blocked
+            if not (waiting or self.soon):
                 assert not self.woken
                 return
         raise AssertionError("the broker never rests")
