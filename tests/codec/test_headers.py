@@ -224,3 +224,48 @@ def test_repeated_and_similar_names(codec):
         first = str(names.index(name))
         assert frame.get(name) == frame.headers[name] == first, i
     assert dict(frame.headers) == {name: str(names.index(name)) for name in names}
+
+
+@pytest.mark.parametrize("length", [*range(1, 34), 47, 48, 49, 50, 64])
+def test_texts_that_are_nearly_alike(codec, length):
+    """Names and values that come again are kept and compared: no octet of them may be passed over."""
+    for at in range(length):
+        texts = ["n" * length, "n" * at + "m" + "n" * (length - at - 1)]
+        for text in (*texts, *texts):
+            (frame,) = codec.Parser("1.2").feed(f"SEND\n{text}:1\ndestination:{text}\n\n\0".encode())
+            assert dict(frame.headers) == {text: "1", "destination": text}
+            assert frame.get("destination") == text
+            assert frame.get(text) == "1"
+
+
+@pytest.mark.parametrize(
+    "form", ["{:03d}", "{:08d}", "prefix-{:08d}", "{:08d}-suffix", "a-longer-prefix-{:08d}-suffix"]
+)
+def test_more_texts_than_are_kept(codec, form):
+    for number in range(1000):
+        text = form.format(number)
+        (frame,) = codec.Parser("1.2").feed(f"SEND\n{text}:1\ndestination:{text}\n\n\0".encode())
+        assert dict(frame.headers) == {text: "1", "destination": text}
+
+
+def test_texts_that_are_wide_or_narrow(codec):
+    """In one frame there may be both; each str is what Python would have made of the octets."""
+    for value in (
+        "",
+        "a",
+        "é",
+        "\x7f",
+        "\x80",
+        "plain text of some length",
+        "東京",
+        "some more text, then é",
+        "a\\cé",
+        "é\\n",
+    ):
+        head = f"destination:{value}\nplain:only ascii\né:x\nb\\cc:\\\\\n"
+        (frame,) = codec.Parser("1.2").feed(f"SEND\n{head}\n\0".encode())
+        meant = value.replace("\\c", ":").replace("\\n", "\n")
+        wanted = [("destination", meant), ("plain", "only ascii"), ("é", "x"), ("b:c", "\\")]
+        assert frame.headers.pairs() == wanted
+        assert [frame.get(name) for name, _ in wanted] == [text for _, text in wanted]
+        assert all(hash(text) == hash(again) for (_, text), (_, again) in zip(frame.headers.pairs(), wanted))
