@@ -138,3 +138,19 @@ def test_the_last_reference_frees_it(codec):
     del parser
     gc.collect()
     assert watched() is None
+
+
+@pytest.mark.parametrize("head", [b"SEND\n\n", b"SEND\ncontent-length:30000\n\n"], ids=["open", "counted"])
+@pytest.mark.parametrize("first", [1, 5000, 29_999, 30_000])
+@pytest.mark.parametrize("behind", [0, 1, 100, 4094, 4095, 4096, 20_000])
+@pytest.mark.parametrize("wrong", [b"", b"NONSENSE\n"])
+def test_a_large_chunk_that_ends_a_body(codec, head, first, behind, wrong):
+    """Its beginning goes to the body, and the rest of it is read where it lies: each octet once, at its offset."""
+    rest = b"".join(b"ACK\nid:%06d\n\n\0" % number for number in range(behind // 16))
+    data = head + b"x" * 30_000 + b"\0" + rest + b"\n" * (behind - len(rest)) + wrong
+    at = len(head) + first
+    assert answers_of(codec, [data[:at], data[at:]]) == answers_of(codec, data)
+    parser = codec.Parser("1.2")
+    list(parser.feed(data[:at]))
+    parser.feed(data[at:])
+    assert parser.buffered == len(data)
