@@ -373,8 +373,12 @@ def connect(
         sock = _reach(address.host, address.port, deadline)
     except TimeoutError:
         raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
-    layer = None if make_layer is None else make_layer()
-    wire = SyncWire(sock, owner, layer, address, high, waker)
+    try:
+        layer = None if make_layer is None else make_layer()
+        wire = SyncWire(sock, owner, layer, address, high, waker)
+    except BaseException:  # the peer may be gone again
+        sock.close()
+        raise
     try:
         _shake_hands(wire, layer, deadline)
     except BaseException:

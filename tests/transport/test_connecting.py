@@ -2,13 +2,14 @@
 
 import asyncio
 import socket
+import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transport.wires import KINDS, LIMIT, Peer, Place, Raw, Server, place
 
-from stompcodec.transport import aio
+from stompcodec.transport import aio, sync
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -182,3 +183,22 @@ def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):
             await client.gone()
 
     run(main())
+
+
+def test_a_peer_that_is_gone_at_once(monkeypatch):
+    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
+    reached = []
+
+    def reach(host, port, deadline):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sock = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+        reached.append(sock)
+        return sock
+
+    monkeypatch.setattr(sync, "_reach", reach)
+    with sync.Waker() as waker, pytest.raises(OSError, match="connected|argument"):  # as the system puts it
+        sync.connect(Place("127.0.0.1", 1), Peer(), waker=waker)
+    assert reached[0].fileno() == -1
