@@ -199,6 +199,6 @@ def test_a_peer_that_is_gone_at_once(monkeypatch):
         return sock
 
     monkeypatch.setattr(sync, "_reach", reach)
-    with sync.Waker() as waker, pytest.raises(OSError, match="connected|argument"):  # as the system puts it
+    with sync.Waker() as waker, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
         sync.connect(Place("127.0.0.1", 1), Peer(), waker=waker)
     assert reached[0].fileno() == -1
