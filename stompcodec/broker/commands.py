@@ -253,7 +253,7 @@ def _ended(session: Session, frame: Frame) -> Transaction:
 
 def _commit(session: Session, frame: Frame) -> None:
     transaction = _ended(session, frame)
-    if transaction.is_persistent:
+    if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
         session.store_waits(frame)
     try:
         transaction.commit(session)

@@ -264,7 +264,7 @@ class Broker:
     def turn(self, now: float) -> Iterator[Session]:
         """The end of a turn of the loop: hands out each session that has something to write, or to close, once.
 
-        To be iterated to its end. Then comes the one commit for all that the turn stored, and once more the sessions
+        To be iterated to its end. Then comes the commit for all that the turn stored, and once more the sessions
         that have waited for it, now or in a later turn.
         """
         self.now = now
@@ -283,13 +283,15 @@ class Broker:
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
             self._reserve(journal.store)
-        if journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
+        while journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
             failures = journal.failures
             journal.commit()
             if journal.failures > failures:
                 self._retry_at = now + _RETRY
             self._flush_topics()
             yield from self._handed_out()
+            if not journal.batch.waiting:  # else what took effect by that commit has to be stored itself
+                break
 
     def _handed_out(self) -> Iterator[Session]:
         dirty, self.dirty = self.dirty, []

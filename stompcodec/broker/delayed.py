@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.marks import timely
@@ -24,6 +25,8 @@ __all__ = ["Delayed"]
 
 #: Seconds between two looks, at least: the clock on the wall does not go as fine as the timer, and may stand still.
 _LEAST = 0.001
+#: Seconds until the next attempt, if the disk was at fault when a message was due.
+_PAUSE = 1.0
 
 
 class Delayed:
@@ -91,18 +94,24 @@ class Delayed:
             sink.hold(message, stored)
         else:
             self._pool.octets += message.size
-        self._add(message, find, isinstance(sink, Queue))
+        assert message.due is not None
+        self._add(message.due, message.seq if isinstance(sink, Queue) else message, find)
         return sink.full if isinstance(sink, Queue) else self._pool.full
 
     def add_all(self, queue: Queue) -> None:
         """What a queue has held since before the broker was started anew."""
         for message in queue.held.values():
-            self._add(message, lambda: queue, True)
+            assert message.due is not None
+            self._add(message.due, message.seq, lambda: queue)
 
-    def _add(self, message: Message, find: Callable[[], Queue | Topic | Retaining | None], held: bool) -> None:
-        assert message.due is not None
+    def _add(self, due: float, message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> None:
         self._number += 1
-        heapq.heappush(self._heap, (message.due, self._number, message.seq if held else message, find))
+        heapq.heappush(self._heap, (due, self._number, message, find))
+
+    def _retry(self, seq: int, queue: Queue, committed: bool) -> None:
+        """If the disk was at fault, the queue holds the message again: by its old place, it would be passed over."""
+        if not committed:
+            self._add(self._wall() + _PAUSE, seq, lambda: queue)
 
     def release(self) -> None:
         """What is due takes effect."""
@@ -114,6 +123,8 @@ class Delayed:
                 held = sink.held.get(message) if isinstance(sink, Queue) else None
                 if held is None or not isinstance(sink, Queue) or not sink.let_go(held):
                     continue  # it could not be stored, or the queue is gone
+                if held.persistent and sink.journal is not None:
+                    sink.journal.batch.actions.append(partial(self._retry, message, sink))
                 message = held
             else:
                 self._pool.octets -= message.size

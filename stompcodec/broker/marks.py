@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stompcodec.broker.message import Message
 from stompcodec.codec import Frame
 
-__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely"]
+__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "waiting_again"]
 
 #: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
@@ -93,6 +93,11 @@ def timely(message: Message) -> Message:
     copy: Message = _mark(message, message.group, message.closes_group, None, _without_due(message.tail))
     copy.ident, copy.seq = b"", 0
     return copy
+
+
+def waiting_again(message: Message) -> Message:
+    """A message whose time had come, but that could not be stored. It may have been delivered meanwhile."""
+    return _mark(Message.again(message), message.group, message.closes_group, message.due)
 
 
 def _without_due(tail: bytes) -> bytes:

@@ -14,6 +14,7 @@ from stompcodec.broker.backlog import Backlog, Fifo
 from stompcodec.broker.bounds import Bound, Pool
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.marks import waiting_again
 from stompcodec.broker.message import Message
 from stompcodec.broker.picking import Picking, is_picky
 from stompcodec.broker.stock import Stock
@@ -375,11 +376,14 @@ class Queue(Stock):
         self.more(message)
 
     def unsettle(self, messages: list[Message]) -> None:
-        """Undo `settle`: the ACK could not be stored, so they are READY again."""
+        """Undo `settle`, which could not be stored: they are READY again, or wait again if their time had come."""
         if not self.closed:
             for message in messages:
-                self.more(message)
-            self.restore(messages)
+                if message.due is not None:
+                    self.hold(waiting_again(message), stored=True)
+                else:
+                    self.more(message)
+            self.restore([message for message in messages if message.due is None])
 
     def sweep(self, now: float) -> None:
         """Look for expired messages: not often in a long queue, for each one is looked at."""

@@ -142,6 +142,8 @@ def put_late(session: Session, sink: Sink, message: Message, queues: Sequence[Qu
     """A message takes effect that has its place already, and was stored for these queues."""
     if _into(session, sink, message, stored=True):
         sink.block(session)
+    if isinstance(sink, Retaining) and session.behind is not None:
+        session.waits_on = True  # the one before goes from the store now, behind that commit
     for queue in queues:
         if queue.closed:  # it has ended meanwhile
             queue.forget((message,))

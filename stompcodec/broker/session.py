@@ -44,7 +44,8 @@ class Session(Outgoing):
 
     __slots__ = (
         *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "next_number", "peer", "plain"),
-        *("router", "secure", "transaction_octets", "transactions", "user", "version", "window"),
+        *("router", "secure", "transaction_octets", "transactions", "user", "version"),
+        *("waits_on", "window"),
     )
 
     #: What frames do.
@@ -86,6 +87,8 @@ class Session(Outgoing):
         self.window = 0
         self.transactions: dict[str, Transaction] = {}
         self.transaction_octets = 0
+        #: What a commit made take effect has to be stored itself.
+        self.waits_on = False
         #: A large message that is coming in.
         self.intake: Intake | None = None
         #: What it sends takes effect behind this commit, which its transaction waits for.
@@ -261,12 +264,22 @@ class Session(Outgoing):
             self.plain = self.exact and self.broker.plain
         if self.closing:
             return
+        if self.waits_on:
+            self._wait_on(waiting)
         self.outbox += waiting.receipts
         if self.waiting is waiting:
             self.waiting = None
             self.closing = self.ended and not self.parcels
         if not self.dirty:
             self.mark()
+
+    def _wait_on(self, waiting: Waiting) -> None:
+        """What took effect by that commit has to be stored itself: its receipts follow the next one."""
+        self.waits_on = False
+        if self.waiting is waiting or self.waiting is None:
+            self.waiting = self.broker.journal.wait(self, waiting.fault)
+        self.waiting.receipts[:0] = waiting.receipts
+        waiting.receipts = []
 
     def not_committed(self, waiting: Waiting) -> None:
         """Nothing was stored: no receipt of that turn goes out."""

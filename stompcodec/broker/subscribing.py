@@ -27,9 +27,15 @@ def subscribe(session: Session, frame: Frame) -> None:
     name = _name(wanted.destination, wanted.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
-    consumers = []
-    for number, part in enumerate(parts_of(wanted.destination, config.composite)):
-        consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
+    consumers, durables = [], session.router.destinations.durables
+    had = len(durables.by_name)
+    try:
+        for number, part in enumerate(parts_of(wanted.destination, config.composite)):
+            consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
+    except Refused:
+        for durable in list(durables.by_name.values())[had:]:  # one of another part, that nobody had before
+            durables.delete(durable)
+        raise
     if session.broker.stores_some and any(consumer.durable is not None for consumer in consumers):
         session.store_waits(frame)
     session.answer(frame)

@@ -72,6 +72,13 @@ class Transaction:
             for operation in self.operations
         )
 
+    @property
+    def retains(self) -> bool:
+        """A retained message may go by it, and that one was stored."""
+        return any(
+            isinstance(operation, Sending) and operation.goal.retain is not None for operation in self.operations
+        )
+
     def commit(self, session: Session) -> None:
         """Everything takes effect: at once, or if something of it is stored, when that is on the disk.
 

@@ -197,6 +197,8 @@ def test_a_composite_subscription_of_which_a_part_is_refused(destination, header
     peer.subscribe(destination, **headers)
     assert peer.error()
     peer.lose()
+    assert destinations_of(bench).durables.by_name == {}
+    assert list(bench.store.subscriptions()) == []
     assert not peer.session.consumers
     assert queue_of(bench).consumers == []
     other = bench.peer()

@@ -45,7 +45,7 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert bench.broker.queues["/", "/queue/a"].count == 0
     assert bench.broker.pool.octets == 0
     assert list(bench.store.load()) == []
-    assert len(bench.broker.delayed) == 0
+    assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
 def test_the_timer_is_set_for_it():
@@ -167,6 +167,42 @@ def test_a_fault_of_the_disk_when_it_is_due_loses_nothing():
     assert b"x" in peer.bodies()
     assert len(list(bench.store.load())) == 0
     assert bench.broker.pool.octets == 0
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_after_a_fault_of_the_disk_it_comes_into_a_new_place(delivered):
+    """Its old one is behind whoever reads by numbers. If it was delivered before the fault was known, it says so."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, peer = bench.peer(), bench.peer()
+    send(sender, "/queue/a", "x", value="1000", persistent="true")
+    store.finish(at_once=True)
+    sender.put("/queue/a", "y")
+    if delivered:
+        peer.subscribe("/queue/a", include_seq="seq")
+    pass_time(bench, 1.2)
+    store.faulty = True
+    store.finish(at_once=True)
+    store.faulty = False
+    bench.turn()
+    assert [len(store.bodies), bench.broker.queues["/", "/queue/a"].count] == [1, 1 if delivered else 2]
+    pass_time(bench, 0.5)
+    if store.job is not None:  # what was delivered is gone for good: that has to be stored
+        store.finish(at_once=True)
+    assert len(bench.broker.delayed) == 1  # a disk that is full is not asked all the time
+    pass_time(bench, 1)
+    store.finish(at_once=True)
+    if not delivered:
+        peer.subscribe("/queue/a", include_seq="seq")
+    frames = peer.take()
+    assert [frame.body for frame in frames] == ([b"y", b"x", b"x"] if delivered else [b"y", b"x"])
+    assert frames[-1].headers["redelivered"] == "true"
+    seqs = [int(frame.headers["seq"]) for frame in frames]
+    assert seqs == sorted(set(seqs))
+    while store.job is not None:
+        store.finish(at_once=True)
+        bench.turn()
+    assert (store.bodies, bench.broker.pool.octets, len(bench.broker.delayed)) == ([], 0, 0)
 
 
 def test_how_many_may_wait():

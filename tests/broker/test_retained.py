@@ -163,6 +163,83 @@ def test_a_receipt_follows_the_commit_though_only_what_goes_was_persistent():
     assert store.bodies == []
 
 
+@pytest.mark.parametrize("beside", ["", "/queue/q", "/topic/a"])
+@pytest.mark.parametrize("action", ["set", "remove"])
+def test_a_receipt_of_a_transaction_follows_the_commit_of_what_goes(action, beside):
+    """What goes does so when the transaction has been stored, if it has to be; then that has to be stored."""
+    store = FaultyStore(background=True)
+    bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true")
+    store.finish(at_once=True)
+    sender.send("BEGIN", transaction="t")
+    if beside:
+        sender.put(beside, "2", transaction="t", persistent="true")
+    sender.put("/topic/a", "3", retain=action, transaction="t")
+    commits = store.commits
+    sender.send("COMMIT", transaction="t", receipt="r")
+    sender.put("/queue/other", "4", receipt="s")
+    for _ in range(3):
+        if store.job is None:
+            break
+        assert sender.take() == []
+        store.finish(at_once=True)
+        bench.turn()
+    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["r", "s"]
+    assert (store.bodies, store.commits - commits) == (["2"] if beside == "/queue/q" else [], 2 if beside else 1)
+    assert late(bench) == ([b"3"] if action == "set" else [])
+
+
+def test_a_transaction_waits_for_no_store_that_is_not_there():
+    bench, sender = bench_of(durable="none")
+    sender.send("BEGIN", transaction="t")
+    sender.put("/topic/a", "1", retain="set", transaction="t", persistent="true")
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
+    assert late(bench) == [b"1"]
+
+
+def test_a_transaction_waits_no_longer_than_its_commits():
+    """Where a commit is over at once there is nobody to wake the loop for the second one."""
+    store = FaultyStore()
+    _bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true")
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/q", "2", transaction="t", persistent="true")
+    sender.put("/topic/a", "3", retain="remove", transaction="t")
+    commits = store.commits
+    sender.raw(sender.octets_of("COMMIT", transaction="t", receipt="r") + sender.octets_of("DISCONNECT", receipt="s"))
+    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["r", "s"]
+    assert sender.closed
+    assert (store.bodies, store.commits - commits) == (["2"], 2)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
+    """The transaction is on its way to the disk; what comes behind it takes effect behind it."""
+    store = FaultyStore(background=True)
+    bench, sender = bench_of(store)
+    sender.put("/topic/a", "1", retain="set", persistent="true")
+    store.finish(at_once=True)
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/q", "2", transaction="t", persistent="true")
+    frames = [
+        sender.octets_of("COMMIT", transaction="t", receipt="r"),
+        sender.octets_of("SEND", b"3", destination="/topic/a", retain="remove", receipt="s"),
+    ]
+    for read in [b"".join(frames)] if together else frames:
+        sender.raw(read)
+    receipts = []
+    while store.job is not None:
+        assert "s" not in receipts
+        store.finish(at_once=True)
+        gone = "1" not in store.bodies
+        bench.turn()
+        receipts += [frame.headers["receipt-id"] for frame in sender.take()]
+        assert gone or "s" not in receipts
+    assert receipts == ["r", "s"]
+    assert store.bodies == ["2"]
+
+
 def test_a_later_one_wins_over_what_came_back():
     store = FaultyStore(background=True)
     bench, sender = bench_of(store)
