@@ -138,14 +138,15 @@ cdef class _Bodies(_Input):
         return 0
 
     cdef object _taken_body(self):
-        """What there is of the body, in no more memory than it needs."""
-        body = b""
-        if self.body and self.room > 2 * self.have:
-            body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have)
-        elif self.body:
-            if self.room > self.have:
-                self._resize(<size_t>self.have)
-            body = <object>self.body
+        """What there is of the body."""
+        if not self.body:
+            return b""
+        try:
+            stomp_bytes_end(&self.body, self.room, <size_t>self.have)
+        except MemoryError:
+            self._die(_NO_MEMORY)
+            raise
+        body = <object>self.body
         Py_XDECREF(self.body)  # the local name holds it now
         self.body = NULL
         return body

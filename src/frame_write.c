@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "frame_bytes.h"
 #include "stomp_text.h"
 #include "stomp_write.h"
 
@@ -60,10 +61,8 @@ PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail)
         memcpy(to + out->len, PyBytes_AS_STRING(tail), more - 1);
         to[out->len + more - 1] = 0;
     }
-    if (out->bytes) {
-        out->bytes = NULL;
-        _PyBytes_Resize(&bytes, (Py_ssize_t)(out->len + more));
-    }
+    if (out->bytes && stomp_bytes_end(&bytes, out->room, out->len + more) < 0)
+        bytes = NULL; /* and a MemoryError */
     stomp_out_init(out);
     return bytes;
 }

@@ -46,6 +46,9 @@ cdef extern from "frame_object.h":
 cdef extern from "headers_object.h":
     void *StompHeaders_Type_ptr "(&StompHeaders_Type)"
 
+cdef extern from "frame_bytes.h":
+    int stomp_bytes_end(PyObject **bytes, size_t room, size_t len) except -1
+
 cdef extern from "frame_write.h":
     enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
 

@@ -4,8 +4,10 @@ Peaks are measured by tracemalloc, which sees all that Python's allocators give,
 C scanner takes from malloc is watched from outside, in test_isolated.py.
 """
 
+import ctypes
 import gc
 import sys
+import sysconfig
 import tracemalloc
 from contextlib import suppress
 
@@ -157,6 +159,35 @@ def test_a_large_body_is_given_back(codec, traced, size):
     assert count == 2 * len(body)
     assert held(start) < MIB
     assert traced() < start + 40 * MIB
+
+
+@pytest.mark.parametrize("size", [2100, 70_000, 300_000, 700_000, 980_000, 1_000_000, MIB, 1_114_112, 3 * MIB // 2])
+@pytest.mark.parametrize("feed", [1460, 65_536])
+def test_kept_bodies_hold_little_more_than_themselves(codec, traced, size, feed):
+    """Also those that end at their NUL, for which room was made before their length was known."""
+    body = b"x" * size
+    data = b"SEND\n\n" + body + b"\0"
+    parser, kept = codec.Parser("1.2"), []
+    start = held()
+    for _ in range(6):
+        for at in range(0, len(data), feed):
+            kept += [frame.body for frame in parser.feed(data[at : at + feed])]
+        assert kept[-1] == body
+        assert ctypes.c_char_p(kept[-1]).value == body  # there is a NUL behind it, as behind all bytes
+    assert held(start) < 6 * size + 20_000
+
+
+@pytest.mark.c_only
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="each is copied there")
+def test_a_body_is_copied_no_more_than_once_for_its_size(both, traced):
+    codec, _ = both
+    data = b"SEND\n\n" + b"x" * (3 * MIB // 2) + b"\0"
+    for _ in range(2):
+        tracemalloc.reset_peak()
+        parser = codec.Parser("1.2")
+        count = sum(1 for at in range(0, len(data), 65_536) for _ in parser.feed(data[at : at + 65_536]))
+    assert count == 1
+    assert traced() < 2 * len(data)
 
 
 def test_frames_do_not_pin_what_was_fed(codec, traced):

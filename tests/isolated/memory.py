@@ -1,6 +1,7 @@
-"""Memory of a process under hostile input, what C takes from malloc included. Run by test_isolated.py.
+"""Memory of a process, what C takes from malloc included. Run by test_isolated.py.
 
-Prints how many octets a million headers took at the most, for each octet that came.
+Prints how many octets a million headers took at the most, for each octet that came; or how many a kept frame takes that
+has a body of 100.
 """
 
 import resource
@@ -17,7 +18,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def main():
+def headers():
     list(codec.Parser("1.2").feed(b"SEND\n\nwarm\0"))
     limits = Limits(max_headers=10**6, max_header_line=1000)
     before = peak()
@@ -32,4 +33,15 @@ def main():
     print(round((peak() - before) / size, 1))
 
 
-main()
+def bodies():
+    parser = codec.Parser("1.2")
+    frames, before = [], peak()
+    for _ in range(20_000):
+        parser.feed(b"SEND\n\n" + b"x" * 50)
+        frames += parser
+        frames += parser.feed(b"x" * 50 + b"\0")
+    assert {len(frame.body) for frame in frames} == {100}
+    print((peak() - before) // len(frames))
+
+
+{"headers": headers, "bodies": bodies}[sys.argv[2]]()
