@@ -59,6 +59,8 @@ def _workloads(axes: Any, table: dict[str, dict[str, float]]) -> None:
 
 def _growth(axes: Any, sizes: dict[str, dict[str, float]]) -> None:
     for who, taken in sizes.items():
+        if who not in STYLES:
+            continue
         colour, marker, label = STYLES[who]
         axes.plot([int(size) for size in taken], list(taken.values()), color=colour, marker=marker, label=label)
     axes.set_xscale("log", base=2)
