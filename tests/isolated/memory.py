@@ -35,10 +35,11 @@ def headers():
 
 def bodies():
     parser = codec.Parser("1.2")
-    frames, before = [], peak()
+    frames, others, before = [], [], peak()
     for _ in range(20_000):
         parser.feed(b"SEND\n\n" + b"x" * 50)
         frames += parser
+        others.append(bytearray(600))  # behind the room for the body
         frames += parser.feed(b"x" * 50 + b"\0")
     assert {len(frame.body) for frame in frames} == {100}
     print((peak() - before) // len(frames))
