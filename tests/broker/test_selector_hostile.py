@@ -1,12 +1,12 @@
 """Selectors and headers that want to be expensive: time, memory and the stack are bounded, whatever both sides say."""
 
 import time
-import tracemalloc
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traced import held, tracing
 
 from stompcodec.broker import selector_values
 from stompcodec.broker.message import Message
@@ -191,10 +191,6 @@ def test_odd_texts_are_read_or_refused_soon(text):
 def test_a_selector_takes_less_than_a_megabyte(text):
     assert len(text) <= MOST_OCTETS
     compile_selector(text)  # the first one takes lark
-    tracemalloc.start()
-    try:
+    with tracing():
         selector = compile_selector.__wrapped__(text)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert taken < 2**20, selector
+        assert held() < 2**20, selector

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 
 import pytest
 from compat.stomppy_peer import compat, needs_stomppy, stomp
 from hypothesis import given
 from hypothesis import strategies as st
+from traced import peak, tracing
 
 import stompcodec
 
@@ -264,13 +264,10 @@ def work(size, piece=16384):
     """Octets that a message of `size` octets moves: 1 for each that is copied, as far as Python counts it."""
     data = b"MESSAGE\ncontent-length:%d\n\n%b\0" % (size, b"\0" * size)
     read = ours(auto_decode=False)
-    tracemalloc.start()
-    try:
+    with tracing():
         (row,) = read.take([data[at : at + piece] for at in range(0, len(data), piece)])
         assert len(row[3]) == size
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        return peak()
 
 
 @pytest.mark.no_asan

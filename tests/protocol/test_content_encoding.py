@@ -3,7 +3,6 @@
 import base64
 import gzip
 import time
-import tracemalloc
 import zlib
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import example
 from hypothesis import given as st_given
 from hypothesis import strategies as st
 from protocol.vectors_of import answer, vectors_of
+from traced import peak, tracing
 
 from stompcodec.content import decode_content, encode_content
 from stompcodec.errors import FrameError
@@ -194,15 +194,6 @@ def flat_bomb(wbits):
     return {31: gzip.compress(b"")[:10], 15: b"\x78\x9c", -15: b""}[wbits] + block * 1024
 
 
-def peak_memory(function, *args):
-    tracemalloc.start()
-    try:
-        function(*args)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.req("S12-LIM-05", "WISH-ENC-01")
 @pytest.mark.parametrize(
     ("encoding", "bomb"),
@@ -216,18 +207,21 @@ def peak_memory(function, *args):
     ],
     ids=["gzip", "zlib", "raw", "members", "nested", "under base64"],
 )
+@tracing()
 def test_a_bomb_of_a_gigabyte_is_refused_in_little_memory(encoding, bomb):
     limit = 4 * 2**20
-    peak = peak_memory(refused, "limit-exceeded", decode_content, encoding, bomb, limit)
-    assert peak < 4 * limit
+    refused("limit-exceeded", decode_content, encoding, bomb, limit)
+    assert peak() < 4 * limit
 
 
 @pytest.mark.req("S12-LIM-05", "WISH-ENC-01", "WISH-ENC-02")
 @pytest.mark.parametrize(
     ("encoding", "data"), [("gzip", flat_bomb(31)), ("base64", b"YWJj" * 2**20)], ids=["gzip", "base64"]
 )
+@tracing()
 def test_a_small_limit_takes_little_memory(encoding, data):
-    assert peak_memory(refused, "limit-exceeded", decode_content, encoding, data, 1000) < 300_000
+    refused("limit-exceeded", decode_content, encoding, data, 1000)
+    assert peak() < 300_000
 
 
 @pytest.mark.req("S12-LIM-05")
