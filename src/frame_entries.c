@@ -77,12 +77,13 @@ static PyObject *unescaped_text(const StompFrame *frame, const uint8_t *octets, 
 }
 
 /* Header names come again and again, and so do the values of some: small tables keep their str objects, found by a hash of
-   their octets. An entry is only ever replaced whole. Without the GIL names are filled in once, when the module is made, and
-   only read afterwards; values are not kept. */
+   their octets. An entry is only ever replaced whole, and common names never are: a peer that sends names without end makes
+   nobody else slow. Without the GIL there are no others, and values are not kept. */
 #define TEXTS 512u
 #define MOST 48 /* octets of a text that is kept */
 struct known_name {
     PyObject *text;
+    int common;
     int repeats; /* values are kept, too: nothing that is secret or another one each time */
 };
 static struct known_name names[TEXTS];
@@ -90,52 +91,60 @@ static struct known_name names[TEXTS];
 static PyObject *values[TEXTS];
 #endif
 
-static inline size_t text_slot(const uint8_t *octets, size_t len)
+/* Both ends of a text, for it to be found by; up to 16 octets that is all of it. */
+struct ends {
+    uint64_t first, last;
+};
+
+static inline struct ends ends_of(const uint8_t *octets, size_t len)
 {
-    uint64_t a, b;
+    struct ends ends = {0, 0};
     uint32_t half, half_last;
     if (len >= 8) {
-        memcpy(&a, octets, 8);
-        memcpy(&b, octets + len - 8, 8);
+        memcpy(&ends.first, octets, 8);
+        memcpy(&ends.last, octets + len - 8, 8);
     } else if (len >= 4) {
         memcpy(&half, octets, 4);
         memcpy(&half_last, octets + len - 4, 4);
-        a = half;
-        b = half_last;
-    } else {
-        a = len ? octets[0] | (uint32_t)octets[len / 2] << 8 : 0;
-        b = len ? octets[len - 1] : 0;
+        ends.first = half;
+        ends.last = half_last;
+    } else if (len) {
+        ends.first = octets[0] | (uint32_t)octets[len / 2] << 8;
+        ends.last = octets[len - 1];
     }
-    return (size_t)((((a ^ (b << 1 | b >> 63)) + len) * 0x9E3779B97F4A7C15u) >> 55);
+    return ends;
 }
 
-static inline int is_text(PyObject *known, const uint8_t *octets, size_t len)
+static inline size_t text_slot(struct ends ends, size_t len)
+{
+    return (size_t)((((ends.first ^ (ends.last << 1 | ends.last >> 63)) + len) * 0x9E3779B97F4A7C15u) >> 55);
+}
+
+static inline int is_text(PyObject *known, const uint8_t *octets, size_t len, struct ends ends)
 {
     const uint8_t *text;
-    uint64_t x, y, other = 0;
+    struct ends others;
+    uint64_t x, y, other;
     if (!known || (size_t)PyUnicode_GET_LENGTH(known) != len)
         return 0;
-    text = PyUnicode_1BYTE_DATA(known);
-    if (len < 8)
-        return !memcmp(text, octets, len);
-    for (size_t i = 0; i + 8 < len; i += 8) {
+    text = (const uint8_t *)((PyASCIIObject *)known + 1);
+    others = ends_of(text, len);
+    other = (ends.first ^ others.first) | (ends.last ^ others.last);
+    for (size_t i = 8; i + 8 < len; i += 8) {
         memcpy(&x, text + i, 8);
         memcpy(&y, octets + i, 8);
         other |= x ^ y;
     }
-    memcpy(&x, text + len - 8, 8);
-    memcpy(&y, octets + len - 8, 8);
-    return !(other | (x ^ y));
+    return !other;
 }
 
 static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
 {
     PyObject *text = text_of(name, len, 0);
 #ifndef Py_GIL_DISABLED /* not interned: what is, is never freed in Python 3.12, and a peer has names without end */
-    if (text) {
+    if (text && !names[slot].common) {
         Py_INCREF(text);
         Py_XSETREF(names[slot].text, text);
-        names[slot].repeats = 0;
     }
 #else
     (void)slot;
@@ -143,38 +152,49 @@ static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
     return text;
 }
 
-static inline PyObject *name_text(const StompFrame *frame, struct frame_entry *e, int *repeats)
+static inline PyObject *known_name(const uint8_t *name, size_t len, int *repeats)
 {
-    if (entry_has_escape(frame, e) && memchr(e->name, '\\', e->name_len))
-        return unescaped_text(frame, e->name, e->name_len);
-    int wide = is_wide(frame, e->name, e->name_len);
-    if (wide || e->name_len > MOST)
-        return text_of(e->name, e->name_len, wide);
-    size_t slot = text_slot(e->name, e->name_len);
-    if (is_text(names[slot].text, e->name, e->name_len)) {
-        *repeats = names[slot].repeats;
-        return Py_NewRef(names[slot].text);
-    }
-    return new_name(e->name, e->name_len, slot);
+    struct ends ends = ends_of(name, len);
+    size_t slot = text_slot(ends, len);
+    if (!is_text(names[slot].text, name, len, ends))
+        return new_name(name, len, slot);
+    *repeats = names[slot].repeats;
+    return Py_NewRef(names[slot].text);
 }
 
-static inline PyObject *value_text(const StompFrame *frame, struct frame_entry *e, int repeats)
+#ifndef Py_GIL_DISABLED
+static inline PyObject *known_value(const uint8_t *value, size_t len)
 {
-    if (entry_has_escape(frame, e) && memchr(e->value, '\\', e->value_len))
+    struct ends ends = ends_of(value, len);
+    PyObject *text, **slot = &values[text_slot(ends, len)];
+    if (is_text(*slot, value, len, ends))
+        return Py_NewRef(*slot);
+    text = text_of(value, len, 0);
+    if (text) {
+        Py_INCREF(text);
+        Py_XSETREF(*slot, text);
+    }
+    return text;
+}
+#endif
+
+/* Where an entry has an escape, its name may have none. */
+static inline PyObject *name_text(const StompFrame *frame, const struct frame_entry *e, int escaped, int *repeats)
+{
+    if (escaped && memchr(e->name, '\\', e->name_len))
+        return unescaped_text(frame, e->name, e->name_len);
+    int wide = is_wide(frame, e->name, e->name_len);
+    return wide || e->name_len > MOST ? text_of(e->name, e->name_len, wide) : known_name(e->name, e->name_len, repeats);
+}
+
+static inline PyObject *value_text(const StompFrame *frame, const struct frame_entry *e, int escaped, int repeats)
+{
+    if (escaped && memchr(e->value, '\\', e->value_len))
         return unescaped_text(frame, e->value, e->value_len);
     int wide = is_wide(frame, e->value, e->value_len);
 #ifndef Py_GIL_DISABLED
-    if (repeats && e->value_len > 1 && e->value_len <= MOST && !wide) {
-        PyObject **slot = &values[text_slot(e->value, e->value_len)];
-        if (is_text(*slot, e->value, e->value_len))
-            return Py_NewRef(*slot);
-        PyObject *text = text_of(e->value, e->value_len, 0);
-        if (text) {
-            Py_INCREF(text);
-            Py_XSETREF(*slot, text);
-        }
-        return text;
-    }
+    if (repeats && !wide && e->value_len <= MOST)
+        return known_value(e->value, e->value_len);
 #else
     (void)repeats;
 #endif
@@ -188,17 +208,19 @@ int stomp_known_names(void)
         int repeats;
     } common[] = {
         {"destination", 1}, {"subscription", 1}, {"content-type", 1}, {"content-encoding", 1}, {"persistent", 1},
-        {"priority", 1}, {"redelivered", 1}, {"type", 1}, {"browser", 1}, {"version", 1}, {"server", 1}, {"heart-beat", 1},
+        {"priority", 1}, {"redelivered", 1}, {"type", 1}, {"browser", 1}, {"version", 1}, {"heart-beat", 1},
         {"accept-version", 1}, {"host", 1}, {"content-length", 0}, {"message-id", 0}, {"id", 0}, {"ack", 0}, {"receipt", 0},
-        {"receipt-id", 0}, {"transaction", 0}, {"session", 0}, {"login", 0}, {"passcode", 0}, {"message", 0},
+        {"receipt-id", 0}, {"transaction", 0}, {"session", 0}, {"login", 0}, {"message", 0},
         {"timestamp", 0}, {"expires", 0}, {"reply-to", 0}, {"correlation-id", 0}, {"selector", 0}, {"username", 0},
     };
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
-        struct known_name *name = &names[text_slot((const uint8_t *)common[i].text, strlen(common[i].text))];
+        size_t len = strlen(common[i].text);
+        struct known_name *name = &names[text_slot(ends_of((const uint8_t *)common[i].text, len), len)];
         PyObject *text = PyUnicode_InternFromString(common[i].text);
         if (!text)
             return -1;
         Py_XSETREF(name->text, text);
+        name->common = 1;
         name->repeats = common[i].repeats;
     }
     return 0;
@@ -206,23 +228,44 @@ int stomp_known_names(void)
 
 PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e, int which)
 {
-    int repeats = 0;
+    int repeats = 0, escaped;
     if (frame->kind == FRAME_TEXT)
         return Py_NewRef(stomp_frame_texts(frame)[2 * i + (uint32_t)which]);
-    return which ? value_text(frame, e, 0) : name_text(frame, e, &repeats);
+    escaped = entry_has_escape(frame, e);
+    return which ? value_text(frame, e, escaped, 0) : name_text(frame, e, escaped, &repeats);
 }
 
-int stomp_entry_pair(StompFrame *frame, uint32_t i, struct frame_entry *e, PyObject *pair[2])
+/* Name and value as new references, each NULL where it could not be made. 0 or -1. */
+static inline int entry_pair(StompFrame *frame, uint32_t i, struct frame_entry *e, PyObject *pair[2])
 {
-    int repeats = 0;
+    int repeats = 0, escaped;
     if (frame->kind == FRAME_TEXT) {
         pair[0] = Py_NewRef(stomp_frame_texts(frame)[2 * i]);
         pair[1] = Py_NewRef(stomp_frame_texts(frame)[2 * i + 1]);
         return 0;
     }
-    pair[0] = name_text(frame, e, &repeats);
-    pair[1] = pair[0] ? value_text(frame, e, repeats) : NULL;
+    escaped = entry_has_escape(frame, e);
+    pair[0] = name_text(frame, e, escaped, &repeats);
+    pair[1] = pair[0] ? value_text(frame, e, escaped, repeats) : NULL;
     return pair[1] ? 0 : -1;
+}
+
+int stomp_fill_dict(PyObject *dict, StompFrame *frame)
+{
+    struct frame_entry e = {0};
+    size_t from = frame->first;
+    PyObject *pair[2];
+    for (uint32_t i = 0; i < frame->count; i++) {
+        int failed;
+        if (frame->kind != FRAME_TEXT)
+            from = stomp_frame_entry(frame, i, from, &e);
+        failed = entry_pair(frame, i, &e, pair) < 0 || !PyDict_SetDefault(dict, pair[0], pair[1]);
+        Py_XDECREF(pair[0]);
+        Py_XDECREF(pair[1]);
+        if (failed)
+            return -1;
+    }
+    return 0;
 }
 
 PyObject *stomp_find(StompFrame *frame, PyObject *name)
@@ -259,7 +302,7 @@ PyObject *stomp_all_entries(StompFrame *frame, int which)
         if (which < 2) {
             item = stomp_entry_text(frame, i, &e, which);
         } else {
-            item = stomp_entry_pair(frame, i, &e, pair) == 0 ? PyTuple_Pack(2, pair[0], pair[1]) : NULL;
+            item = entry_pair(frame, i, &e, pair) == 0 ? PyTuple_Pack(2, pair[0], pair[1]) : NULL;
             Py_XDECREF(pair[0]);
             Py_XDECREF(pair[1]);
         }

@@ -9,8 +9,8 @@
 /* Name or value (which = 0 or 1) of an entry, as a new reference. */
 PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e, int which);
 
-/* Name and value of an entry as new references, each NULL where it could not be made. 0 or -1. */
-int stomp_entry_pair(StompFrame *frame, uint32_t i, struct frame_entry *e, PyObject *pair[2]);
+/* Puts the first value of every name into dict. 0 or -1. */
+int stomp_fill_dict(PyObject *dict, StompFrame *frame);
 
 /* The value of the first header of that name; NULL without an error where there is none. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);

@@ -32,17 +32,9 @@ static PyObject *empty_headers(void)
 
 PyObject *stomp_headers_new(StompFrame *frame)
 {
-    struct frame_entry e = {0};
-    size_t from = frame->first;
-    PyObject *pair[2], *headers = empty_headers();
-    for (uint32_t i = 0; headers && i < frame->count; i++) {
-        if (frame->kind != FRAME_TEXT)
-            from = stomp_frame_entry(frame, i, from, &e);
-        if (stomp_entry_pair(frame, i, &e, pair) < 0 || !PyDict_SetDefault(headers, pair[0], pair[1]))
-            Py_CLEAR(headers);
-        Py_XDECREF(pair[0]);
-        Py_XDECREF(pair[1]);
-    }
+    PyObject *headers = empty_headers();
+    if (headers && stomp_fill_dict(headers, frame) < 0)
+        Py_CLEAR(headers);
     if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
         Py_CLEAR(headers);
     return headers;

@@ -5,12 +5,15 @@ import copy
 import gc
 import json
 import pickle
+import sysconfig
 from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
 from codec.lockstep import answers_of
 from codec.samples import PAIRS, WIRE
+
+from stompcodec.spec import Limits
 
 
 @pytest.mark.req("S12-HDR-02", "S11-HDR-02", "S12-HDR-03", "S11-HDR-04")
@@ -246,6 +249,21 @@ def test_more_texts_than_are_kept(codec, form):
         text = form.format(number)
         (frame,) = codec.Parser("1.2").feed(f"SEND\n{text}:1\ndestination:{text}\n\n\0".encode())
         assert dict(frame.headers) == {text: "1", "destination": text}
+
+
+@pytest.mark.c_only
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="values are not kept there")
+def test_common_names_keep_their_place(both):
+    """Whatever names a peer has sent: what repeats on other connections is still made into text once."""
+    codec, _ = both
+    lines = "".join(f"x-{number}:1\n" for number in range(20_000))
+    (frame,) = codec.Parser("1.2", lenient=True, limits=Limits(max_headers=20_000)).feed(f"SEND\n{lines}\n\0".encode())
+    assert len(dict(frame.headers)) == 20_000
+    for name in ("destination", "subscription", "content-type", "content-length", "message-id", "ack", "receipt-id"):
+        one, other = codec.Parser("1.2").feed(f"MESSAGE\n{name}:12\n\n123456789012\0".encode() * 2)
+        assert next(iter(one.headers)) is next(iter(other.headers))
+        repeats = name in ("destination", "subscription", "content-type")
+        assert (one.headers[name] is other.headers[name]) is repeats, name
 
 
 def test_texts_that_are_wide_or_narrow(codec):

@@ -39,6 +39,8 @@ _RATE = 100
 _TOGETHER = 20
 #: What Spark says where the machine is too busy for it.
 _SLOW = "Python worker failed to connect back"
+#: What a recorder ends with where no broker is there yet when it begins, or no longer.
+_NO_BROKER = ("cannot connect to", "connection was lost")
 #: No message becomes a dead letter, however often it is delivered.
 _CONFIG = "[queues]\nmax_attempts = 1000000\n"
 
@@ -95,6 +97,7 @@ def rounds(
         began = time.monotonic()
         for number, kind in enumerate(plan, 1):
             driver.check()
+            recorder.check()
             if kind in ("driver", "jvm") and chance.random() < 0.7:
                 driver.wait_for_a_batch()  # the next one follows at once, and is hit in the middle
             moment = chance.uniform(0.05, 2.5)
@@ -114,7 +117,13 @@ def rounds(
             )
         producer.stop()
         driver.wait()
-        _wait(lambda: all(producer.sent[lane] <= set(rows_in(folder / lane)[0]) for lane in LANES), driver)
+        until = time.monotonic() + _PATIENCE  # what is not there then is missing
+        while time.monotonic() < until:
+            if all(producer.sent[lane] <= set(rows_in(folder / lane)[0]) for lane in LANES):
+                break
+            driver.check()
+            recorder.check()
+            time.sleep(0.5)
         time.sleep(2.0)  # the last acknowledgements
         driver.stop()
         recorder.stop()
@@ -125,13 +134,6 @@ def rounds(
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
-
-
-def _wait(what: Callable[[], object], driver: Driver) -> None:
-    until = time.monotonic() + _PATIENCE
-    while not what() and time.monotonic() < until:  # what is not there then is missing
-        driver.check()
-        time.sleep(0.5)
 
 
 def _queue(lane: str) -> str:
@@ -193,6 +195,16 @@ class Recorder(Program):
         options = ["--dedupe", "messageId", "--segment", "500K", "-q"]
         command = ["-m", "stompcodec.cli", "record", url, _queue("file"), "-o", spool, *options]
         super().__init__(command, folder / "recorder.log")
+
+    def check(self) -> None:
+        """It ends by itself only where it finds no broker, and who keeps such programs running starts it again."""
+        if self.process.poll() is None:
+            return
+        said = self.tail()
+        last = said[said.rfind("\n") + 1 :]
+        if self.process.returncode != 1 or not any(text in last for text in _NO_BROKER):
+            raise RuntimeError(f"the recorder has ended with {self.process.returncode}: {said}")
+        self.kill()
 
     def kill(self) -> None:
         self.end()
