@@ -83,6 +83,8 @@ cdef class Parser(_Bodies):
         """Take in octets; returns the iterator over the whole frames. Iterating raises FrameError where they end in
         something malformed, and ever after."""
         cdef Py_buffer view
+        if PyBytes_CheckExact(data) and self._goes_on(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)):
+            return self
         self._end_lease()
         if self.failure is not None:
             return self
@@ -166,6 +168,8 @@ cdef class Parser(_Bodies):
         cdef PyObject *body
         while True:
             if self.state != IN_HEAD:
+                if self._has_all():
+                    return NULL
                 item = self._next_body()
                 if item is not None:
                     return _given(item)

@@ -125,6 +125,20 @@ def test_feed_makes_the_buffer_void(codec, data):
     assert parser.buffered == len(data)
 
 
+@pytest.mark.parametrize("head", [b"SEND\ncontent-length:9\n\n", b"SEND\n\n"])
+def test_feed_into_a_body_makes_the_buffer_void(codec, head):
+    """Whoever still has the buffer reaches nothing of the body."""
+    parser = codec.Parser("1.2")
+    assert list(parser.feed(head + b"ab")) == []
+    view = parser.get_buffer()
+    parser.feed(b"cd")
+    with pytest.raises(RuntimeError):
+        parser.buffer_updated(1)
+    view[:] = b"\xaa" * len(view)
+    (frame,) = parser.feed(b"efghi\0")
+    assert frame.body == b"abcdefghi"
+
+
 @pytest.mark.parametrize("hint", [1, 3, 5000])
 @pytest.mark.parametrize(
     "before",

@@ -216,6 +216,17 @@ def test_frames_do_not_pin_what_was_fed(codec):
     assert sum(map(sys.getsizeof, frames)) < 50_000
 
 
+@pytest.mark.parametrize("end", [b"\n", b"content-length:9\n\n", b"content-length:9\n\n1", b"\n1", b"\n\0"])
+def test_what_was_fed_is_let_go(codec, end):
+    """Whatever of a frame has come: nobody keeps the piece it came in."""
+    piece = b"SEND\n" + b"name:" + b"x" * 60_000 + b"\n" + end
+    references = sys.getrefcount(piece)
+    parser = codec.Parser("1.2")
+    frames = list(parser.feed(piece))
+    assert sys.getrefcount(piece) == references
+    assert len(frames) == end.count(b"\0")
+
+
 @tracing()
 def test_views_of_the_headers_cost_little(codec):
     (frame,) = codec.Parser("1.2").feed(b"SEND\n" + b"".join(b"h%d:v\n" % i for i in range(1000)) + b"\n\0")
@@ -248,7 +259,10 @@ def test_columns_take_what_came(codec):
 
 
 @pytest.mark.c_only
-@pytest.mark.parametrize(("rest", "most"), [(b"", 1000), (b"SEND\nname:", 7000)])
+@pytest.mark.parametrize(
+    ("rest", "most"),
+    [(b"", 1000), (b"SEND\nname:", 7000), (b"SEND\n\n", 1000), (b"SEND\ncontent-length:2\n\n", 1000)],
+)
 @tracing()
 def test_idle_parsers_hold_next_to_nothing(both, rest, most):
     """However much went through them: a broker has thousands that wait."""

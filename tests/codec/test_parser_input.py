@@ -154,3 +154,14 @@ def test_a_large_chunk_that_ends_a_body(codec, head, first, behind, wrong):
     list(parser.feed(data[:at]))
     parser.feed(data[at:])
     assert parser.buffered == len(data)
+
+
+@pytest.mark.parametrize("length", [b"content-length:9\n", b""])
+def test_a_body_has_nothing_of_the_one_before(codec, length):
+    """Each comes in pieces, which begin and end where the others do, or not."""
+    head = b"SEND\n" + length + b"\n"
+    pieces = [head, b"abc", b"defghi\0" + head, b"jkl", b"mnopqr", b"\0" + head + b"s", b"tuvwxyz01", b"\0"]
+    pieces = pieces if not length else [*pieces[:6], b"tuvwxyz0", b"\0"]
+    parser = codec.Parser("1.2")
+    bodies = [frame.body for piece in pieces for frame in parser.feed(piece)]
+    assert bodies == [b"abcdefghi", b"jklmnopqr", b"stuvwxyz01" if not length else b"stuvwxyz0"]
