@@ -104,7 +104,8 @@ def kill_rounds(
         seed: of the moments and of the load.
         config: of the broker, TOML, besides `CONFIG`.
         progress: called after each round.
-        enough: on a slow machine: go on for up to ten times as many rounds, until this is true.
+        enough: on a slow machine: go on for up to ten times as many rounds, which last longer and longer, until this is
+            true. A life must be long enough for every client to come back and do something.
     """
     chance = random.Random(seed)
     ledger = Ledger(moved_from=frozenset([queue_of("moved-from")]))
@@ -118,7 +119,7 @@ def kill_rounds(
             broker.start()
             load.port = broker.port
             throttle(load, ledger, quiet=number % 3 == 2)
-            load.for_seconds(chance.uniform(0.02, 0.6))
+            load.for_seconds(chance.uniform(0.02, 0.6) * (1 + number // rounds))
             broker.kill()
             load.read_out()
             progress(number + 1)
