@@ -62,7 +62,8 @@ def command_of(built: Built, target: str, options: argparse.Namespace) -> list[s
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
     if target == "scan" and not built.libfuzzer:
         return [str(built.scan), *flags, *folders]
-    flags += [f"-max_len={LONGEST.get(target, 1024)}", f"-timeout={SLOWEST}", f"-rss_limit_mb={MEMORY}"]
+    flags += [f"-max_len={LONGEST.get(target, 1024)}", f"-rss_limit_mb={MEMORY}"]
+    flags += [f"-timeout={SLOWEST}", f"-report_slow_units={SLOWEST}"]  # less may be the load of the machine
     return [*([str(built.scan)] if target == "scan" else python), *flags, *folders]
 
 
