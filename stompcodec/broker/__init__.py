@@ -13,13 +13,14 @@ from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
     from stompcodec.broker.keys import load_config
-    from stompcodec.broker.server import run, serve
+    from stompcodec.broker.running import run
+    from stompcodec.broker.server import serve
 
 __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
 #: What is imported when it is asked for, and from where.
-_LAZY = {"load_config": "keys", "run": "server", "serve": "server"}
+_LAZY = {"load_config": "keys", "run": "running", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:

@@ -112,7 +112,8 @@ class Broker:
         self.spool = Spool(_large_folder(config), config.max_large_octets)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
-        self._session_class = session_class(config.log_frames)
+        #: What makes sessions: called as `Session` is.
+        self.session_class: Callable[..., Session] = session_class(config.log_frames)
         #: Sessions that the shell has to look at when the turn ends.
         self.dirty: list[Session] = []
         #: Set by the shell.
@@ -222,7 +223,7 @@ class Broker:
             listener: the name of what accepted it.
         """
         self.now = now
-        session = self._session_class(
+        session = self.session_class(
             self,
             f"{self.epoch}-{next(self._numbers)}",
             now,

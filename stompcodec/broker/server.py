@@ -12,13 +12,12 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
@@ -28,12 +27,22 @@ from stompcodec.broker.store import MemoryStore, Store
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 
-__all__ = ["Server", "run", "serve"]
+__all__ = ["Server", "serve"]
 
 log = logging.getLogger("stompcodec.broker.server")
 
 #: A timer that comes so much too late, in seconds, says that we stood still: what peers sent meanwhile is read first.
 _LATE = 0.05
+
+
+class Clock(Protocol):
+    """Where the time comes from, in seconds. The module `time` is one."""
+
+    def monotonic(self) -> float:
+        """A time that never goes back."""
+
+    def time(self) -> float:
+        """Since 1970, for expiry."""
 
 
 class _Peer:
@@ -54,7 +63,7 @@ class _Peer:
         self.wire = wire
         server = self.server
         self.session = server.broker.attach(
-            time.monotonic(),
+            server.now(),
             peer=wire.peer,
             secure=wire.secure,
             whole_frames=wire.whole_frames,
@@ -69,8 +78,8 @@ class _Peer:
         server.mark()
 
     def received(self, data: bytes | memoryview) -> None:
-        self.session.receive(data, time.monotonic())
         server = self.server
+        self.session.receive(data, server.now())
         if server.marked:
             return
         if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
@@ -80,7 +89,7 @@ class _Peer:
             server.mark()
 
     def writable(self, yes: bool) -> None:
-        self.session.writable(yes, time.monotonic())
+        self.session.writable(yes, self.server.now())
         self.server.mark()
 
     def lost(self, error: BaseException | None) -> None:
@@ -88,7 +97,7 @@ class _Peer:
         server.peers.pop(self.session, None)
         if server.latest is self:
             server.latest = None
-        self.session.lost(time.monotonic(), error)
+        self.session.lost(server.now(), error)
         log.info("%s: %s", self.wire.peer, "closed" if error is None else f"lost: {error}")
         server.mark()
         if not server.peers:
@@ -121,10 +130,23 @@ class Server:
         store: where durable messages live; by default what the config says. It is closed at the end.
         ready: a file that is written, by rename, once every listener accepts: a JSON object of pid, host and the
             ports, null for what is off.
+        clock: another than the module `time`. Who sets it forward calls `catch_up`.
+        sessions: what makes sessions, instead of the class `Session`.
     """
 
-    def __init__(self, config: Config, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None):
+    def __init__(
+        self,
+        config: Config,
+        *,
+        store: Store | None = None,
+        ready: str | os.PathLike[str] | None = None,
+        clock: Clock = time,
+        sessions: Callable[..., Session] | None = None,
+    ):
         self.config = config
+        self.clock = clock
+        self.sessions = sessions
+        self.now = clock.monotonic
         self.ready = None if ready is None else Path(ready)
         self.port: int | None = None
         self.ws_port: int | None = None
@@ -171,10 +193,18 @@ class Server:
         if self.store is None:
             self.store = _store(self.config)
         try:
-            self.broker = Broker(self.config, self.store, epoch=_epoch(), call_soon=self._loop.call_soon_threadsafe)
+            self.broker = Broker(
+                self.config,
+                self.store,
+                wall=self.clock.time,
+                epoch=_epoch(),
+                call_soon=self._loop.call_soon_threadsafe,
+            )
             self.broker.wake = self.mark
-            self.broker.turns.clock = time.monotonic
-            self.broker.open(time.monotonic())
+            if self.sessions is not None:
+                self.broker.session_class = self.sessions
+            self.broker.turns.clock = self.now
+            self.broker.open(self.now())
             await self._listen()
         except BaseException:
             await self._close_listeners()
@@ -192,7 +222,7 @@ class Server:
         """
         await self._close_listeners()
         give_up = time.monotonic() + (self.config.drain_timeout if drain is None else drain)
-        self.broker.stop(time.monotonic())
+        self.broker.stop(self.now())
         self.turn()
         journal = self.broker.journal
         while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
@@ -284,7 +314,7 @@ class Server:
         """The end of a turn: commit, and write to every peer what is there for it."""
         self.marked = False
         peers = self.peers
-        for session in self.broker.turn(time.monotonic()):
+        for session in self.broker.turn(self.now()):
             peer = peers.get(session)
             if peer is not None:
                 peer.flush()
@@ -301,22 +331,33 @@ class Server:
                 return
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._tick, False)
+        self._timer = self._loop.call_later(max(0.0, deadline - self.now()), self._tick, False)
 
     def _tick(self, late: bool) -> None:
-        now = time.monotonic()
+        now = self.now()
         if not late and now > self._timer_at + _LATE:
             # Nobody is held to be silent before what they sent while we stood still was read.
             self._timer = self._loop.call_later(0.001, self._tick, True)
             return
-        self._timer = None
-        self.broker.tick(now)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what is due, and look when the next thing is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.broker.tick(self.now())
         self.turn()
         self._heap.look(self.broker.octets)
 
 
 def serve(
-    config: Config | None = None, *, store: Store | None = None, ready: str | os.PathLike[str] | None = None
+    config: Config | None = None,
+    *,
+    store: Store | None = None,
+    ready: str | os.PathLike[str] | None = None,
+    clock: Clock = time,
+    sessions: Callable[..., Session] | None = None,
 ) -> Server:
     """A broker over sockets, for the time of an `async with` block.
 
@@ -324,6 +365,7 @@ def serve(
         config: by default that of `Config()`: port 61613 of 127.0.0.1, nothing is stored. Port 0 picks a free one.
         store: where durable messages live, instead of what the config says.
         ready: a file to write once it listens, see `Server`.
+        clock, sessions: see `Server`.
 
     >>> import asyncio
     >>> async def main():
@@ -332,76 +374,7 @@ def serve(
     >>> asyncio.run(main())
     (True, None)
     """
-    return Server(Config() if config is None else config, store=store, ready=ready)
-
-
-def run(
-    config: Config,
-    *,
-    ready: str | os.PathLike[str] | None = None,
-    uvloop: bool | None = None,
-    started: Callable[[Server], None] = lambda server: None,
-) -> None:
-    """Serve until SIGTERM or SIGINT; then drain and return. A second signal does not wait for the peers.
-
-    Args:
-        config: see `Server`.
-        ready: see `Server`.
-        uvloop: use that event loop; None: if it is installed.
-        started: called once everything listens.
-
-    Raises:
-        OSError, StoreError: see `Server.start`.
-    """
-    _raise_file_limit()
-    loop = new_loop(uvloop)
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve_until_signal(config, ready, started))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
-
-
-async def _serve_until_signal(
-    config: Config, ready: str | os.PathLike[str] | None, started: Callable[[Server], None]
-) -> None:
-    loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[str] = asyncio.Queue()
-
-    def arrived(number: int, frame: object = None) -> None:
-        loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
-
-    old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        server = serve(config, ready=ready)
-        await server.start()
-        started(server)
-        log.info("%s: stopping", await signals.get())
-        stopping = asyncio.ensure_future(server.stop())
-        hurry = asyncio.ensure_future(signals.get())
-        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-        if not hurry.cancel():
-            server.deserted.set()
-        await stopping
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
-    """An event loop: True asks for uvloop's, False for asyncio's, None takes uvloop's if it is installed."""
-    if uvloop is not False:
-        try:
-            import uvloop as module
-        except ImportError:
-            if uvloop:
-                log.warning("uvloop is not installed: using asyncio's loop")
-        else:
-            loop: asyncio.AbstractEventLoop = module.new_event_loop()
-            return loop
-    return asyncio.new_event_loop()
+    return Server(Config() if config is None else config, store=store, ready=ready, clock=clock, sessions=sessions)
 
 
 def _store(config: Config) -> Store:
@@ -420,15 +393,6 @@ def _largest_frame(limits: Limits) -> int:
 def _epoch() -> str:
     """A word that no broker of this store had before, so that ids of an earlier run are never ids of this one."""
     return f"{time.time_ns() // 1_000_000:x}"
-
-
-def _raise_file_limit() -> None:
-    """Every connection is a file: allow as many as the system lets us without asking."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _write_ready(path: Path, address: dict[str, Any]) -> None:

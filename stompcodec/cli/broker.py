@@ -136,7 +136,7 @@ def command(file: str | None, ready_file: str | None, uvloop: bool | None, log_l
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from stompcodec.broker.server import run
+    from stompcodec.broker.running import run
 
     try:
         run(_config(file, **flags), ready=ready_file, uvloop=uvloop, started=_announce)

@@ -21,7 +21,7 @@ from crash.process import BrokerProcess
 import stompcodec
 from stompcodec.broker.auth import check_hash
 from stompcodec.broker.keys import KEYS
-from stompcodec.broker.server import new_loop
+from stompcodec.broker.running import new_loop
 from stompcodec.cli import broker as cli
 from stompcodec.cli.app import app
 

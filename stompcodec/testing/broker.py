@@ -1,0 +1,374 @@
+"""A broker for tests, on real sockets: its frames are on record, it waits with you, and it fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stompcodec.broker import Config
+from stompcodec.broker.server import Server, serve
+from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.codec import Frame
+from stompcodec.testing.clock import ShiftedClock
+from stompcodec.testing.faults import FaultProxy
+from stompcodec.testing.frame_faults import FrameFaults
+from stompcodec.testing.record import Record, Seen, lines
+from stompcodec.testing.session import WatchedSession
+
+__all__ = ["StompBroker"]
+
+_T = TypeVar("_T")
+#: Seconds until the thread has to answer.
+_PATIENCE = 30.0
+#: No message is so large that it goes by a file: all frames are seen whole.
+_NEVER_LARGE = 2**62
+
+
+class StompBroker:
+    """A broker in a thread of its own: `with StompBroker() as broker:`, or `start` and `stop`.
+
+    It is the broker of `stompcodec broker`, in memory and on a free port of 127.0.0.1 unless told otherwise, and takes
+    any login. All of it may be called from any thread; what waits raises AssertionError when nothing came in time.
+
+    Args:
+        config: how it behaves; see `stompcodec.broker.Config`.
+        keep: so many frames are on record, the last ones.
+        changes: fields of the config to set.
+
+    >>> import stompcodec.client as stomp
+    >>> with StompBroker(prefetch=1) as broker, stomp.connect(broker.url) as client:
+    ...     client.send("/queue/a", b"hello")
+    ...     broker.expect("SEND", destination="/queue/a").body
+    b'hello'
+    """
+
+    def __init__(self, config: Config | None = None, *, keep: int = 100_000, **changes: Any) -> None:
+        base = Config(port=0, large=_NEVER_LARGE) if config is None else config.replace(large=_NEVER_LARGE)
+        self.config = base.replace(**changes)
+        self.clock = ShiftedClock()
+        """Its time; `advance` sets it forward."""
+        self.faults = FrameFaults()
+        """What it does wrong."""
+        self.record = Record(keep)
+        """What `frames`, `expect` and the waiting methods look at."""
+        self._watch = _Watch(self)
+        self._server: Server | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<StompBroker {'stopped' if self._server is None else self.url}>"
+
+    # ---- start and stop ----
+
+    def start(self) -> None:
+        """Listen. After `stop` it listens where it did, and knows nothing of what was before, but what `data` holds.
+
+        Raises:
+            OSError, StoreError: as `stompcodec.broker.serve`.
+        """
+        assert self._thread is None, "it runs already"
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="stomp-broker", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._start())
+        except BaseException:
+            self._end_thread()
+            raise
+
+    async def _start(self) -> None:
+        server = serve(self.config, clock=self.clock, sessions=partial(WatchedSession, self._watch))
+        self._watch.begin(self.clock.monotonic(), asyncio.get_running_loop())
+        await server.start()
+        ports = {"port": server.port, "ws_port": server.ws_port, "tls_port": server.tls_port}
+        self.config = self.config.replace(**ports, ports=tuple(server.ports), legacy_port=server.legacy_port)
+        self._server = server
+
+    def stop(self, drain: float = 0.5) -> None:
+        """Tell all clients by ERROR, and end. To stop again does nothing.
+
+        Args:
+            drain: seconds that they have to take what waits for them.
+
+        Raises:
+            Exception: what a `change` of the faults has raised.
+        """
+        if self._thread is None:
+            return
+        server, self._server = self._server, None
+        try:
+            if server is not None:
+                self._run(server.stop(drain))
+        finally:
+            self._end_thread()
+        self._watch.end()
+
+    def _end_thread(self) -> None:
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = None
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+
+    def __enter__(self) -> StompBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> StompBroker:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # ---- where it is ----
+
+    @property
+    def host(self) -> str:
+        """Where it listens."""
+        return self.config.host
+
+    @property
+    def port(self) -> int:
+        """Where it listens for STOMP over TCP."""
+        assert self.config.port, "there is no listener for TCP, or it was never started"
+        return self.config.port
+
+    @property
+    def url(self) -> str:
+        """For `stompcodec.client.connect`: stomp://127.0.0.1:PORT."""
+        return f"stomp://{self.host}:{self.port}"
+
+    @property
+    def ws_url(self) -> str:
+        """The same over WebSocket. Start it with `ws_port=0` to have it."""
+        assert self.config.ws_port, "there is no listener for WebSocket: give ws_port=0"
+        return f"ws://{self.host}:{self.config.ws_port}"
+
+    # ---- what was seen ----
+
+    @property
+    def frames(self) -> list[Seen]:
+        """All frames of both directions so far, in order, without heart-beats."""
+        return self.record.frames()
+
+    def expect(self, command: str, *, timeout: float = 2.0, **headers: Any) -> Seen:
+        """Wait for a frame, unless it is there already. Each is returned once: the next call wants another one.
+
+        Args:
+            command: SEND, SUBSCRIBE, ... of clients; MESSAGE, RECEIPT, ... of the broker.
+            timeout: in seconds.
+            headers: what it has, where "_" stands for "-": a text, a compiled pattern to be found in the value, or None
+                for a header that must not be there.
+
+        Raises:
+            AssertionError: none came in time. It shows what did come.
+        """
+        return self.record.expect(command, headers, timeout=timeout)
+
+    def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
+        """Wait until a destination has subscriptions, so that what is sent now reaches them.
+
+        Args:
+            destination: as it stands in SUBSCRIBE.
+            count: at least so many.
+            timeout: in seconds.
+
+        Raises:
+            AssertionError: there were fewer.
+        """
+
+        def subscriptions() -> int:
+            sessions = self._core.sessions.values()
+            return sum(each.destination == destination for one in sessions for each in one.consumers.values())
+
+        self._wait(lambda: subscriptions() >= count, timeout, lambda: f"{count} subscriptions to {destination}")
+
+    def wait_connected(self, count: int = 1, *, timeout: float = 2.0) -> None:
+        """Wait until so many clients are connected, or more.
+
+        Raises:
+            AssertionError: there were fewer.
+        """
+        self._wait(lambda: self._connected() >= count, timeout, lambda: f"{count} connected clients")
+
+    def wait_disconnected(self, *, timeout: float = 2.0) -> None:
+        """Wait until nobody is connected.
+
+        Raises:
+            AssertionError: somebody still was.
+        """
+        self._wait(lambda: not self._core.sessions, timeout, lambda: "the end of all connections")
+
+    def wait_pending(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
+        """Wait until so many messages wait in a queue: 0 for all acknowledged.
+
+        Raises:
+            AssertionError: there were more, or fewer.
+        """
+        found = [0]
+
+        def pending() -> bool:
+            found[0] = self._pending(destination)
+            return found[0] == count
+
+        self._wait(pending, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
+
+    def pending(self, destination: str) -> int:
+        """How many messages a queue has, those that are on their way and not acknowledged among them."""
+        return self.ask(lambda: self._pending(destination))
+
+    def _pending(self, destination: str) -> int:
+        queues = self._core.queues.items()
+        return sum(queue.count for (_, name), queue in queues if name == destination)
+
+    def _connected(self) -> int:
+        return sum(session.connected for session in self._core.sessions.values())
+
+    @property
+    def _core(self) -> Any:
+        assert self._server is not None, "the broker does not run"
+        return self._server.broker
+
+    def ask(self, function: Callable[[], _T]) -> _T:
+        """Call a function in the broker's thread, and return what it returns."""
+
+        async def call() -> _T:
+            return function()
+
+        result: _T = self._run(call())
+        return result
+
+    def _wait(self, holds: Callable[[], bool], timeout: float, what: Callable[[], str]) -> None:
+        until = time.monotonic() + timeout
+        while True:
+            version = self.record.version
+            if self.ask(holds):
+                return
+            left = until - time.monotonic()
+            if left <= 0 or not self.record.wait(version, left):
+                break
+        raise AssertionError(f"no {what()} within {timeout:g} s; {self.record.told()}")
+
+    async def expect_async(self, command: str, *, timeout: float = 2.0, **headers: Any) -> Seen:
+        """As `expect`, for tests whose event loop has to go on."""
+        return await asyncio.to_thread(partial(self.expect, command, timeout=timeout, **headers))
+
+    async def wait_subscribed_async(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
+        """As `wait_subscribed`, for tests whose event loop has to go on."""
+        await asyncio.to_thread(self.wait_subscribed, destination, count=count, timeout=timeout)
+
+    # ---- what it does ----
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the broker, at once: expiry, delayed messages, heart-beats. Not for clients.
+
+        Nothing is read meanwhile, so whoever has agreed on heart-beats is dead where it owes one.
+        """
+        assert self._server is not None, "the broker does not run"
+        self.ask(partial(self._advance, self._server, self.clock.monotonic() + seconds))
+
+    def _advance(self, server: Server, until: float) -> None:
+        while (deadline := server.broker.next_deadline()) is not None and deadline < until:
+            self.clock.reach(deadline)  # one by one: a timer that comes late excuses everybody
+            server.catch_up()
+        self.clock.reach(until)
+        server.catch_up()
+
+    def cut(self) -> int:
+        """Cut all connections, with no word. How many there were."""
+        assert self._server is not None, "the broker does not run"
+        return self.ask(partial(_cut, self._server))
+
+    def proxy(self, seed: int = 0) -> FaultProxy:
+        """A proxy in front of it that cuts, delays, splits and swallows octets: `with broker.proxy() as proxy:`."""
+        return FaultProxy((self.host, self.port), seed=seed)
+
+    # ---- to look at ----
+
+    def told(self) -> str:
+        """The frames as text, one a line: time, connection, direction (> to the broker, < from it), frame."""
+        return "\n".join(lines(self.frames))
+
+    def save(self, path: str | os.PathLike[str], direction: str = "in") -> int:
+        """Write the frames of a direction as a capture, for `stompcodec decode` and `replay`. How many there were."""
+        frames = [seen for seen in self.frames if seen.direction == direction]
+        began = time.time() - (time.monotonic() - self._watch.real_start)
+        with CaptureWriter(Path(path), single=True) as capture:
+            for seen in frames:
+                capture.append(octets_of(seen.frame), round((began + seen.at) * 1e6))
+            capture.sync()
+        return len(frames)
+
+
+def _cut(server: Server) -> int:
+    peers = list(server.peers.values())
+    for peer in peers:
+        peer.wire.abort()
+    return len(peers)
+
+
+class _Watch:
+    """Between the sessions and the broker that they belong to."""
+
+    def __init__(self, owner: StompBroker) -> None:
+        self.faults = owner.faults
+        self.real_start = 0.0
+        self._owner = owner
+        self._numbers = itertools.count(1)
+        self._start = 0.0
+        self._loop: asyncio.AbstractEventLoop
+        self._errors: list[Exception] = []
+
+    def begin(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
+        """The broker starts, or starts again: time goes on from where it was."""
+        if not self.real_start:
+            self._start, self.real_start = now, time.monotonic()
+        self._loop = loop
+
+    def end(self) -> None:
+        """The broker has stopped: raise what went wrong."""
+        errors, self._errors = self._errors, []
+        if errors:
+            raise errors[0]
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def note(self, number: int, direction: str, frame: Frame) -> None:
+        self._owner.record.add(Seen(self._owner.clock.monotonic() - self._start, number, direction, frame))
+
+    def change(self) -> None:
+        self._owner.record.change()
+
+    def failed(self, error: Exception) -> None:
+        self._errors.append(error)
+
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        def run() -> None:
+            work()
+            server = self._owner._server
+            if server is not None:
+                server.mark()
+
+        self._loop.call_later(seconds, run)

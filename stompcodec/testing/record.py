@@ -1,0 +1,185 @@
+"""What was seen on the wire: every frame of both directions, and waiting for one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stompcodec.codec import Frame
+from stompcodec.frame import Headers
+
+__all__ = ["Record", "Seen", "matches"]
+
+#: Frames that an error shows.
+_SHOWN = 20
+
+
+@dataclass(eq=False)
+class Seen:
+    """A frame that went over the wire.
+
+    >>> seen = Seen(0.25, 1, "in", Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+    >>> seen
+      0.250 s  1 > SEND destination='/queue/a' body=2 octets b'hi'
+    >>> seen.command, seen.headers["destination"], seen.body
+    ('SEND', '/queue/a', b'hi')
+    """
+
+    at: float
+    """Seconds since the broker was started, by its clock."""
+    connection: int
+    """Which connection it was, counted from 1."""
+    direction: str
+    """"in": to the broker; "out": from it."""
+    frame: Frame
+    is_taken: bool = field(default=False, repr=False)
+    """An `expect` has returned it."""
+
+    @property
+    def command(self) -> str:
+        """That of the frame."""
+        return self.frame.command
+
+    @property
+    def headers(self) -> Headers:
+        """Those of the frame."""
+        return self.frame.headers
+
+    @property
+    def body(self) -> bytes:
+        """That of the frame."""
+        return self.frame.body
+
+    def get(self, name: str) -> str | None:
+        """A header's first entry, or None."""
+        return self.frame.get(name)
+
+    def text(self) -> str:
+        """The body as text, see `Frame.text`."""
+        return self.frame.text()
+
+    def __repr__(self) -> str:
+        shown = repr(self.frame)[len("<Frame ") : -1]  # secrets are masked, long things cut
+        return f"{self.at:7.3f} s {self.connection:2} {'>' if self.direction == 'in' else '<'} {shown}"
+
+
+def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
+    """Whether a frame has such headers.
+
+    Args:
+        headers: by name, where "_" may stand for "-": a text, a compiled pattern that is to match somewhere in the
+            value, or None for a header that is not there.
+
+    >>> matches(Frame("SEND", {"content-type": "text/plain"}), {"content_type": re.compile("^text/"), "receipt": None})
+    True
+    """
+    for name, wanted in headers.items():
+        value = frame.get(name)
+        if value is None:
+            value = frame.get(name.replace("_", "-"))
+        if wanted is None:
+            right = value is None
+        elif value is None:
+            right = False
+        elif isinstance(wanted, re.Pattern):
+            right = wanted.search(value) is not None
+        else:
+            right = value == str(wanted)
+        if not right:
+            return False
+    return True
+
+
+class Record:
+    """All frames so far, or the last `keep` of them. Any thread may add, look and wait.
+
+    >>> record = Record(keep=100)
+    >>> record.add(Seen(0.0, 1, "in", Frame("SEND", {"destination": "/queue/a"})))
+    >>> record.expect("SEND", {"destination": "/queue/a"}, timeout=1.0).connection
+    1
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._frames: deque[Seen] = deque(maxlen=keep)
+        self._changed = threading.Condition()
+        self._total = 0
+        """Frames so far, also those that are not kept."""
+        self.version = 0
+        """Grows with everything that happens."""
+
+    def frames(self) -> list[Seen]:
+        """What was seen, in order."""
+        with self._changed:
+            return list(self._frames)
+
+    def add(self, seen: Seen) -> None:
+        """A frame went by."""
+        with self._changed:
+            self._frames.append(seen)
+            self._total += 1
+        self.change()
+
+    def change(self) -> None:
+        """Something happened: whoever waits looks again."""
+        with self._changed:
+            self.version += 1
+            self._changed.notify_all()
+
+    def wait(self, version: int, timeout: float) -> bool:
+        """Wait until something happens behind that version. False: nothing did in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.version != version, timeout)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._changed:
+            self._frames.clear()
+
+    def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> Seen:
+        """The first such frame that was not returned before; waits for it.
+
+        Raises:
+            AssertionError: none came in time.
+        """
+        until = time.monotonic() + timeout
+        looked = 0
+        while True:
+            with self._changed:
+                version, total = self.version, self._total
+                found = self._find(total - looked, command, headers)
+                looked = total
+                if found is not None:
+                    found.is_taken = True
+                    return found
+            left = until - time.monotonic()
+            if left <= 0 or not self.wait(version, left):
+                break
+        wanted = " ".join([command, *(f"{name}={value!r}" for name, value in headers.items())])
+        raise AssertionError(f"no {wanted} within {timeout:g} s; {self.told()}")
+
+    def _find(self, newest: int, command: str, headers: Mapping[str, Any]) -> Seen | None:
+        """The first one among the newest frames."""
+        found = None
+        for seen in itertools.islice(reversed(self._frames), newest):
+            if seen.frame.command == command and not seen.is_taken and matches(seen.frame, headers):
+                found = seen
+        return found
+
+    def told(self) -> str:
+        """What was seen, for an error."""
+        frames = self.frames()
+        if not frames:
+            return "no frame came at all"
+        head = f"the last {_SHOWN} of {len(frames)} frames" if len(frames) > _SHOWN else "the frames that were seen"
+        return "\n".join([f"{head} (> to the broker, < from it):", *lines(frames[-_SHOWN:])])
+
+
+def lines(frames: Iterable[Seen]) -> list[str]:
+    """One line a frame; what a test has expected is marked."""
+    return [f"{seen!r}{'  [expected]' if seen.is_taken else ''}" for seen in frames]

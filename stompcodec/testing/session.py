@@ -1,0 +1,220 @@
+"""A session of the broker whose frames are on record, and that does wrong what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from stompcodec.broker.session import Session
+from stompcodec.codec import Frame, frame_ends, parse, serialize
+from stompcodec.errors import FrameError
+from stompcodec.spec import Limits
+from stompcodec.testing.frame_faults import Fault, FrameFaults
+
+if TYPE_CHECKING:
+    from stompcodec.broker.core import Broker
+
+__all__ = ["Watch", "WatchedSession"]
+
+#: What we write has our own sizes: these only keep the reader from refusing it.
+_LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
+
+
+class Watch(Protocol):
+    """Who watches sessions."""
+
+    faults: FrameFaults
+
+    def number(self) -> int:
+        """Of the next connection."""
+
+    def note(self, number: int, direction: str, frame: Frame) -> None:
+        """A frame came, or goes."""
+
+    def change(self) -> None:
+        """A frame took effect, or a session is over."""
+
+    def failed(self, error: Exception) -> None:
+        """What a test asked for cannot be done."""
+
+    def later(self, seconds: float, work: Callable[[], object]) -> None:
+        """Call this in the loop, in so many seconds."""
+
+
+def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession, frame: Frame) -> None:
+    """Do what a frame asks for, or what faults make of it."""
+    session.came(handler, frame)
+
+
+class WatchedSession(Session):
+    """A session on record.
+
+    Args:
+        watch: who is told.
+    """
+
+    __slots__ = ("_free", "_held", "_is_cut", "_number", "_watch")
+
+    handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = {
+        command: partial(_watched, handler) for command, handler in Session.handlers.items()
+    }
+
+    def __init__(self, watch: Watch, broker: Broker, id: str, now: float, **options: Any) -> None:
+        self._watch = watch
+        self._number = watch.number()
+        #: A frame that is delayed, and what was written behind it; None where none is.
+        self._held: list[bytes] | None = None
+        #: What was held, and goes now.
+        self._free: list[bytes] = []
+        #: Nothing is written any more.
+        self._is_cut = False
+        super().__init__(broker, id, now, **options)
+
+    # ---- what comes ----
+
+    def came(self, handler: Callable[[Session, Frame], None], frame: Frame) -> None:
+        """A frame has come."""
+        self._watch.note(self._number, "in", frame)
+        frames, cut, said = [frame], False, len(self.outbox)
+        for fault in self._watch.faults.due(frame):
+            if fault.action == "error":
+                self.fail(fault.options["message"], "A test asked for this.", frame)
+                return
+            cut = cut or fault.action == "cut"
+            frames = [made for each in frames for made in self._made_of_theirs(fault, each)]
+        for each in frames:
+            if not self.ended:
+                handler(self, each)
+        if cut and not self.closing:  # what was said before goes out, what this frame led to does not
+            self.end()
+            del self.outbox[said:]
+            self.closing = True
+            self.mark_once()
+        self._watch.change()
+
+    def _made_of_theirs(self, fault: Fault, frame: Frame) -> list[Frame]:
+        match fault.action:
+            case "lose":
+                return []
+            case "duplicate":
+                return [frame, frame]
+            case "cut":
+                return [frame] if fault.options["after"] else []
+            case _:
+                changed = self._changed(fault, frame)
+                if isinstance(changed, bytes):
+                    self._watch.failed(TypeError("a client's frame can be changed into a frame only, not into octets"))
+                    return [frame]
+                return [] if changed is None else [changed]
+
+    def _changed(self, fault: Fault, frame: Frame) -> Frame | bytes | None:
+        try:
+            changed: Frame | bytes | None = fault.options["change"](frame)
+        except Exception as error:
+            self._watch.failed(error)
+            return frame
+        return changed
+
+    def lost(self, now: float, error: BaseException | None = None) -> None:
+        """As in Session."""
+        super().lost(now, error)
+        self._held = None
+        self._watch.change()
+
+    def mark_once(self) -> None:
+        """There is something to write, or to close."""
+        if not self.dirty:
+            self.mark()
+
+    # ---- what goes ----
+
+    def take_output(self) -> list[bytes]:
+        """As in Session; what goes out is on record, and may be something else."""
+        data = b"".join(super().take_output())
+        goes, self._free = self._free, []
+        for part in _parts(data):
+            made = [] if self._is_cut else self._goes(part)
+            (goes if self._held is None else self._held).extend(made)
+        return goes
+
+    def _goes(self, octets: bytes) -> list[bytes]:
+        faults = self._watch.faults
+        if octets == b"\n":
+            return [] if faults.silent else [octets]
+        commands = self.broker.config.commands
+        try:
+            (frame,) = parse(octets, version=self.version or None, limits=_LIMITS, lenient=True, commands=commands)
+        except ValueError:  # FrameError is one
+            return [octets]
+        self._watch.note(self._number, "out", frame)
+        goes = [octets]
+        for fault in faults.due(frame):
+            if fault.action == "change":
+                changed = self._changed(fault, frame)
+                if not isinstance(changed, Frame):
+                    return [changed] if changed else []
+                frame, goes = changed, self._written(changed)
+            else:
+                goes = self._made_of_ours(fault, goes)
+        return goes
+
+    def _made_of_ours(self, fault: Fault, goes: list[bytes]) -> list[bytes]:
+        options = fault.options
+        match fault.action:
+            case "lose":
+                return []
+            case "duplicate":
+                return goes * 2
+            case "cut":
+                self._is_cut = self.closing = True
+                return goes if options["after"] else [b"".join(goes)[: options["octets"]]]
+            case "delay":
+                if self._held is None:
+                    self._held = []
+                    self._watch.later(options["seconds"], self._release)
+                return goes
+            case _:
+                return [_with_crlf(octets) for octets in goes]
+
+    def _written(self, frame: Frame) -> list[bytes]:
+        pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # it is that of the new body
+        length = "never" if frame.command == "ERROR" else "auto"
+        whole = Frame(frame.command, pairs, frame.body)
+        try:
+            octets = serialize(
+                whole, self.version or None, content_length=length, lenient=True, commands=self.broker.config.commands
+            )
+        except FrameError as error:
+            self._watch.failed(error)
+            return []
+        return [octets + b"\n"]
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held and not self.closing:
+            self._free = held
+            self.mark_once()
+
+
+def _with_crlf(octets: bytes) -> bytes:
+    head, _, body = octets.partition(b"\n\n")
+    return head.replace(b"\n", b"\r\n") + b"\r\n\r\n" + body
+
+
+def _parts(data: bytes) -> list[bytes]:
+    """Frames, each with the EOL behind it, and other EOLs each for itself: heart-beats.
+
+    >>> _parts(b"\\nRECEIPT\\nreceipt-id:1\\n\\n\\0\\n\\n")
+    [b'\\n', b'RECEIPT\\nreceipt-id:1\\n\\n\\x00\\n', b'\\n']
+    """
+    parts, at = [], 0
+    for end in [*frame_ends(data, limits=_LIMITS), len(data)]:
+        while at < end and data[at] == 10:
+            parts.append(b"\n")
+            at += 1
+        if at < end:
+            end += data[end : end + 1] == b"\n"
+            parts.append(data[at:end])
+            at = end
+    return parts

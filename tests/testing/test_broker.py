@@ -1,0 +1,420 @@
+"""StompBroker: frames on record, waiting for what happens, time that is set forward, stopping and starting."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+
+import pytest
+
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.broker import Config
+from stompcodec.capture import Capture
+from stompcodec.testing import Seen, ShiftedClock, StompBroker
+from stompcodec.testing.record import Record, matches
+
+NO_BEATS = (0, 0)
+
+
+@pytest.fixture
+def broker():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        yield client
+
+
+# ---- the record ----
+
+
+def test_both_directions_are_on_record(broker, client):
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    client.send("/queue/a", "hello", {"color": "red"}, receipt=True)
+    subscription.get(5).ack(receipt=True)
+    seen = [(frame.direction, frame.command) for frame in broker.frames]
+    assert seen[:2] == [("in", "CONNECT"), ("out", "CONNECTED")]
+    assert sorted(seen[2:]) == sorted(
+        [
+            *[("in", command) for command in ("SUBSCRIBE", "SEND", "ACK")],
+            *[("out", command) for command in ("RECEIPT", "RECEIPT", "RECEIPT", "MESSAGE")],
+        ]
+    )
+    message = next(frame for frame in broker.frames if frame.command == "MESSAGE")
+    assert (message.body, message.headers["color"], message.get("color"), message.text()) == (
+        b"hello",
+        "red",
+        "red",
+        "hello",
+    )
+    assert message.connection == 1
+    times = [frame.at for frame in broker.frames]
+    assert times == sorted(times)
+    assert 0 <= times[0] < 60
+
+
+def test_connections_are_numbered(broker):
+    for _ in range(2):
+        with stomp.connect(broker.url, heart_beat=NO_BEATS):
+            pass
+    assert {frame.connection for frame in broker.frames} == {1, 2}
+
+
+def test_secrets_do_not_show(broker):
+    with stomp.connect(broker.url, login="ann", passcode="hush-hush", heart_beat=NO_BEATS):
+        broker.expect("CONNECT", login="ann")
+    assert "hush-hush" not in broker.told()
+    assert "hush-hush" not in repr(broker.frames)
+    assert "ann" in broker.told()
+
+
+def test_over_websocket():
+    with StompBroker(ws_port=0) as broker, stomp.connect(broker.ws_url, heart_beat=NO_BEATS) as client:
+        broker.faults.duplicate("MESSAGE")
+        subscription = client.subscribe("/topic/a")
+        broker.wait_subscribed("/topic/a")
+        client.send("/topic/a", b"x" * 200_000)
+        assert [len(subscription.get(5).body) for _ in range(2)] == [200_000] * 2
+        assert len(broker.expect("MESSAGE").body) == 200_000
+
+
+def test_the_oldest_frames_are_forgotten():
+    with StompBroker(keep=5) as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        for number in range(10):
+            client.send("/queue/a", str(number).encode())
+        broker.expect("SEND", **{"content-length": "1"})
+        broker.wait_pending("/queue/a", 10)
+        assert [frame.body for frame in broker.frames] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+# ---- waiting ----
+
+
+def test_expect_returns_each_frame_once(broker, client):
+    for body in (b"1", b"2", b"3"):
+        client.send("/queue/a", body)
+    assert [broker.expect("SEND").body for _ in range(3)] == [b"1", b"2", b"3"]
+    with pytest.raises(AssertionError, match="no SEND within"):
+        broker.expect("SEND", timeout=0.05)
+
+
+def test_expect_waits_for_what_comes_later(broker, client):
+    timer = threading.Timer(0.1, client.send, ("/queue/late", b"x"))
+    timer.start()
+    started = time.monotonic()
+    assert broker.expect("SEND", destination="/queue/late", timeout=10).body == b"x"
+    assert time.monotonic() - started < 5
+    timer.join()
+
+
+def test_expect_looks_at_headers(broker, client):
+    client.send("/queue/a", "text", {"x-kind": "1"})
+    client.send("/queue/b", b"octets", {"x-kind": "2"})
+    assert broker.expect("SEND", content_type=None).body == b"octets"
+    assert broker.expect("SEND", destination=re.compile("^/queue/")).body == b"text"
+    client.send("/queue/c", b"third", {"x-kind": "3"})
+    assert broker.expect("SEND", x_kind=3).body == b"third"
+
+
+def test_what_did_not_come_is_told_with_what_did(broker, client):
+    client.send("/queue/other", b"x", receipt=True)
+    with pytest.raises(AssertionError) as caught:
+        broker.expect("SEND", destination="/queue/a", timeout=0.01)
+    text = str(caught.value)
+    assert "no SEND destination='/queue/a' within 0.01 s" in text
+    assert "1 > SEND destination='/queue/other'" in text
+    assert "1 < RECEIPT" in text
+
+
+def test_nothing_at_all_is_told_too(broker):
+    with pytest.raises(AssertionError, match="no frame came at all"):
+        broker.expect("CONNECT", timeout=0)
+
+
+def test_a_flood_of_other_frames_does_not_prolong_the_wait(broker, client):
+    stop = threading.Event()
+
+    def flood():
+        while not stop.is_set():
+            client.send("/topic/flood", b"x")
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    started = time.monotonic()
+    with pytest.raises(AssertionError, match="no NACK"):
+        broker.expect("NACK", timeout=0.3)
+    stop.set()
+    thread.join()
+    assert time.monotonic() - started < 10
+
+
+def test_wait_subscribed(broker, client):
+    with pytest.raises(AssertionError, match="no 1 subscriptions to /topic/a"):
+        broker.wait_subscribed("/topic/a", timeout=0.05)
+    threading.Timer(0.1, client.subscribe, ("/topic/a",), {"confirm": False}).start()
+    broker.wait_subscribed("/topic/a", timeout=10)
+    with pytest.raises(AssertionError, match="no 2 subscriptions"):
+        broker.wait_subscribed("/topic/a", count=2, timeout=0.05)
+    client.subscribe("/topic/a", confirm=False)
+    broker.wait_subscribed("/topic/a", count=2)
+
+
+def test_an_ended_subscription_does_not_count(broker, client):
+    subscription = client.subscribe("/topic/a")
+    broker.wait_subscribed("/topic/a")
+    subscription.unsubscribe()
+    with pytest.raises(AssertionError):
+        broker.wait_subscribed("/topic/a", timeout=0.05)
+
+
+def test_wait_connected_and_disconnected(broker):
+    with pytest.raises(AssertionError, match="no 1 connected"):
+        broker.wait_connected(timeout=0.05)
+    client = stomp.connect(broker.url, heart_beat=NO_BEATS)
+    broker.wait_connected()
+    with pytest.raises(AssertionError, match="no 2 connected"):
+        broker.wait_connected(2, timeout=0.05)
+    with pytest.raises(AssertionError, match="the end of all connections"):
+        broker.wait_disconnected(timeout=0.05)
+    client.close()
+    broker.wait_disconnected()
+
+
+def test_pending(broker, client):
+    assert broker.pending("/queue/a") == 0
+    for _ in range(3):
+        client.send("/queue/a", b"x", receipt=True)
+    assert broker.pending("/queue/a") == 3
+    subscription = client.subscribe("/queue/a", ack="client-individual")
+    messages = [subscription.get(5) for _ in range(3)]
+    assert broker.pending("/queue/a") == 3  # on their way, not acknowledged
+    for message in messages:
+        message.ack()
+    broker.wait_pending("/queue/a", 0)
+    with pytest.raises(AssertionError, match="no 1 messages in /queue/a, where 0 are"):
+        broker.wait_pending("/queue/a", 1, timeout=0.05)
+
+
+def test_waiting_does_not_stop_an_event_loop(broker):
+    async def main():
+        async with stomp.connect_async(broker.url, heart_beat=NO_BEATS) as client:
+            seen = asyncio.ensure_future(broker.expect_async("SEND", destination="/queue/a", timeout=10))
+            subscribed = asyncio.ensure_future(broker.wait_subscribed_async("/queue/b", timeout=10))
+            await asyncio.sleep(0.05)
+            assert not seen.done()
+            assert not subscribed.done()
+            await client.subscribe("/queue/b")
+            await client.send("/queue/a", b"x")
+            await subscribed
+            return (await seen).body
+
+    assert asyncio.run(main()) == b"x"
+
+
+# ---- time ----
+
+
+def test_messages_expire_when_time_is_set_forward(broker, client):
+    client.send("/queue/a", b"x", {"expires": str(int((time.time() + 600) * 1000))}, receipt=True)
+    broker.advance(590)
+    assert broker.pending("/queue/a") == 1
+    broker.advance(12)
+    broker.wait_pending("/queue/a", 0)
+
+
+def test_delayed_messages_come_when_time_is_set_forward(broker, client):
+    subscription = client.subscribe("/queue/a")
+    client.send("/queue/a", b"x", {"AMQ_SCHEDULED_DELAY": "3600000"}, receipt=True)
+    assert subscription.get(0.1) is None
+    broker.advance(3601)
+    assert subscription.get(5).body == b"x"
+
+
+def test_a_client_that_owes_a_heart_beat_is_dead(broker):
+    states = []
+    with stomp.connect(
+        broker.url, heart_beat=(60_000, 0), on_state=lambda state, error: states.append(state)
+    ) as client:
+        broker.advance(119)
+        broker.wait_connected()
+        assert client.ping() < 5  # which is a sign of life
+        broker.advance(121)
+        broker.expect("ERROR", message="heart-beats are missing")
+        broker.wait_disconnected()
+        broker.wait_connected(timeout=20)
+    assert "reconnecting" in states
+
+
+def test_time_goes_on_by_itself():
+    clock = ShiftedClock()
+    before = clock.monotonic()
+    clock.reach(before + 100)
+    clock.reach(before + 50)  # never back
+    assert clock.monotonic() >= before + 100
+    time.sleep(0.02)
+    assert clock.monotonic() >= before + 100.02
+
+
+def test_what_is_due_soon_after_is_not_late(broker, client):
+    """A timer of the time before must not hold up what has come near."""
+    subscription = client.subscribe("/queue/a")
+    client.send("/queue/a", b"x", {"AMQ_SCHEDULED_DELAY": "60000"}, receipt=True)
+    broker.advance(59.9)
+    assert subscription.get(0) is None
+    started = time.monotonic()
+    assert subscription.get(10).body == b"x"
+    assert time.monotonic() - started < 5
+
+
+# ---- life ----
+
+
+def test_no_thread_is_left():
+    before = set(threading.enumerate())
+    for _ in range(3):
+        with StompBroker() as broker:
+            assert set(threading.enumerate()) - before
+            assert "stomp://127.0.0.1:" in repr(broker)
+        assert "stopped" in repr(broker)
+    assert set(threading.enumerate()) == before
+
+
+def test_stopped_and_started_again_it_is_at_the_same_place(broker, client):
+    client.send("/queue/a", b"x", receipt=True)
+    url = broker.url
+    broker.stop()
+    broker.stop()  # does nothing
+    with pytest.raises(AssertionError, match="does not run"):
+        broker.cut()
+    broker.start()
+    assert broker.url == url
+    assert broker.pending("/queue/a") == 0
+    broker.wait_connected(timeout=20)
+    client.wait_connected(20)
+    client.send("/queue/a", b"y", receipt=True)
+    assert [frame.body for frame in broker.frames if frame.command == "SEND"] == [b"x", b"y"]
+
+
+def test_with_a_folder_nothing_is_lost(tmp_path):
+    with StompBroker(data=str(tmp_path), durable="all") as broker:
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            client.send("/queue/a", b"kept", receipt=True)
+        broker.stop()
+        broker.start()
+        with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+            assert client.subscribe("/queue/a").get(5).body == b"kept"
+
+
+def test_a_config_that_cannot_be_used_leaves_no_thread():
+    before = set(threading.enumerate())
+    with StompBroker() as broker, pytest.raises(OSError, match="in use"):
+        StompBroker(port=broker.port).start()
+    assert set(threading.enumerate()) == before
+
+
+def test_async_with(tmp_path):
+    async def main():
+        async with StompBroker(Config(port=0, prefetch=1)) as broker:
+            assert broker.config.prefetch == 1
+            async with stomp.connect_async(broker.url) as client:
+                await client.send("/queue/a", b"x", receipt=True)
+            return broker.pending("/queue/a")
+
+    assert asyncio.run(main()) == 1
+
+
+def test_several_at_once():
+    with StompBroker() as one, StompBroker() as two:
+        assert one.port != two.port
+        with stomp.connect(two.url, heart_beat=NO_BEATS):
+            two.wait_connected()
+        assert one.frames == []
+
+
+def test_cut(broker, client):
+    broker.wait_connected()
+    epoch = client.epoch
+    assert broker.cut() == 1
+    broker.wait_connected(timeout=20)
+    client.wait_connected(20)
+    assert client.epoch > epoch
+
+
+def test_behind_a_proxy(broker):
+    with broker.proxy() as proxy:
+        with stomp.connect(f"stomp://127.0.0.1:{proxy.port}", heart_beat=NO_BEATS) as client:
+            proxy.rules.up.piece = 3
+            client.send("/queue/a", b"in small pieces" * 10, receipt=True)
+        assert broker.expect("SEND").body == b"in small pieces" * 10
+
+
+def test_save(broker, client, tmp_path):
+    for number in range(3):
+        client.send("/queue/a", f"m{number}".encode(), receipt=True)
+    before = time.time() * 1e6
+    assert broker.save(tmp_path / "in.stompcap") == 4
+    assert broker.save(tmp_path / "out.stompcap", "out") == 4
+    frames = list(Capture(tmp_path / "in.stompcap").frames())
+    assert [frame.command for _, _, frame in frames] == ["CONNECT", "SEND", "SEND", "SEND"]
+    assert [frame.body for _, _, frame in frames][1:] == [b"m0", b"m1", b"m2"]
+    assert all(before - 60e6 < at <= before + 1e6 for _, at, _ in frames)
+    assert [frame.command for _, _, frame in Capture(tmp_path / "out.stompcap").frames()] == [
+        "CONNECTED",
+        *["RECEIPT"] * 3,
+    ]
+
+
+# ---- parts ----
+
+
+@pytest.mark.parametrize(
+    ("headers", "right"),
+    [
+        ({}, True),
+        ({"content-type": "a/b"}, True),
+        ({"content_type": "a/b"}, True),
+        ({"content_type": "a"}, False),
+        ({"content_type": re.compile("b$")}, True),
+        ({"content_type": re.compile("a$")}, False),
+        ({"content_type": None}, False),
+        ({"receipt": None}, True),
+        ({"receipt": "1"}, False),
+        ({"number": 7, "x_y": "z"}, True),
+        ({"number": 7, "x_y": "no"}, False),
+    ],
+)
+def test_matches(headers, right):
+    frame = Frame("SEND", {"content-type": "a/b", "number": "7", "x_y": "z"})
+    assert matches(frame, headers) is right
+
+
+def test_a_record_is_cleared():
+    record = Record(10)
+    record.add(Seen(0, 1, "in", Frame("SEND", {"destination": "a"})))
+    record.clear()
+    assert record.frames() == []
+    with pytest.raises(AssertionError):
+        record.expect("SEND", {}, timeout=0)
+
+
+def test_what_was_looked_at_is_not_looked_at_again_but_all_that_is_new(broker):
+    record = Record(1000)
+    adding = threading.Timer(
+        0.05, lambda: [record.add(Seen(0, 1, "in", Frame("SEND", {"destination": str(n)}))) for n in range(500)]
+    )
+    adding.start()
+    assert record.expect("SEND", {"destination": "499"}, timeout=10).headers["destination"] == "499"
+    adding.join()
+    assert record.expect("SEND", {}, timeout=0).headers["destination"] == "0"
+
+
+def test_heart_beats_are_no_frames(broker):
+    with stomp.connect(broker.url, heart_beat=(500, 500)):
+        time.sleep(0.7)
+        assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
