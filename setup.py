@@ -7,6 +7,7 @@ STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say)
 
 import os
 import shlex
+import shutil
 import sys
 from glob import glob
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 WANTED = os.environ.get("STOMPCODEC_BUILD_EXTENSION", "")
 EXTRA = shlex.split(os.environ.get("STOMPCODEC_CFLAGS_EXTRA", ""))
@@ -44,6 +46,20 @@ class BuildExt(build_ext):
             self.extensions = self.distribution.ext_modules = []
 
 
+class BuildPy(build_py):
+    """The conformance suite stands in tests/, and goes along for `stompcodec conformance`."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            return
+        for pattern in ("run_*.py", "conformance.py", "vectors/*.json", "scenarios/*.json"):
+            for source in Path("tests").glob(pattern):
+                target = Path(self.build_lib, "stompcodec", "testing", "suite", source.relative_to("tests"))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+
+
 class Wheel(bdist_wheel):
     """The tag is chosen after the build: a wheel without the extension is for every platform."""
 
@@ -67,4 +83,7 @@ def extension():
 
 if WANTED not in ("", "no", "yes"):
     sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no' or 'yes', or leave it unset")
-setup(ext_modules=[] if WANTED == "no" else [extension()], cmdclass={"build_ext": BuildExt, "bdist_wheel": Wheel})
+setup(
+    ext_modules=[] if WANTED == "no" else [extension()],
+    cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel},
+)

@@ -13,7 +13,7 @@ __all__ = ["app"]
 #: A new verb: its name here, and a module with a click command called `command`.
 VERBS = (
     *("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
-    *("pipeline", "compat", "spark-env"),
+    *("conformance", "pipeline", "compat", "spark-env"),
 )
 
 

@@ -154,6 +154,14 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         ".css",
     }
     assert modules | {"stompcodec/py.typed"} <= names
+    suite = {f"stompcodec/testing/suite/{name}" for name in ("run_vectors.py", "run_scenarios.py", "conformance.py")}
+    suite |= {
+        f"stompcodec/testing/suite/{path.relative_to(TOP / 'tests').as_posix()}"
+        for kind in ("vectors", "scenarios")
+        for path in (TOP / "tests" / kind).glob("*.json")
+    }
+    assert len(suite) > 20
+    assert suite <= names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         *("stompcodec", "pyspark_stomp.py", "pyspark_stompfile.py"),  # Spark finds sources by such names

@@ -1,0 +1,185 @@
+"""The conformance suite: vectors for codecs, scenarios for brokers, and their runners.
+
+In a wheel they lie in stompcodec/testing/suite, where the build puts them; in a source tree they are those of tests/.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import stompcodec
+from stompcodec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stompcodec.uri import Address
+
+__all__ = ["Result", "adapter_of", "requirements_of", "scenarios", "suite_folder", "vectors"]
+
+_PACKAGE = Path(stompcodec.__file__).parent
+_PLACES = (_PACKAGE / "testing" / "suite", _PACKAGE.parent / "tests")
+
+
+class Result(NamedTuple):
+    """What became of a vector or scenario.
+
+    >>> Result("escapes", "ESC-01", ("S12-ESC-01",), "failed", "event 0: nothing").outcome
+    'failed'
+    """
+
+    topic: str
+    """The file that it is in."""
+    id: str
+    requirements: tuple[str, ...]
+    """The rules that it is about."""
+    outcome: str
+    """passed, failed or skipped."""
+    reason: str = ""
+    """What was wrong, or why it was skipped."""
+    title: str = ""
+    """What it is about, in words; for scenarios."""
+    level: str = ""
+    """MUST, SHOULD, ...; for scenarios."""
+
+
+def suite_folder() -> Path:
+    """Where the suite is.
+
+    Raises:
+        ConfigError: nowhere.
+    """
+    for place in _PLACES:
+        if (place / "run_vectors.py").is_file():
+            return place
+    raise ConfigError("this installation lacks the conformance suite: install a wheel or the sdist of stompcodec")
+
+
+def _runner(name: str) -> Any:
+    """A runner as a module of its own name: adapters import `Refused` from run_vectors."""
+    folder = str(suite_folder())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
+
+
+def adapter_of(target: str) -> Any:
+    """The adapter that "module:name" is, or gives when it is called.
+
+    Args:
+        target: "stompcodec" stands for our own. Modules are looked for in the working directory, too.
+
+    Raises:
+        ConfigError: there is no such thing, or it does not work.
+    """
+    _runner("run_vectors")
+    if target == "stompcodec":
+        return _runner("conformance").Adapter()
+    module, _, name = target.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        adapter = getattr(importlib.import_module(module), name or "Adapter")
+        return adapter() if isinstance(adapter, type) else adapter
+    except Exception as error:  # whatever a module of somebody's does
+        words = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{target} is no adapter: {words}; give module:name, see run_vectors.py") from error
+
+
+def vectors(adapter: Any, folders: list[Path], *, lenient: bool, only: str) -> Iterator[Result]:
+    """Run vectors.
+
+    Args:
+        adapter: what they run on; its methods are told in run_vectors.py.
+        folders: where they are; the suite's own if there is none.
+        lenient: in the lenient mode.
+        only: those whose topic, id or requirements hold this text.
+    """
+    runner = _runner("run_vectors")
+    for topic, vector, problem in runner.run(adapter, folders or [suite_folder() / "vectors"], lenient, only):
+        ident, rules = vector["id"], tuple(vector["requirements"])
+        if problem is None:
+            yield Result(topic, ident, rules, "passed")
+        elif problem == "skipped":
+            yield Result(topic, ident, rules, "skipped", f"the adapter has no {vector['kind']}")
+        else:
+            yield Result(topic, ident, rules, "failed", problem)
+
+
+def scenarios(
+    address: Address,
+    folders: list[Path],
+    *,
+    only: str,
+    features: tuple[str, ...] = (),
+    everything: bool = False,
+    timeout: float = 3.0,
+    jobs: int = 4,
+    options: dict[str, str] | None = None,
+    begun: Callable[[int], object] = lambda total: None,
+) -> Iterator[Result]:
+    """Run scenarios against a broker, several at once.
+
+    Args:
+        address: where it is, over TCP or WebSocket without TLS.
+        folders, only: as for `vectors`; also by title.
+        features: those of these features run, too.
+        everything: those of all features run.
+        timeout: seconds to wait for what must come.
+        jobs: so many run at once.
+        options: queue_prefix and topic_prefix, where they are not the usual ones.
+        begun: called with the number of scenarios, before they run.
+
+    Raises:
+        ConfigError: the address is one for TLS.
+    """
+    if address.tls:
+        raise ConfigError(f"{address}: scenarios run over stomp: and ws: only")
+    runner = _runner("run_scenarios")
+    places = {"vhost": address.vhost or "/", "queue_prefix": "/queue/spec-", "topic_prefix": "/topic/spec-"}
+    settings = Namespace(
+        host=address.host,
+        port=address.port,
+        ws=address.path if address.websocket else None,
+        filter=only,
+        feature=list(features),
+        all=everything,
+        login=address.login or "guest",
+        passcode=address.passcode or "guest",
+        timeout=timeout,
+        **{**places, **(options or {})},
+    )
+    chosen = list(runner.selected(folders or [suite_folder() / "scenarios"], settings))
+    begun(len(chosen))
+    with ThreadPoolExecutor(jobs) as pool:
+        problems = pool.map(lambda item: runner.run(item[1], settings) if item[2] else None, chosen)
+        for (topic, scenario, wanted), problem in zip(chosen, problems):
+            outcome = "skipped" if not wanted else "passed" if problem is None else "failed"
+            reason = problem or ("" if wanted else f"needs {', '.join(scenario['features'])}")
+            rules = tuple(scenario["requirements"])
+            yield Result(topic, scenario["id"], rules, outcome, reason, scenario["title"], scenario["level"])
+
+
+def requirements_of(results: list[Result]) -> dict[str, str]:
+    """Each requirement that was looked at: "failed" where one of its cases failed, else "passed".
+
+    >>> requirements_of([Result("a", "1", ("R1", "R2"), "passed"), Result("a", "2", ("R2",), "failed")])
+    {'R1': 'passed', 'R2': 'failed'}
+    """
+    found: dict[str, str] = {}
+    for result in results:
+        for rule in result.requirements:
+            if result.outcome == "failed" or (result.outcome == "passed" and rule not in found):
+                found[rule] = result.outcome
+    return {rule: found[rule] for rule in sorted(found, key=_by_number)}
+
+
+def _by_number(rule: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.*?)(\d*)", rule)
+    assert match is not None
+    return match[1], int(match[2] or 0)
