@@ -365,10 +365,4 @@ class _Watch:
         self._errors.append(error)
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        def run() -> None:
-            work()
-            server = self._owner._server
-            if server is not None:
-                server.mark()
-
-        self._loop.call_later(seconds, run)
+        self._loop.call_later(seconds, work)

@@ -54,7 +54,7 @@ class WatchedSession(Session):
         watch: who is told.
     """
 
-    __slots__ = ("_free", "_held", "_is_cut", "_number", "_watch")
+    __slots__ = ("_closes", "_free", "_held", "_is_cut", "_number", "_watch")
 
     handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = {
         command: partial(_watched, handler) for command, handler in Session.handlers.items()
@@ -67,6 +67,8 @@ class WatchedSession(Session):
         self._held: list[bytes] | None = None
         #: What was held, and goes now.
         self._free: list[bytes] = []
+        #: The end of the connection is held, too.
+        self._closes = False
         #: Nothing is written any more.
         self._is_cut = False
         super().__init__(broker, id, now, **options)
@@ -119,7 +121,6 @@ class WatchedSession(Session):
     def lost(self, now: float, error: BaseException | None = None) -> None:
         """As in Session."""
         super().lost(now, error)
-        self._held = None
         self._watch.change()
 
     def mark_once(self) -> None:
@@ -136,6 +137,8 @@ class WatchedSession(Session):
         for part in _parts(data):
             made = [] if self._is_cut else self._goes(part)
             (goes if self._held is None else self._held).extend(made)
+        if self._held is not None and self.closing and not self._is_cut:
+            self._closes, self.closing = True, False
         return goes
 
     def _goes(self, octets: bytes) -> list[bytes]:
@@ -144,7 +147,7 @@ class WatchedSession(Session):
             return [] if faults.silent else [octets]
         commands = self.broker.config.commands
         try:
-            (frame,) = parse(octets, version=self.version or None, limits=_LIMITS, lenient=True, commands=commands)
+            (frame,) = parse(octets, version=self.version or None, limits=_LIMITS, commands=commands)
         except ValueError:  # FrameError is one
             return [octets]
         self._watch.note(self._number, "out", frame)
@@ -182,19 +185,17 @@ class WatchedSession(Session):
         length = "never" if frame.command == "ERROR" else "auto"
         whole = Frame(frame.command, pairs, frame.body)
         try:
-            octets = serialize(
-                whole, self.version or None, content_length=length, lenient=True, commands=self.broker.config.commands
-            )
+            octets = serialize(whole, self.version or None, content_length=length, commands=self.broker.config.commands)
         except FrameError as error:
             self._watch.failed(error)
             return []
         return [octets + b"\n"]
 
     def _release(self) -> None:
-        held, self._held = self._held, None
-        if held and not self.closing:
-            self._free = held
-            self.mark_once()
+        self._free, self._held = self._held or [], None
+        self.closing = self.closing or self._closes
+        self.mark_once()
+        self.broker.wake()
 
 
 def _with_crlf(octets: bytes) -> bytes:

@@ -14,6 +14,7 @@ from stompcodec import Frame
 from stompcodec.broker import Config
 from stompcodec.capture import Capture
 from stompcodec.testing import Seen, ShiftedClock, StompBroker
+from stompcodec.testing.client import OpenedClient
 from stompcodec.testing.record import Record, matches
 
 NO_BEATS = (0, 0)
@@ -82,6 +83,7 @@ def test_over_websocket():
         client.send("/topic/a", b"x" * 200_000)
         assert [len(subscription.get(5).body) for _ in range(2)] == [200_000] * 2
         assert len(broker.expect("MESSAGE").body) == 200_000
+        assert len(broker.expect("SEND").body) == 200_000  # however large
 
 
 def test_the_oldest_frames_are_forgotten():
@@ -222,7 +224,9 @@ def test_waiting_does_not_stop_an_event_loop(broker):
 
 def test_messages_expire_when_time_is_set_forward(broker, client):
     client.send("/queue/a", b"x", {"expires": str(int((time.time() + 600) * 1000))}, receipt=True)
+    before = broker.clock.monotonic()
     broker.advance(590)
+    assert broker.clock.monotonic() >= before + 590
     assert broker.pending("/queue/a") == 1
     broker.advance(12)
     broker.wait_pending("/queue/a", 0)
@@ -299,6 +303,8 @@ def test_stopped_and_started_again_it_is_at_the_same_place(broker, client):
     client.wait_connected(20)
     client.send("/queue/a", b"y", receipt=True)
     assert [frame.body for frame in broker.frames if frame.command == "SEND"] == [b"x", b"y"]
+    times = [frame.at for frame in broker.frames]
+    assert times == sorted(times)
 
 
 def test_with_a_folder_nothing_is_lost(tmp_path):
@@ -315,6 +321,34 @@ def test_a_config_that_cannot_be_used_leaves_no_thread():
     before = set(threading.enumerate())
     with StompBroker() as broker, pytest.raises(OSError, match="in use"):
         StompBroker(port=broker.port).start()
+    assert set(threading.enumerate()) == before
+
+
+def test_all_listeners_come_back_where_they_were():
+    with StompBroker(ports=(0,), ws_port=0, legacy_port=0) as broker:
+        before = broker.config
+        assert all([before.port, before.ports[0], before.ws_port, before.legacy_port])
+        broker.stop()
+        broker.start()
+        assert broker.config == before
+
+
+def test_a_client_without_a_loop_is_closed_at_once(broker):
+    client = OpenedClient(broker.url, heart_beat=NO_BEATS)
+    client.open_here()
+    asyncio.run(client.ping())
+    started = time.monotonic()
+    client.close_here()
+    assert time.monotonic() - started < 4
+    assert client.state == "closed"
+    assert not client.engine.running
+
+
+def test_a_client_that_cannot_be_opened_says_why(broker):
+    broker.faults.refuse("not today")
+    before = set(threading.enumerate())
+    with pytest.raises(stomp.RejectedError, match="not today"):
+        OpenedClient(broker.url, heart_beat=NO_BEATS).open_here()
     assert set(threading.enumerate()) == before
 
 
@@ -401,6 +435,18 @@ def test_a_record_is_cleared():
     assert record.frames() == []
     with pytest.raises(AssertionError):
         record.expect("SEND", {}, timeout=0)
+
+
+def test_a_wait_ends_though_there_is_always_something_new():
+    record = Record(10)
+
+    def wait(version, timeout):
+        time.sleep(0.01)
+        return True
+
+    record.wait = wait
+    with pytest.raises(AssertionError, match="no SEND"):
+        record.expect("SEND", {}, timeout=0.05)
 
 
 def test_what_was_looked_at_is_not_looked_at_again_but_all_that_is_new(broker):

@@ -102,6 +102,20 @@ def test_a_cut_lets_go_of_what_was_not_acknowledged(broker, wire):
         assert other.frame().headers["redelivered"] == "true"
 
 
+def test_a_session_that_was_cut_gets_no_more_messages(broker, wire):
+    """Though its socket is still open."""
+    wire.say(subscribe())
+    broker.wait_subscribed("/queue/a")
+    broker.faults.cut("SEND")
+    wire.say(send(1))
+    assert wire.rest() == []
+    with Wire(broker) as other:
+        other.say(send(2))
+        other.say(subscribe())
+        assert other.commands(2) == ["CONNECTED", "RECEIPT"]
+        assert "redelivered" not in other.frame().headers
+
+
 @pytest.mark.parametrize("durable", ["none", "all"])
 def test_cut_after_a_stored_message_loses_its_receipt_only(tmp_path, durable):
     with StompBroker(data=str(tmp_path), durable=durable) as broker, Wire(broker) as wire:
@@ -198,7 +212,26 @@ def test_delay(broker, wire):
     assert wire.frame().headers["receipt-id"] == "4"
 
 
-def test_what_is_delayed_when_the_connection_ends_is_lost(broker, wire):
+def test_what_is_delayed_comes_when_its_time_has_come(broker, wire):
+    """Not with the next thing that the broker has to do, which is a second later."""
+    broker.faults.delay("RECEIPT", 0.01, times=None)
+    started = time.monotonic()
+    for number in range(12):
+        wire.say(send(number))
+        assert wire.frame().headers["receipt-id"] == str(number)
+    assert time.monotonic() - started < 6
+
+
+def test_the_end_of_the_connection_is_delayed_too(broker, wire):
+    broker.faults.delay("RECEIPT", 0.2)
+    started = time.monotonic()
+    wire.say(send(1))
+    wire.say("SEND\n\nno destination")
+    assert [frame.command for frame in wire.rest()] == ["RECEIPT", "ERROR"]
+    assert time.monotonic() - started >= 0.2
+
+
+def test_what_is_delayed_when_the_client_goes_is_lost(broker, wire):
     broker.faults.delay("RECEIPT", 0.2)
     wire.say(send(1))
     broker.expect("RECEIPT")
