@@ -168,7 +168,8 @@ def test_passes(stomp_broker, stomp_client):
 
 def test_fails_without_a_broker():
     assert False
-"""
+""",
+        "-rA",  # what passed is shown, too
     )
     assert counts == {"failed": 2, "passed": 1}
     assert "STOMP frames (> to the broker, < from it)" in output
