@@ -12,8 +12,8 @@ __all__ = ["app"]
 
 #: A new verb: its name here, and a module with a click command called `command`.
 VERBS = (
-    *("decode", "encode", "lint", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
-    *("conformance", "pipeline", "compat", "spark-env"),
+    *("decode", "encode", "lint", "inspect", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
+    *("bench", "conformance", "pipeline", "compat", "spark-env"),
 )
 
 

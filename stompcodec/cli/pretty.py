@@ -86,14 +86,18 @@ class PrettyView(View):
         return text.append("\n")
 
 
-def body_of(frame: Frame) -> Body:
+def body_of(frame: Frame, most: int = _INFLATED) -> Body:
     """The body of a frame, made readable. Never raises.
+
+    Args:
+        frame: the frame.
+        most: octets that the body is inflated to.
 
     >>> body_of(Frame("SEND", {}, b'{"a":[1,{}]}')).text
     '{\\n  "a": [\\n    1,\\n    {}\\n  ]\\n}'
     """
     notes: list[str] = []
-    data = _inflated(frame, notes)
+    data = _inflated(frame, notes, most)
     try:
         if frame.get("content-type") is None:
             text = data.decode()
@@ -111,15 +115,15 @@ def body_of(frame: Frame) -> Body:
     return Body(notes, form, printable(text.replace("\r\n", "\n"), keep="\n\t").rstrip("\n"))
 
 
-def _inflated(frame: Frame, notes: list[str]) -> bytes:
+def _inflated(frame: Frame, notes: list[str], most: int) -> bytes:
     coding = frame.get("content-encoding")
     packed = frame.body.startswith(b"\x1f\x8b")
     if coding is None and not packed:
         return frame.body
     try:
-        data = decode_content(coding or "gzip", frame.body, _INFLATED)
+        data = decode_content(coding or "gzip", frame.body, most)
     except FrameError as error:
-        reason = f"more than {_INFLATED} octets" if error.limit else error.detail
+        reason = f"more than {most} octets" if error.limit else error.detail
         notes.append(f"content-encoding {cut(printable(coding or 'gzip'), 40)}: shown as it is: {reason}")
         return frame.body
     if len(data) != len(frame.body):

@@ -17,7 +17,7 @@ from stompcodec.cli.pcapng import is_packets
 from stompcodec.cli.reader import Broken, FrameReader
 from stompcodec.errors import StompError
 
-__all__ = ["FORMATS", "Recorded", "Source", "format_of"]
+__all__ = ["FORMATS", "Recorded", "Source", "Supply", "format_of"]
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
@@ -139,7 +139,7 @@ class Source:
             raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
         capture = Capture(self.file, on_problem=self.problem)
         for chain in capture.chains():
-            supply = _Supply(capture.pieces(chain))
+            supply = Supply(capture.pieces(chain))
             while supply.more():
                 options = {**self._options, "version": "1.2"}
                 reader = FrameReader(supply.read, **options)
@@ -174,7 +174,7 @@ class Source:
             yield Recorded(frame, time, number)
 
 
-class _Supply:
+class Supply:
     """Pieces of a capture as a stream, up to where octets are missing."""
 
     def __init__(self, pieces: Iterator[Any]) -> None:

@@ -1,0 +1,171 @@
+"""The page of `inspect`: entries as one file of HTML that needs nothing else, and that no frame can break out of.
+
+What comes from the file stands in the page as JSON, in which `<` is escaped, and the script makes text of it, never
+markup. The policy of the page lets nothing run but that script, by its hash.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from stompcodec.cli.inspect_data import Entry, Part, masked, moment
+from stompcodec.cli.pretty import body_of
+from stompcodec.cli.screen import cut, header_value, printable
+
+__all__ = ["entry_data", "page_of", "script_text"]
+
+#: Octets of a head in the page. Headers that begin behind them are only counted.
+_HEAD = 16 * 1024
+#: Characters of a header's value, and marks of a frame.
+_VALUE = 2000
+_MARKS = 50
+#: The most octets that a body is inflated to.
+_INFLATED = 2**20
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; base-uri 'none'; form-action 'none'; \
+script-src 'sha256-{script_hash}'; style-src 'sha256-{style_hash}'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="stompcodec">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1><p id="about"></p>
+<input id="filter" type="search" placeholder="Filter: command, destination, header" aria-label="Filter" \
+autocomplete="off" spellcheck="false">
+<p class="keys"><kbd>↑</kbd> <kbd>↓</kbd> move, <kbd>/</kbd> filter, <kbd>Esc</kbd> back</p>
+</header>
+<main>
+<section id="list" tabindex="0" aria-label="Frames"></section>
+<section id="parts" aria-label="Headers"></section>
+<section id="octets" aria-label="Octets"></section>
+<section id="body" aria-label="Body"></section>
+</main>
+<script type="application/json" id="book">{book}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def page_of(name: str, entries: Iterable[str], left: int) -> str:
+    """The whole page.
+
+    Args:
+        name: of the file.
+        entries: each of them as `script_text` of its `entry_data`.
+        left: how many were left out.
+    """
+    style, script = _asset("inspect.css"), _asset("inspect.js")
+    book = f'{{"left":{left:d},"entries":[{",".join(entries)}]}}'
+    return _PAGE.format(
+        title=escape(cut(printable(name), 200)),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        book=book,
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("stompcodec.cli").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def script_text(data: Any) -> str:
+    """JSON that may stand in an element of HTML: it is ASCII, and nothing in it ends the element or begins another.
+
+    >>> script_text("</script>&\\u2028")
+    '"\\\\u003c/script\\\\u003e\\\\u0026\\\\u2028"'
+    """
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
+    """What the page knows of an entry. Offsets of its parts are counted from its first octet.
+
+    Args:
+        entry: the frame or fault.
+        most: octets of the body, and twice as many characters of it.
+        secrets: show them.
+    """
+    found = entry.seen.found
+    octets = entry.seen.octets if secrets else masked(entry)
+    body_at = len(octets) if entry.place is None else entry.place.body - found.start
+    shown = [part for part in entry.parts if part.start - found.start < _HEAD or part.kind in ("body", "end")]
+    data: dict[str, Any] = {
+        "n": entry.number,
+        "at": found.start,
+        "time": moment(entry.seen.time),
+        "flow": entry.seen.flow,
+        "command": cut(entry.command, 80),
+        "destination": entry.destination,
+        "version": found.version or "1.2",
+        "size": None if entry.place is None else entry.place.size,
+        "parts": [_part(part, found.start, octets, secrets) for part in shown],
+        "more": len(entry.parts) - len(shown),
+        "runs": _runs(octets, body_at, most),
+        "length": None if entry.place is None else entry.place.end - found.start,
+        "marks": _marks(entry, shown),
+    }
+    if entry.fault is not None:
+        what, remedy = entry.fault_text()
+        data["fault"] = {"at": entry.fault.error.offset, "what": what, "remedy": remedy, "on": entry.fault.resumed}
+    if entry.place is not None and entry.place.size:
+        notes, form, text = body_of(entry.place.frame, _INFLATED)
+        if len(text) > 2 * most:
+            notes = [*notes, f"the first {2 * most} of {len(text)} characters"]
+        data["body"] = {"form": form, "notes": notes, "text": text[: 2 * most]}
+    return data
+
+
+def _part(part: Part, base: int, octets: bytes, secrets: bool) -> dict[str, Any]:
+    start, end = part.start - base, part.end - base
+    data: dict[str, Any] = {"kind": part.kind, "name": cut(printable(part.name), 200), "start": start, "end": end}
+    if part.kind in ("header", "skipped"):
+        written = octets[start:end].decode("utf-8", "replace")
+        data["written"] = cut(printable(written), _VALUE)
+        hidden = part.secret and not secrets
+        meant = header_value(part.name, "") if hidden else printable(part.value, keep="\n")
+        data["meant"] = cut(meant, _VALUE)
+        data["plain"] = hidden or written == f"{part.name}:{part.value}"
+    return data
+
+
+def _runs(octets: bytes, body_at: int, most: int) -> list[tuple[int, str]]:
+    """The octets of the page: the head, and the body, as far as they are shown; with where each begins."""
+    head, end = min(body_at, _HEAD), body_at + most
+    # The NUL is no octet of the body: where the whole body is shown it is, too.
+    end = len(octets) if end >= len(octets) - 1 else end
+    cuts = [(0, end)] if head == body_at else [(0, head), (body_at, end)]
+    return [(start, b64encode(octets[start:stop]).decode()) for start, stop in cuts if start < stop]
+
+
+def _marks(entry: Entry, shown: list[Part]) -> list[dict[str, Any]]:
+    marks: list[dict[str, Any]] = []
+    for mark in entry.marks[:_MARKS]:
+        index = entry.part_of(mark)
+        part = shown.index(entry.parts[index]) if index is not None and entry.parts[index] in shown else None
+        texts = {"text": cut(printable(mark.text), 400), "remedy": mark.remedy}
+        marks.append({"rule": mark.rule, "severity": mark.severity, "part": part, **texts})
+    if len(entry.marks) > _MARKS:
+        text = f"{len(entry.marks) - _MARKS} marks more"
+        marks.append({"rule": "…", "severity": "note", "part": None, "text": text, "remedy": "see lint"})
+    return marks
