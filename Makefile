@@ -12,7 +12,8 @@ CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/clie
 SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
-SOURCES := pyproject.toml setup.py MANIFEST.in $(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
+SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
+	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
 # With a compiler and Python.h at hand a failed build is an error; without them pure Python is built.
 COMPILER = $(shell $(PYTHON) -c 'import os, sysconfig as s; \

@@ -15,7 +15,8 @@ import pytest
 import stompcodec
 
 PACKAGE = Path(stompcodec.__file__).parent
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
+SUITE = PACKAGE / "testing" / "suite"  # files of tests/ that go along
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if SUITE not in path.parents)
 TREE = Path(__file__).parents[1]
 
 #: Module, or the folder it is in, to rank. A module that is not here fails the test: give it a place.
@@ -268,7 +269,7 @@ def _lengths():
     suffixes = {".py", ".pyi", ".c", ".h", ".pyx", ".pxi", ".pxd"}
     for folder in folders:
         for path in folder.rglob("*"):
-            if path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
+            if SUITE not in path.parents and path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
                 yield path, len(path.read_text(encoding="utf-8").splitlines())
 
 

@@ -18,7 +18,8 @@ __all__ = ["agrees", "bench", "good", "lines_of"]
 
 def bench(*arguments: str | Path, **environment: str) -> Result:
     unset = dict.fromkeys(name for name in os.environ if name.startswith("STOMPCODEC_"))
-    return CliRunner().invoke(app, ["bench", *map(str, arguments)], env={**unset, **environment})
+    wide = {"COLUMNS": "200"}  # of no terminal, wherever the tests run
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)], env={**unset, **wide, **environment})
 
 
 def good(*arguments: str | Path) -> str:

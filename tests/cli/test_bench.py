@@ -48,7 +48,8 @@ def test_lines_for_programs_and_a_table_for_people() -> None:
     assert all(float(row["frames_per_s"]) == pytest.approx(20 / float(row["seconds"])) for row in rows)
     table = good("codec", *TINY)
     assert "\x1b" not in table
-    assert all(text in table for text in (*MEASURES.values(), "frames/s", "MB/s", "1.00×", "20 frames"))
+    for text in (*MEASURES.values(), "frames/s", "MB/s", "1.00×", "20 frames"):
+        assert text in table
 
 
 def test_the_generated_frames_have_bodies_of_that_size() -> None:
