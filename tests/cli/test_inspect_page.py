@@ -115,7 +115,7 @@ def test_headers_as_meant_and_as_written() -> None:
     [
         ({}, b'{"a":[1]}', "json", '{\n  "a": [\n    1\n  ]\n}'),
         ({}, b"<a><b/></a>", "xml", "<b/>"),
-        ({"content-encoding": "gzip"}, gzip.compress(b'{"a":1}'), "json", '{\n  "a": 1\n}'),
+        ({"content-encoding": "gzip"}, gzip.compress(b'{"a":1}', mtime=0), "json", '{\n  "a": 1\n}'),
         ({}, b"\0\xff", "binary", "00 ff"),
     ],
 )
