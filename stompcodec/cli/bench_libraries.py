@@ -62,7 +62,7 @@ def _read(frames: Iterable[Any]) -> None:
     for frame in frames:
         frame.get("destination")
         frame.get("message-id")
-        frame.body  # noqa: B018
+        frame.body  # noqa: B018  # reading it is what is timed
 
 
 def _as_dict(frames: Iterable[Any]) -> None:
@@ -79,7 +79,7 @@ def _read_theirs(frames: Iterable[Any]) -> None:
 
 def _their_dict(frames: Iterable[Any]) -> None:
     for frame in frames:
-        frame.headers  # noqa: B018  # a dict already
+        frame.headers  # noqa: B018  # reading it is what is timed; it is a dict already
 
 
 def _each(dump: Callable[[Any], object], frames: list[Any]) -> None:
@@ -108,6 +108,7 @@ def ours() -> list[Library]:
                 parser=codec.Parser,
                 frames=lambda parser, pieces: chain.from_iterable(map(parser.feed, pieces)),
                 decode={"decode": _untouched, "read": _read, "dict": _as_dict},
+                # a lambda's default has no type of its own
                 native=lambda part, make=codec.Frame: make(*part),  # type: ignore[misc]
                 encode={"serialize": partial(_each, codec.serialize), "serialize_many": codec.serialize_many},
             )

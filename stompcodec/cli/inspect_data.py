@@ -257,6 +257,7 @@ class Inspection:
             while supply.more():
                 reader = FrameReader(supply.read, **{**self._options, "version": _KEPT_AS})
                 flow = chain if len(chains) > 1 else ""
+                # mypy gives a lambda's default no type
                 yield from self._frames(reader, supply.base, lambda supply=supply: supply.time, flow)  # type: ignore[misc]
 
 

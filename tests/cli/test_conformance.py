@@ -24,6 +24,12 @@ class Wrong(Adapter):
         return [event if event[0] != "frame" else (*event[:3], event[3].upper()) for event in events]
 
 
+class Strict(Adapter):
+    def decode(self, version, chunks, eof, limits, lenient):
+        assert not lenient
+        return super().decode(version, chunks, eof, limits, lenient)
+
+
 class Half:
     def encode(self, version, command, headers, body, options, lenient):
         return Adapter().encode(version, command, headers, body, options, lenient)
@@ -86,6 +92,11 @@ def test_a_codec_that_is_wrong(modules: None) -> None:
     names = [name for name, _ in rules]
     assert len(set(names)) == len(names) > 100
     assert f"{sum(outcome == 'failed' for _, outcome in rules)} of {len(rules)} rules broken" in result.stdout
+
+
+def test_an_adapter_is_told_to_be_lenient(modules: None) -> None:
+    assert run("wrong_codec:Strict", "--only", "escapes/").exit_code == 0
+    assert run("wrong_codec:Strict", "--only", "escapes/", "--lenient").exit_code == 1
 
 
 def test_what_an_adapter_lacks_is_skipped(modules: None) -> None:
