@@ -38,7 +38,9 @@ RANKS = {
     **dict.fromkeys(
         [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
     ),
-    **dict.fromkeys(["broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.schema"], 6),
+    **dict.fromkeys(
+        ["broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.helper", "broker.schema"], 6
+    ),
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),
     **dict.fromkeys(["broker.jms", "broker.terms", "broker.ttl"], 6),
     **dict.fromkeys(["broker.marks", "broker.wildcards"], 6.2),

@@ -14,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event, Thread
+from time import perf_counter
 from typing import Any, NamedTuple
 
+from stompcodec.broker.helper import Helper, HelperThread
 from stompcodec.broker.store import CallSoon, Done, Storable, Stored, Subscribed
 from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
 from stompcodec.errors import StoreError
@@ -51,6 +51,8 @@ class SqliteStore:
     Args:
         folder: of this store alone. Made if it is missing.
         log: where it is told what cannot be raised.
+        helper: what waits for the disk; by default a thread of this store. The store stops it.
+        clock: the time in seconds, by which commits are measured.
 
     Raises:
         StoreError: the folder is in use, of a newer version, or cannot be used.
@@ -66,9 +68,16 @@ class SqliteStore:
     >>> store.close(); folder.cleanup()
     """
 
-    def __init__(self, folder: str | os.PathLike[str], log: logging.Logger | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        log: logging.Logger | None = None,
+        *,
+        helper: Helper | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         self._log = log or logging.getLogger("stompcodec.broker")
-        self._writer = Writer(Path(folder), self._log)
+        self._writer = Writer(Path(folder), self._log, clock)
         self._open = Batch()
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
@@ -78,8 +87,7 @@ class SqliteStore:
         self._next = max(taken, default=0) + 1
         self._free = [number for number in range(1, self._next) if number not in taken]
         self._sweep_at = len(taken) + _SWEEP // 2
-        self._helper: Thread | None = None
-        self._jobs: SimpleQueue[_Job | Callable[[], None] | None] = SimpleQueue()
+        self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
         #: The helper takes the WAL over, or is going to.
         self._copying = False
         #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
@@ -221,8 +229,7 @@ class SqliteStore:
             self._writer.checkpoint()
         else:
             self._copying = True
-            self._start_helper()
-            self._jobs.put(self._copy)
+            self._helper.give(self._copy)
 
     def _copy(self) -> None:
         """In the helper."""
@@ -256,31 +263,20 @@ class SqliteStore:
             self._unsaved.pop(name, None)
 
     def _give(self, job: _Job) -> None:
-        self._start_helper()
         self._given += 1
-        self._jobs.put(job)
+        self._helper.give(partial(self._work, job))
 
-    def _start_helper(self) -> None:
-        if self._helper is None:
-            self._helper = Thread(target=self._help, name="stompcodec-store", daemon=True)
-            self._helper.start()
-
-    def _help(self) -> None:
-        """The helper thread: a job at a time, until there is None."""
+    def _work(self, job: _Job) -> None:
+        """In the helper."""
         writer = self._writer
-        while (job := self._jobs.get()) is not None:
-            if not isinstance(job, _Job):
-                job()
-                continue
-            error = None if job.staged else writer.write(job.batch)
-            if error is None:
-                error = writer.commit(job.batch)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                job.call_soon(partial(self._done, job, error))
-            if writer.due:  # after the answer, since it takes its time
-                writer.checkpoint()
-            self._ended += 1
-            del job  # it holds messages
+        error = None if job.staged else writer.write(job.batch)
+        if error is None:
+            error = writer.commit(job.batch)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            job.call_soon(partial(self._done, job, error))
+        if writer.due:  # after the answer, since it takes its time
+            writer.checkpoint()
+        self._ended += 1
 
     def _done(self, job: _Job, error: StoreError | None) -> None:
         """The end of a job, in the thread of the loop."""
@@ -292,9 +288,7 @@ class SqliteStore:
     def _settle(self) -> None:
         """Waits until the helper has nothing to do."""
         if self._given != self._ended:
-            settled = Event()
-            self._jobs.put(settled.set)
-            settled.wait()
+            self._helper.wait()
 
     def close(self) -> None:
         """As in `Store`. Closing twice does nothing."""
@@ -304,9 +298,7 @@ class SqliteStore:
         try:
             self.commit()
         finally:
-            if self._helper is not None:
-                self._jobs.put(None)
-                self._helper.join()
+            self._helper.stop()
             self._writer.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -86,13 +86,15 @@ class Writer:
     Args:
         folder: made if it is missing.
         log: where it is told what cannot be raised.
+        clock: the time in seconds, by which commits are measured.
 
     Raises:
         StoreError: the folder is in use, of a newer version, or cannot be used.
     """
 
-    def __init__(self, folder: Path, log: logging.Logger) -> None:
+    def __init__(self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter) -> None:
         self._log = log
+        self._clock = clock
         self._path = folder / "messages.sqlite"
         self._db: sqlite3.Connection | None = None
         self._wal = 0
@@ -263,7 +265,7 @@ class Writer:
     def commit(self, batch: Batch) -> StoreError | None:
         """Ends the transaction that `write` left open. After an error nothing of it is kept."""
         assert self._db is not None
-        start = perf_counter()
+        start = self._clock()
         try:
             if batch.single is None:
                 self._db.execute("COMMIT")
@@ -272,7 +274,7 @@ class Writer:
         except Exception as error:
             self._doubtful = list(batch.puts)
             return self._undo(batch, error)
-        self.pace += (min(perf_counter() - start, _LONG) - self.pace) / 8
+        self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
         for key in batch.removes:
             self._files.pop(key, None)
         self._files.update(batch.written)
