@@ -24,7 +24,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark soak interop docs \
+.PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz asan dist clean
 
 help: ## list these commands
@@ -73,6 +73,9 @@ crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times and cut CUTS 
 
 crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
 	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+
+attack: $(VENV)/package.stamp ## attack a broker in all ways at once for SECONDS (60), beside well-behaved clients
+	@$(BIN)/python scripts/attack.py --seconds $(SECONDS)
 
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
 	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
