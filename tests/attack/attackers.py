@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["ATTACKS", "Ports", "be_idle"]
@@ -34,9 +35,8 @@ def be_idle() -> None:
     """Give this process what nobody else wants of the processor."""
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    with suppress(OSError):  # tests of several sessions share the processor by session, whatever their priority
-        with open("/proc/self/autogroup", "w") as file:
-            file.write("19")
+    with suppress(OSError):  # Linux shares the processor between terminal sessions first, whatever their priority
+        Path("/proc/self/autogroup").write_text("19")
 
 
 def connect_frame(version: str = "1.2") -> bytes:

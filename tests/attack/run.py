@@ -29,8 +29,8 @@ _FOLDER = Path(__file__).parent
 class Figures(NamedTuple):
     """What an attack did.
 
-    `pairs` has a record for each of PAIRS: sent, lost, wrong, and p50, p95, p99, max of the receipts in ms. `top` is the
-    largest resident memory in bytes, `left` says what was not as before when all had gone; an empty list is good.
+    `pairs` has a record for each of PAIRS: sent, lost, wrong, and p50, p95, p99, max of the receipts in ms. `top` is
+    the largest resident memory in bytes. `left` lists what is not as before once the attackers have gone.
     """
 
     pairs: dict[str, dict[str, float]]
