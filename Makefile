@@ -102,7 +102,7 @@ bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are an
 bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours and hand-written; writes docs/benchmarks-spark.md
 	$(BIN)/python benchmarks/bench_spark.py
 
-instructions: $(VENV)/package.stamp ## count instructions a frame (valgrind)
+instructions: $(VENV)/package.stamp ## count instructions per frame and per message (valgrind)
 	$(BIN)/python benchmarks/instructions.py
 
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec

@@ -1,10 +1,11 @@
-"""Count the machine instructions of the C backend, and compare them with the committed numbers.
+"""Count the machine instructions of the C backend and of the broker, and compare them with the committed numbers.
 
-    python benchmarks/instructions.py [--update] [--only ticks acks]
+    python benchmarks/instructions.py [--update] [--only broker | --only ticks acks]
 
-Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure is instructions a
-frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan, making the frames and
-freeing them. Start-up is not counted.
+Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure of the codec is
+instructions per frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan,
+making the frames and freeing them. Those of the broker are instructions per message, see broker_rows.py. Start-up is
+not counted.
 
 The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
 there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails. Without valgrind, or
@@ -27,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import corpus
+from broker_rows import MESSAGES, ROWS, Row
 
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
@@ -41,6 +43,8 @@ OPERATIONS = (
     *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
     *("serialize", "serialize_parsed", "serialize_many", "columns"),
 )
+#: What `--only` takes beside the workloads: all rows of the broker.
+BROKER = "broker"
 
 
 # ---- the child: runs under valgrind ----
@@ -118,34 +122,51 @@ def child(name: str) -> None:
     import stompcodec.codec
 
     gc.disable()
-    moved = []
+    if name in ROWS:
+        with Row(name) as row:
+            row.check()
+            counted(row.run, row.prepare)
+        return
     for run in loops(stompcodec.codec.backend("c"), corpus.load(SCALE, (name,))[name]).values():
         run()
-        run()
-        for turn in range(TURNS):
-            moved.append([bytes(size) for size in range(16, 500, 16) for _ in range(turn + 1)])
-            os.getpgrp()  # forget
-            run()
-            os.getppid()  # dump
+        counted(run)
+
+
+def counted(run, prepare=tuple) -> None:
+    """Run something once to warm up, then `TURNS` times between the markers, with what `prepare` returns."""
+    moved = []
+    run(*prepare())
+    for turn in range(TURNS):
+        moved.append([bytes(size) for size in range(16, 500, 16) for _ in range(turn + 1)])
+        arguments = prepare()
+        os.getpgrp()  # forget
+        run(*arguments)
+        os.getppid()  # dump
 
 
 # ---- the parent ----
 
 
 def measure(names: list[str]) -> dict[str, dict[str, int]]:
-    """Instructions a frame, by operation and workload: the least of the turns."""
-    counts: dict[str, dict[str, int]] = {operation: {} for operation in OPERATIONS}
-    workloads = corpus.load(SCALE, tuple(names))
+    """Instructions per frame, by operation and workload: the least of the turns. The rows of the broker are under
+    `BROKER`, per message."""
+    workloads = corpus.load(SCALE, tuple(name for name in names if name != BROKER))
+    children = [*workloads, *(ROWS if BROKER in names else ())]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for workload, totals in zip(workloads.values(), pool.map(_totals, names)):
-            for at, operation in enumerate(OPERATIONS):
-                least = min(totals[at * TURNS : (at + 1) * TURNS])
-                counts[operation][workload.name] = round(least / workload.frames)
-    return counts
+        totals = dict(zip(children, pool.map(_totals, children)))
+    counts: dict[str, dict[str, int]] = {
+        operation: {
+            name: round(min(totals[name][at * TURNS : (at + 1) * TURNS]) / workload.frames)
+            for name, workload in workloads.items()
+        }
+        for at, operation in enumerate(OPERATIONS)
+    }
+    return {**counts, BROKER: {row: round(min(totals[row]) / MESSAGES) for row in children if row in ROWS}}
 
 
 def _totals(name: str) -> list[int]:
-    """What callgrind dumped, in order. A process for each workload: what one leaves in caches is not for the next."""
+    """What callgrind dumped, in order. A process for each workload or row: what one leaves in caches is not for the
+    next."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         command = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
@@ -153,7 +174,8 @@ def _totals(name: str) -> list[int]:
         done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")
-        return [_total(dump.with_name(f"dump.{turn + 1}")) for turn in range(TURNS * len(OPERATIONS))]
+        turns = TURNS * (1 if name in ROWS else len(OPERATIONS))
+        return [_total(dump.with_name(f"dump.{turn + 1}")) for turn in range(turns)]
 
 
 def _total(dump: Path) -> int:
@@ -178,21 +200,28 @@ def key() -> str:
 
 
 def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
-    print(f"instructions a frame{'':4}" + "".join(f"{name:>11}" for name in names))
-    for operation, row in counts.items():
-        print(f"{operation:24}" + "".join(f"{row[name]:11,}" for name in names))
-    print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
+    names = [name for name in names if name != BROKER]
+    if names:
+        print(f"instructions per frame{'':2}" + "".join(f"{name:>11}" for name in names))
+        for operation in OPERATIONS:
+            print(f"{operation:24}" + "".join(f"{counts[operation][name]:11,}" for name in names))
+        print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
+    if counts[BROKER]:
+        print("instructions per message of the broker")
+        for row, count in counts[BROKER].items():
+            print(f"{row:24}{count:11,}  {ROWS[row]}")
 
 
 def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
     """What is wrong, one line each."""
     wrong = []
-    for operation in JUDGED:
+    for operation in (*JUDGED, BROKER):
+        unit = "message" if operation == BROKER else "frame"
         for name, count in counts[operation].items():
             old = known.get(operation, {}).get(name)
             tolerance = TOLERANCES.get((operation, name), TOLERANCE)
             if old and count > old * (1 + tolerance):
-                wrong.append(f"{operation} {name}: {count:,} instructions a frame, {old:,} are committed")
+                wrong.append(f"{operation} {name}: {count:,} instructions per {unit}, {old:,} are committed")
             elif old and count < old * (1 - tolerance):
                 print(f"better: {operation} {name}: {count:,}, {old:,} are committed; --update keeps it")
     return wrong
@@ -201,8 +230,15 @@ def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write the counts into instructions.json")
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME")
-    parser.add_argument("--child", choices=WORKLOADS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=(*WORKLOADS, BROKER),
+        default=[*WORKLOADS, BROKER],
+        metavar="NAME",
+        help=f"some rows: {BROKER}, or the codec's {', '.join(WORKLOADS)}",
+    )
+    parser.add_argument("--child", choices=(*WORKLOADS, *ROWS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args.child)
@@ -220,7 +256,7 @@ def main() -> int:
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
     known = committed.get(here)
     if args.update:
-        merged = {name: {**(known or {}).get(name, {}), **counts[name]} for name in JUDGED}
+        merged = {name: {**(known or {}).get(name, {}), **counts[name]} for name in (*JUDGED, BROKER)}
         COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
         print(f"instructions: written for {here}")
         return 0

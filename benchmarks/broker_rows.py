@@ -1,0 +1,152 @@
+"""The broker's rows of instructions.py: what a message costs in process, without sockets.
+
+What is counted is what the shell of the broker does for each turn of its loop: `Session.receive` with the bytes of some
+frames, `Broker.turn`, and `take_output` of each session that has something to write. Everything else is prepared and
+checked outside of the count. Clocks stand still, and commits are written in the thread of the caller (`call_soon` is
+None), so that each run executes the same instructions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from stompcodec.broker.config import Config
+from stompcodec.broker.core import Broker
+from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.codec import Frame, Parser, serialize
+
+__all__ = ["MESSAGES", "ROWS", "Row"]
+
+#: Each row, and what one message of it is.
+ROWS = {
+    "send": "SEND to a queue, MESSAGE to its consumer (ack: auto)",
+    "ack": "ACK (client-individual)",
+    "fan_out": "SEND to a topic, MESSAGE to each of its 10 subscribers",
+    "persistent": "persistent SEND with a receipt, committed to SQLite, 25 per turn",
+    "persistent_single": "persistent SEND with a receipt, committed to SQLite, one per turn",
+    "persistent_ack": "ACK of a persistent message (client-individual), committed to SQLite, 25 per turn",
+}
+#: Messages that `Row.run` is about.
+MESSAGES = 1000
+_PER_TURN = 25
+_SUBSCRIBERS = 10
+#: With seven digits from first to last, message-ids have the same width in each turn.
+_FIRST_SEQ = 1_000_000
+_BODY = b"x" * 256
+_HEADERS = [("content-type", "application/json"), ("symbol", "ACME"), ("venue", "XETR"), ("sequence", "0000000")]
+
+
+class Row:
+    """One row: a broker, and sessions that use it always in the same way.
+
+    Args:
+        name: a key of `ROWS`.
+
+    >>> with Row("send") as row:
+    ...     row.run(*row.prepare())
+    3000
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._stored = name.startswith("persistent")
+        self._acknowledges = name.endswith("ack")
+        self._destination = "/topic/a" if name == "fan_out" else "/queue/a"
+
+    def __enter__(self) -> Row:
+        self._folder = tempfile.TemporaryDirectory(prefix="stompcodec-instructions-")
+        self._store = SqliteStore(self._folder.name) if self._stored else None
+        self.broker = Broker(Config(), self._store, wall=lambda: 1e9, epoch="e", call_soon=None)
+        self.broker.seq = _FIRST_SEQ
+        self.broker.open(0.0)
+        self._sender = self._session()
+        self._sends = self._make_sends()
+        if not self._stored or self._acknowledges:
+            for _ in range(_SUBSCRIBERS if self.name == "fan_out" else 1):
+                self._consumer = self._subscribe("client-individual" if self._acknowledges else "auto")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._folder.cleanup()
+
+    def prepare(self) -> tuple[Any, list[bytes]]:
+        """Make the state from which `run` starts, and return its arguments."""
+        if self._acknowledges:
+            frames = Parser("1.2").feed(b"".join(self._written(self._sender, self._sends)))
+            acks = [
+                b"ACK\nid:%b\n\n\0" % frame.headers["ack"].encode() for frame in frames if frame.command == "MESSAGE"
+            ]
+            assert len(acks) == MESSAGES
+            return self._consumer, _joined(acks, _PER_TURN)
+        if self._stored:
+            self._drain()
+        return self._sender, self._sends
+
+    def run(self, session: Any, pieces: list[bytes]) -> int:
+        """Let the session send each piece in a turn of its own (counted), and return the number of chunks written."""
+        chunks = 0
+        broker = self.broker
+        for piece in pieces:
+            session.receive(piece, 0.0)
+            for dirty in broker.turn(0.0):
+                chunks += len(dirty.take_output())
+        return chunks
+
+    def check(self) -> None:
+        """Do what `run` does, and see that each message of it did what the row says."""
+        session, pieces = self.prepare()
+        frames = list(Parser("1.2").feed(b"".join(self._written(session, pieces))))
+        answers = {"fan_out": MESSAGES * _SUBSCRIBERS, "ack": 0, "persistent_ack": 0}.get(self.name, MESSAGES)
+        assert [frame.command for frame in frames] == ["RECEIPT" if self._stored else "MESSAGE"] * answers
+        left = MESSAGES if self._stored and not self._acknowledges else 0
+        assert self._waiting == left
+        if self._store is not None:
+            assert len(list(self._store.load())) == left
+
+    @property
+    def _waiting(self) -> int:
+        return sum(queue.count for queue in self.broker.queues.values())
+
+    def _drain(self) -> None:
+        session = self._subscribe("auto")
+        while self._waiting:
+            self._written(session, [b"\n"])
+        session.lost(0.0)
+        self._written(self._sender, [b"\n"])
+
+    def _session(self) -> Any:
+        session = self.broker.attach(0.0)
+        self._written(session, [b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"])
+        return session
+
+    def _subscribe(self, ack: str) -> Any:
+        session = self._session()
+        frame = f"SUBSCRIBE\nid:1\ndestination:{self._destination}\nack:{ack}\nprefetch-count:0\n\n\0"
+        self._written(session, [frame.encode()])
+        return session
+
+    def _make_sends(self) -> list[bytes]:
+        headers = [("destination", self._destination), *_HEADERS]
+        if self._stored:
+            headers.append(("persistent", "true"))
+        receipts = self._stored and not self._acknowledges
+        frames = []
+        for number in range(MESSAGES):
+            receipt = [("receipt", f"r{number:04}")] if receipts else []
+            frames.append(serialize(Frame("SEND", headers + receipt, _BODY), "1.2"))
+        return _joined(frames, 1 if self.name == "persistent_single" else _PER_TURN)
+
+    def _written(self, session: Any, pieces: list[bytes]) -> list[bytes]:
+        written: list[bytes] = []
+        for piece in pieces:
+            session.receive(piece, 0.0)
+            for dirty in self.broker.turn(0.0):
+                written += dirty.take_output()
+        return written
+
+
+def _joined(frames: list[bytes], size: int) -> list[bytes]:
+    return [b"".join(frames[at : at + size]) for at in range(0, len(frames), size)]
