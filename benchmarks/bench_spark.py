@@ -129,7 +129,7 @@ def read(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         "without headers": cases.ours(capture, cases.UNMAPPED),
         "narrow": cases.ours(capture, cases.NARROW),
         "destination": cases.ours(capture, "destination string"),
-        "filter": cases.ours(capture, where=f"destination = '{cases.NOWHERE}'"),
+        "filter": cases.ours(capture, destination=cases.NOWHERE),
     }
     args.job = _job(spark)
     truth = {folder: same(cases.ours(folder)(spark)) for folder in (few, some)}

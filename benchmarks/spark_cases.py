@@ -110,13 +110,12 @@ def in_sql(folder: Path) -> Callable[[Any], Any]:
 # ---- ours ----
 
 
-def ours(path: Path, schema: str | None = None, where: str | None = None) -> Callable[[Any], Any]:
-    """Our source."""
+def ours(path: Path, schema: str | None = None, **options: str) -> Callable[[Any], Any]:
+    """Return what reads a path by our source."""
 
     def table(spark: Any) -> Any:
-        reader = spark.read.format("stompfile")
-        found = (reader.schema(schema) if schema else reader).load(str(path))
-        return found.where(where) if where else found
+        reader = spark.read.format("stompfile").options(**options)
+        return (reader.schema(schema) if schema else reader).load(str(path))
 
     return table
 

@@ -33,9 +33,9 @@ METHOD = """\
   bodies with NULs, and for headers that are repeated. They give command, destination, message-id, timestamp, headers
   and body; *narrow* is destination, message-id, timestamp and body.
 - **Ours**: *all columns* are the 15 of the source, the map of headers among them; *narrow* has the columns of the
-  narrow one by hand, with the timestamp as a time; *filter* asks for a destination that no frame has. All are written
-  into Spark's `noop` sink. Rows, octets of the bodies and a sum over the message-ids of all that is read by hand are
-  the same as ours.
+  narrow one by hand, with the timestamp as a time; *filter* asks for a destination that no frame has, by the option
+  `destination`. All are written into Spark's `noop` sink. Rows, octets of the bodies and a sum over the message-ids of
+  all that is read by hand are the same as ours.
 - **Arrow and tuples**: 5 columns with a map of 3 entries and a body of 500 octets, made beforehand, given to Spark by a
   small data source.
 - **Writing**: rows of a Parquet file (destination, body) to a server that only counts (`benchmarks/spark_sink.py`), in

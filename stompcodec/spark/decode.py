@@ -140,11 +140,13 @@ class _Frames:
         self._sums = sums
         self._batches = batches
         self._most = most_of(options)
-        where = list(projection.where)
+        where: list[tuple[str, str, tuple[str, ...]]] = []
         extra: tuple[str, ...] = ()
         if options.commands != ALL:
             where.append(("command", "in", options.commands))
             extra = tuple(name for name in options.commands if name not in _USUAL)
+        if options.choice.destinations:
+            where.append(("destination", "in", options.choice.destinations))
         raw = batches.projector.raw
         columns = (*raw.columns, "length")
         self._rules: dict[str, Any] = {

@@ -5,8 +5,7 @@ Spark imports this module whenever it looks for sources, so the heavy ones are i
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,7 +22,6 @@ from stompcodec.spark.options import FileOptions, parse_file, paths_of
 from stompcodec.spark.ship import Shipped
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from stompcodec.spark.chains import Chain
@@ -52,18 +50,10 @@ class StompFile(Shipped, DataSource):
         return frame_schema(self._options.headers)
 
     def reader(self, schema: StructType) -> FileReader:
-        kind = FilteringFileReader if _filters_come() else FileReader
-        return kind(self._paths, schema, self._options)
+        return FileReader(self._paths, schema, self._options)
 
     def streamReader(self, schema: StructType) -> FileStreamReader:
         return FileStreamReader(self._paths, schema, self._options)
-
-
-def _filters_come() -> bool:
-    """Whether the caller of our caller will push filters. A reader that could take them is an error where
-    spark.sql.python.filterPushdown.enabled is off, and nothing but the calling module tells that."""
-    spec = sys._getframe(2).f_globals.get("__spec__")
-    return getattr(spec, "name", "") == "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
@@ -76,7 +66,11 @@ def read_partition(partition: InputPartition, projection: Projection, options: F
 
 
 class FileReader(Shipped, DataSourceReader):
-    """Reads what is there."""
+    """A reader of what is there.
+
+    It takes no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, so
+    that counts are silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
+    """
 
     def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
         from stompcodec.spark.schema import Projection
@@ -88,20 +82,10 @@ class FileReader(Shipped, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from stompcodec.spark.plan import batch_splits
 
-        projection = self._projection
-        return batch_splits(self._paths, self._options, since=projection.since, until=projection.until)
+        return batch_splits(self._paths, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options)
-
-
-class FilteringFileReader(FileReader):
-    """Also takes filters."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        from stompcodec.spark.filters import push_filters
-
-        return push_filters(self._projection, filters)
 
 
 class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):

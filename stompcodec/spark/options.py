@@ -7,12 +7,24 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stompcodec.errors import StompError
 
-__all__ = ["ALL", "FILE_OPTIONS", "FileOptions", "Option", "OptionError", "parse", "parse_file", "paths_of"]
+__all__ = [
+    "ALL",
+    "CHOICE_OPTIONS",
+    "FILE_OPTIONS",
+    "Choice",
+    "FileOptions",
+    "Option",
+    "OptionError",
+    "parse",
+    "parse_file",
+    "paths_of",
+]
 
 #: Stands for all commands.
 ALL = ("*",)
@@ -48,6 +60,7 @@ class Option(NamedTuple):
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -84,6 +97,12 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _time(text: str) -> int:
+    """Return microseconds since 1970. A time without a zone is UTC."""
+    moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    return (moment.replace(tzinfo=moment.tzinfo or timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError
@@ -96,6 +115,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "size": (_size, "octets such as 33554432, 512k or 32m"),
     "seconds": (_seconds, "a time such as 0.5, 30s, 5m or 2h"),
     "bool": (_bool, "true or false"),
+    "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
     "names": (_names, "names with commas between"),
     "text": (_text, "some text"),
 }
@@ -189,8 +209,37 @@ FILE_OPTIONS = (
     Option("maxFramesPerTrigger", "count positive", None, "streams: frames of a batch"),
     Option("failOnDataLoss", "bool", True, "streams: the query ends when frames were deleted before they were read"),
 )
+#: Of "stompfile" alone: which frames become rows, beside `commands`.
+CHOICE_OPTIONS = (
+    Option("destination", "names", None, "frames with one of these destinations become rows; all without it"),
+    Option("since", "time", None, "frames that were received then or later; needs a capture, which knows when"),
+    Option("until", "time", None, "frames that were received before then; needs a capture, which knows when"),
+)
 #: What Spark itself, or our readers, take out of the options.
 _ELSEWHERE = ("path", "paths", "checkpointLocation", "queryName")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The frames that become rows, by what a reader can tell before it makes a row.
+
+    Attributes:
+        destinations: of the frames; empty for all.
+        since, until: microseconds since 1970 between which a frame was received, the second one excluded; None for any
+            time. A frame of unknown time is left out once either is given.
+
+    >>> Choice(since=0).is_timed, Choice().is_timed
+    (True, False)
+    """
+
+    destinations: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it matters when a frame was received."""
+        return self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True)
@@ -214,6 +263,7 @@ class FileOptions:
     max_bytes_per_trigger: int | None = None
     max_frames_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    choice: Choice = Choice()
 
 
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
@@ -225,7 +275,9 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
     >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
     1048576
     """
-    return FileOptions(**parse(FILE_OPTIONS, options, also=_ELSEWHERE))
+    values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=_ELSEWHERE)
+    choice = Choice(values.pop("destination") or (), values.pop("since"), values.pop("until"))
+    return FileOptions(**values, choice=choice)
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:

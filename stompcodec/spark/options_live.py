@@ -79,7 +79,7 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     if re.fullmatch(r"\s*[0-9.]+\s*", given.get("retain", "")):
         given["retain"] += "h"
     link, values = parse_link(given, (*LIVE_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
-    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions)})
+    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values.pop("replay")  # "broker" has options of its own

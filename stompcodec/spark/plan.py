@@ -19,7 +19,7 @@ from stompcodec.spark.chains import Chain, unit_of
 from stompcodec.spark.cut import Unit, splits_of
 from stompcodec.spark.decode import Split
 from stompcodec.spark.octets import compression_of
-from stompcodec.spark.options import FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 
 __all__ = [
     "Offset",
@@ -155,14 +155,12 @@ def _is_single(path: Path) -> bool:
 # ---- batches ----
 
 
-def batch_splits(
-    paths: Iterable[str], options: FileOptions, *, since: int | None = None, until: int | None = None
-) -> list[Split]:
+def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
     """All that is there now, in splits of about `splitBytes`.
 
     Args:
         paths: of captures, files, folders of them, and globs.
-        since, until: what did not come in between, in us, may be left out.
+        options: its `choice` leaves out splits whose frames were all received at other times.
 
     Raises:
         StoreError: there is nothing, or it cannot be read.
@@ -171,9 +169,8 @@ def batch_splits(
     with ThreadPoolExecutor(_THREADS) as threads:
         parts = list(threads.map(lambda unit: splits_of(unit, options), units))
     splits = [split for unit, part in zip(units, _with_gaps(units, parts)) for split in part]
-    if since is None and until is None:
-        return splits
-    return [split for split in splits if _came_between(split, since, until)]
+    choice = options.choice
+    return [split for split in splits if _is_chosen(split, choice)] if choice.is_timed else splits
 
 
 def _with_gaps(units: list[Unit], parts: list[list[Split]]) -> list[list[Split]]:
@@ -187,10 +184,13 @@ def _with_gaps(units: list[Unit], parts: list[list[Split]]) -> list[list[Split]]
     return parts
 
 
-def _came_between(split: Split, since: int | None, until: int | None) -> bool:
+def _is_chosen(split: Split, choice: Choice) -> bool:
+    """Return whether a split may hold frames that were received when `choice` says."""
     if split.since is None or split.until is None:
         return False
-    return (since is None or split.until >= since) and (until is None or split.since <= until)
+    return (choice.since is None or split.until >= choice.since) and (
+        choice.until is None or split.since < choice.until
+    )
 
 
 # ---- streams ----

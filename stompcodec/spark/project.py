@@ -106,7 +106,7 @@ class Projector:
         self._base = base
         self._times = times
         self.schema = projection.arrow_schema()
-        columns = {*projection.columns} | ({"offset"} if projection.ranged else set())
+        columns = {*projection.columns} | ({"offset"} if options.choice.is_timed else set())
         names = projection.names if numbered is None else tuple(dict.fromkeys((*projection.names, numbered)))
         self.raw = Raw(tuple(name for name in _TYPES if name in columns), names)
 
@@ -118,10 +118,6 @@ class Projector:
         """
         self._fail_on(raw["#error"])
         raw, times = self._in_range(raw)
-        if self._projection.where:
-            keep = pc.is_null(raw["#error"])
-            times = times if times is None else times[keep.to_numpy(zero_copy_only=False)]
-            raw = raw.filter(keep)
         for start, part, bodies, contents, notes in self._inflated(raw):
             if part.num_rows:
                 some = None if times is None else times[start : start + part.num_rows]
@@ -129,16 +125,16 @@ class Projector:
 
     def _in_range(self, raw: Any) -> tuple[Any, Any]:
         """The rows that came in time, and when they came."""
-        projection = self._projection
-        if not (projection.ranged or projection.timed):
+        choice = self.options.choice
+        if not (choice.is_timed or self._projection.timed):
             return raw, None
         times = self._times(raw["#offset"].to_numpy())
-        if projection.ranged:
+        if choice.is_timed:
             keep = times != 0
-            if projection.since is not None:
-                keep &= times >= projection.since
-            if projection.until is not None:
-                keep &= times <= projection.until
+            if choice.since is not None:
+                keep &= times >= choice.since
+            if choice.until is not None:
+                keep &= times < choice.until
             if not keep.all():
                 return raw.filter(pa.array(keep)), times[keep]
         return raw, times

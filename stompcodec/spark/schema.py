@@ -123,16 +123,6 @@ class Projection:
         self.columns = tuple(name for name in _STRUCT if name in needed)
         """Other columns that are needed of them."""
         self.timed = "received_at" in sources
-        self.where: tuple[tuple[str, str, Any], ...] = ()
-        """What a frame has to fulfil, for `parse_columns`. Then malformed ones are left out, which fulfil nothing."""
-        self.since: int | None = None
-        self.until: int | None = None
-        """When a frame has to have come, in us; None for any time."""
-
-    @property
-    def ranged(self) -> bool:
-        """Only frames that came at some time are asked for."""
-        return self.since is not None or self.until is not None
 
     def arrow_schema(self) -> Any:
         """The schema of record batches, exactly as Spark wants it."""

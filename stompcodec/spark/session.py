@@ -20,7 +20,6 @@ _SOURCES = (("stompcodec.spark.file", "StompFile"), ("stompcodec.spark.live", "S
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: What may be changed while Spark runs.
 _RUNTIME = {
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
 }
@@ -38,8 +37,8 @@ def session(
 ) -> SparkSession:
     """A Spark session with the sources "stomp" and "stompfile": on this machine, or where `spark-submit` puts it.
 
-    It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, takes times as
-    UTC, and pushes filters down to our sources.
+    It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, and takes times
+    as UTC.
 
     Args:
         name: what Spark's own pages call it.

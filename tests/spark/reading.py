@@ -32,7 +32,7 @@ def schema_of(**columns: str) -> StructType:
 
 
 def batches(path: Path | str, projection: Projection, options: FileOptions) -> list[pa.RecordBatch]:
-    splits = batch_splits([str(path)], options, since=projection.since, until=projection.until)
+    splits = batch_splits([str(path)], options)
     return [batch for split in splits for batch in read_split(split, projection, options)]
 
 

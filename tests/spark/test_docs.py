@@ -54,7 +54,7 @@ def test_options_that_the_pages_name_are_options():
 
 def test_the_tables_of_options_are_complete():
     pytest.importorskip("pyspark")
-    from stompcodec.spark.options import FILE_OPTIONS
+    from stompcodec.spark.options import CHOICE_OPTIONS, FILE_OPTIONS
     from stompcodec.spark.options_link import LINK_OPTIONS
     from stompcodec.spark.options_live import LIVE_OPTIONS
     from stompcodec.spark.options_replay import REPLAY_OPTIONS
@@ -64,7 +64,7 @@ def test_the_tables_of_options_are_complete():
     tables = re.findall(r"\| option of .*\n\| -.*\n((?:\|.*\n)+)", page)
     listed = [re.findall(r"^\| `(\w+)` \| .* \| (.+) \|$", table, re.MULTILINE) for table in tables]
     connected = ((*LINK_OPTIONS, *more) for more in (LIVE_OPTIONS, REPLAY_OPTIONS, SINK_OPTIONS))
-    for rows, options in zip(listed, (FILE_OPTIONS, *connected)):
+    for rows, options in zip(listed, ((*FILE_OPTIONS, *CHOICE_OPTIONS), *connected)):
         assert {name for name, _ in rows} == {option.name for option in options}
         for option in options:
             assert any(meaning.startswith(option.meaning) for name, meaning in rows if name == option.name), option.name

@@ -70,7 +70,7 @@ def test_pandas_is_never_imported() -> None:
 
     code = (
         "import sys\nsys.modules['pandas'] = None\n"
-        "import stompcodec.spark.decode, stompcodec.spark.plan, stompcodec.spark.file, stompcodec.spark.filters"
+        "import stompcodec.spark.decode, stompcodec.spark.plan, stompcodec.spark.file"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -99,15 +99,13 @@ def test_an_executor_without_us_says_so_in_one_line(tmp_path: Path, monkeypatch:
     assert "\n" not in str(caught.value)
 
 
-def test_a_reader_takes_filters_only_from_the_one_who_pushes_them(tmp_path: Path) -> None:
-    """Where the setting is off, a reader that could take them is an error."""
-    source = StompFile({"path": str(make_stream(tmp_path / "a.stomp", [message(1)]))})
-    assert type(source.reader(IDS)).pushFilters is DataSourceReader.pushFilters
-    caller = type("Spec", (), {"name": "pyspark.sql.worker.data_source_pushdown_filters"})
-    space = {"__spec__": caller, "source": source, "schema": IDS}
-    exec("reader = source.reader(schema=schema)", space)
-    assert type(space["reader"]).pushFilters is not DataSourceReader.pushFilters
-    assert isinstance(space["reader"], FileReader)
+def test_no_reader_takes_filters() -> None:
+    """Spark keeps a pushed filter for later actions, so whoever takes one gives wrong counts."""
+    from stompcodec.spark.live import LiveReader
+    from stompcodec.spark.replay import ReplayReader
+
+    for reader in (FileReader, LiveReader, ReplayReader):
+        assert reader.pushFilters is DataSourceReader.pushFilters
 
 
 def test_partitions_are_a_list_and_nothing_to_read_has_no_rows(tmp_path: Path) -> None:
@@ -193,7 +191,7 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_session(spark: Any) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get(PUSHDOWN) == "true"
+    assert spark.conf.get(PUSHDOWN) == "false"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.conf.get("spark.ui.enabled") == "false"
     java = spark._jvm.java.lang.System.getProperty("java.home")
@@ -222,28 +220,48 @@ def test_a_capture_is_a_table(spark: Any, feed: Path) -> None:
     assert first.received_at == datetime.fromtimestamp(START / 1e6)
 
 
-def test_filters_are_pushed_where_spark_allows_it(spark: Any, feed: Path) -> None:
-    schema = "destination string, received_at timestamp, message_id string, priority int, spool string"
-    where = (
-        "destination IN ('/topic/1', '/topic/x') AND message_id LIKE 'id-1%' AND "
-        "received_at >= timestamp'2023-11-14 22:15:00' AND received_at < timestamp'2023-11-14 22:16:00' "
-        "AND priority < 120"
-    )
-    numbers = [n for n in range(100, 120) if n % 2]
-    plans = {}
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_every_action_on_one_frame_is_right(spark: Any, feed: Path, tmp_path: Path, setting: str) -> None:
+    """A filter holds for the action that names it, and for no other, whatever the user has set."""
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, setting)
     try:
-        for setting in ("true", "false"):
-            spark.conf.set(PUSHDOWN, setting)
-            frames = spark.read.format("stompfile").schema(schema).load(str(feed)).where(where)
-            assert sorted(row.message_id for row in frames.collect()) == ids(*numbers)
-            plans[setting] = frames._jdf.queryExecution().executedPlan().toString()
+        schema = "destination string, message_id string, received_at timestamp, error string"
+        frames = spark.read.format("stompfile").schema(schema).load(str(feed))
+        odd = frames.where("destination = '/topic/1'")
+        assert (odd.count(), frames.count()) == (500, 1000)
+        assert odd.where("message_id LIKE 'id-1%'").count() == 56
+        assert (odd.count(), frames.count()) == (500, 1000)
+        assert frames.where("destination IN ('/topic/0')").union(odd).count() == 999
+        assert odd.union(frames).count() == 1500
+        joined = odd.alias("a").join(frames.alias("b"), "message_id")
+        assert joined.count() == 500
+        frames.createOrReplaceTempView("frames")
+        counts = spark.sql(
+            "SELECT (SELECT count(*) FROM frames WHERE destination = '/topic/1') AS odd,"
+            " (SELECT count(*) FROM frames) AS everything,"
+            " (SELECT count(*) FROM frames WHERE received_at IS NULL OR error IS NOT NULL) AS wrong"
+        ).first()
+        assert tuple(counts) == (500, 1000, 1)
+        cached = frames.cache()
+        assert cached.where("destination = '/topic/0'").count() == 499
+        assert cached.count() == 1000
+        cached.unpersist()
+        frames.write.parquet(str(tmp_path / "all"))
+        assert spark.read.parquet(str(tmp_path / "all")).count() == 1000
     finally:
-        spark.conf.set(PUSHDOWN, "true")
-    assert "destination#" in plans["false"].partition("Filter")[2].partition("BatchScan")[0]
-    left = plans["true"].partition("Filter")[2].partition("BatchScan")[0]
-    assert "priority#" in left
-    assert "destination#" not in left
-    assert "received_at#" not in left
+        spark.conf.set(PUSHDOWN, before)
+
+
+def test_options_choose_frames(spark: Any, feed: Path) -> None:
+    """What would have been pushed can be asked for, and holds for every action."""
+    source = spark.read.format("stompfile").option("destination", "/topic/1, /topic/x")
+    source = source.option("since", "2023-11-14 22:15:00").option("until", "2023-11-14T22:16:00Z")
+    frames = source.load(str(feed))
+    numbers = [n for n in range(100, 160) if n % 2]
+    assert sorted(row.message_id for row in frames.collect()) == ids(*numbers)
+    assert frames.where("message_id LIKE 'id-11%'").count() == 5
+    assert frames.count() == len(numbers)
 
 
 def test_options_and_errors_reach_the_user(spark: Any, feed: Path, tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.spark.options import FILE_OPTIONS, FileOptions, Option, OptionError, parse, parse_file, paths_of
+from stompcodec.spark.options import FILE_OPTIONS, Choice, FileOptions, Option, OptionError, parse, parse_file, paths_of
 
 
 def test_the_table_and_the_record_agree() -> None:
     record = FileOptions()
-    assert [option.field for option in FILE_OPTIONS] == [field.name for field in fields(FileOptions)]
-    assert {option.field: option.default for option in FILE_OPTIONS} == vars(record)
+    assert [*(option.field for option in FILE_OPTIONS), "choice"] == [field.name for field in fields(FileOptions)]
+    assert {option.field: option.default for option in FILE_OPTIONS} | {"choice": Choice()} == vars(record)
     assert parse_file({}) == record
 
 

@@ -23,7 +23,7 @@ from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.errors import StoreError
 from stompcodec.spark import cut
 from stompcodec.spark.decode import read_split
-from stompcodec.spark.options import FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.plan import (
     Split,
     batch_splits,
@@ -140,12 +140,12 @@ def test_splits_are_small_and_can_be_pickled(tmp_path: Path) -> None:
 
 def test_splits_that_came_at_another_time_are_left_out(tmp_path: Path) -> None:
     path = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(100)], segment_octets=2000)
-    options = FileOptions(split_bytes=500)
-    some = batch_splits([str(path)], options, since=START + 50_000_000, until=START + 51_000_000)
+    options = FileOptions(split_bytes=500, choice=Choice(since=START + 50_000_000, until=START + 51_000_001))
+    some = batch_splits([str(path)], options)
     assert 1 <= len(some) <= 2
     assert {"id-50", "id-51"} <= set(ids_of(some))
     bare = make_stream(tmp_path / "a.stomp", [message(1)])
-    assert batch_splits([str(bare)], options, since=0) == []
+    assert batch_splits([str(bare)], FileOptions(choice=Choice(since=0))) == []
 
 
 def test_planning_a_capture_does_not_read_its_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

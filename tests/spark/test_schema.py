@@ -1,9 +1,10 @@
-"""Columns: those of frames, those that are headers, what they can be cast to, bodies as text, and filters."""
+"""Columns: those of frames, those that are headers, what they can be cast to, bodies as text; and which frames."""
 
 from __future__ import annotations
 
 import gzip
 import pickle
+from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -16,14 +17,12 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from pyspark.sql import datasource as ds  # noqa: E402
 from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
 from spark.making import START, make_capture, make_stream, message  # noqa: E402
 from spark.reading import batches, read, rows, schema_of  # noqa: E402
 
 from stompcodec import Frame  # noqa: E402
-from stompcodec.spark.filters import push_filters  # noqa: E402
-from stompcodec.spark.options import FileOptions  # noqa: E402
+from stompcodec.spark.options import Choice, FileOptions  # noqa: E402
 from stompcodec.spark.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema  # noqa: E402
 
 UTC = timezone.utc
@@ -266,95 +265,53 @@ def test_what_inflates_to_much_comes_in_more_batches(tmp_path: Path) -> None:
     assert set(table["error"].to_pylist()) == {"limit-exceeded: the frame is larger than the limits allow"}
 
 
-# ---- filters ----
+# ---- which frames ----
 
-conditions = st.one_of(
-    st.builds(
-        lambda name, value: ds.EqualTo((name,), value), st.sampled_from(["destination", "kind"]), st.sampled_from("ab")
-    ),
-    st.builds(lambda values: ds.In(("destination",), tuple(values)), st.lists(st.sampled_from(["a", "b", None]))),
-    st.builds(lambda value: ds.StringStartsWith(("destination",), value), st.sampled_from(["", "a", "ab"])),
-    st.builds(lambda value: ds.EqualTo(("command",), value), st.sampled_from(["MESSAGE", "SEND", "ERROR"])),
-    st.builds(
-        lambda make, second: make(("received_at",), datetime.fromtimestamp(START / 1e6 + second, UTC)),
-        st.sampled_from([ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan, ds.LessThanOrEqual, ds.EqualTo]),
-        st.integers(0, 8),
-    ),
-    st.sampled_from(
-        [
-            ds.IsNotNull(("destination",)),
-            ds.IsNull(("destination",)),
-            ds.Not(ds.EqualTo(("destination",), "a")),
-            ds.EqualTo(("message_id",), 3),
-            ds.StringContains(("destination",), "a"),
-        ]
-    ),
-)
-COMPARE: dict[type, Any] = {
-    ds.EqualTo: lambda have, value: have == value,
-    ds.In: lambda have, value: have in value,
-    ds.StringStartsWith: lambda have, value: have.startswith(value),
-    ds.GreaterThan: lambda have, value: have > value,
-    ds.GreaterThanOrEqual: lambda have, value: have >= value,
-    ds.LessThan: lambda have, value: have < value,
-    ds.LessThanOrEqual: lambda have, value: have <= value,
-}
+destinations = st.lists(st.sampled_from(["a", "ab", "b", "none", ""]), max_size=3).map(tuple)
+moments = st.none() | st.integers(-1, 9).map(lambda second: START + second * 1_000_000)
 
 
-@given(st.lists(conditions, max_size=3), st.integers(1, 600))
+@given(destinations, moments, moments, st.integers(1, 600))
 @settings(max_examples=100)
-def test_filters_that_are_taken_leave_the_rows_they_should(
-    tmp_path_factory: pytest.TempPathFactory, filters: list[Any], split: int
+def test_options_choose_the_rows_that_a_filter_would(
+    tmp_path_factory: pytest.TempPathFactory,
+    names: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    split: int,
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "filters.stompcap"
+    """Malformed frames stay, unless they are known to have come at another time."""
+    path = tmp_path_factory.getbasetemp() / "chosen.stompcap"
     if not path.exists():
         kinds = [("a", "a"), ("ab", "b"), ("b", "a"), ("abc", "b"), ("", "a")]
         items: list[Any] = [message(n, where, kind=kind) for n, (where, kind) in enumerate(kinds)]
         make_capture(path, [*items, b"bad\n\n\0", Frame("SEND", {"destination": "a"}), Frame("ERROR"), *items])
-    schema = schema_of(
-        command="frame", destination="frame", kind="string", message_id="frame", received_at="frame", pos="frame"
-    )
+    schema = schema_of(destination="frame", message_id="frame", received_at="frame", pos="frame", error="frame")
     options = FileOptions(split_bytes=split, commands=("*",))
-    everything = [row for batch in batches(path, Projection(schema), options) for row in batch.to_pylist()]
+    chosen = replace(options, choice=Choice(names, since, until))
     projection = Projection(schema)
-    left = push_filters(projection, filters)
-    taken = [each for each in filters if each not in left]
-    found = [row for batch in batches(path, projection, options) for row in batch.to_pylist()]
+    everything = [row for batch in batches(path, projection, options) for row in batch.to_pylist()]
+    found = [row for batch in batches(path, projection, chosen) for row in batch.to_pylist()]
 
     def holds(row: dict[str, Any]) -> bool:
-        for each in taken:
-            have = row[each.attribute[0]]
-            if have is None or (type(each) in COMPARE and not COMPARE[type(each)](have, each.value)):
-                return False
-        return True
+        came = round(row["received_at"].timestamp() * 1e6)
+        in_time = (since is None or came >= since) and (until is None or came < until)
+        return in_time and (not names or row["destination"] in names or row["error"] is not None)
 
     assert found == [row for row in everything if holds(row)]
 
 
-def test_filters_that_cannot_be_done_are_given_back() -> None:
-    schema = schema_of(destination="frame", priority="integer", a_b="string", error="frame", body="frame")
-    projection = Projection(schema)
-    filters: list[ds.Filter] = [
-        ds.EqualTo(("priority",), 1),
-        ds.EqualTo(("a_b",), "x"),
-        ds.IsNull(("error",)),
-        ds.Not(ds.EqualTo(("destination",), "x")),
-        ds.EqualTo(("body",), b"x"),
-        ds.IsNotNull(("destination",)),
-        ds.EqualTo(("nested", "destination"), "x"),
-    ]
-    assert push_filters(projection, filters) == filters
-    assert projection.where == ()
-    taken: list[ds.Filter] = [ds.StringStartsWith(("destination",), "/topic/"), ds.IsNotNull(("destination",))]
-    assert push_filters(projection, taken) == []
-    assert projection.where == (("destination", "prefix", ("/topic/",)),)
-
-
-def test_failfast_also_sees_what_filters_leave_out(tmp_path: Path) -> None:
-    """Pushed or not, a filter does not decide whether a query ends."""
-    path = make_stream(tmp_path / "a.stomp", [message(1), b"bad\n\n\0"])
+def test_failfast_also_sees_what_is_not_chosen(tmp_path: Path) -> None:
+    """Which destination a malformed frame was for cannot be told, so it stays, and ends the query in FAILFAST."""
+    path = make_stream(tmp_path / "a.stomp", [message(1), message(2, "/topic/b"), b"bad\n\n\0"])
     projection = Projection(schema_of(destination="frame"))
-    assert push_filters(projection, [ds.EqualTo(("destination",), "/topic/a")]) == []
-    assert [batch.num_rows for batch in batches(path, projection, FileOptions())] == [1]
+    options = FileOptions(choice=Choice(("/topic/a",)))
+    assert [batch.num_rows for batch in batches(path, projection, options)] == [2]
     with pytest.raises(ValueError, match="mode is FAILFAST"):
-        batches(path, projection, FileOptions(mode="FAILFAST"))
+        batches(path, projection, replace(options, mode="FAILFAST"))
+
+
+def test_a_stream_without_times_has_no_frame_of_a_known_time(tmp_path: Path) -> None:
+    path = make_stream(tmp_path / "a.stomp", [message(1)])
+    options = FileOptions(choice=Choice(since=0))
+    assert batches(path, Projection(schema_of(destination="frame")), options) == []
