@@ -39,7 +39,11 @@ RANKS = {
         [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
     ),
     **dict.fromkeys(
-        ["broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.helper", "broker.schema"], 6
+        [
+            *("broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.helper", "broker.schema"),
+            *("broker.owners", "broker.ring", "broker.texts"),
+        ],
+        6,
     ),
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),
     **dict.fromkeys(["broker.jms", "broker.terms", "broker.ttl"], 6),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class Pool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.octets = 0
-        self.blocked: list[Session] = []
+        self.blocked: dict[Session, None] = {}
 
     @property
     def full(self) -> bool:
@@ -39,7 +39,7 @@ class Pool:
     def release(self) -> None:
         """Let those that wait send again, if there is room."""
         if self.blocked and self.octets <= self.limit * _LOW:
-            blocked, self.blocked = self.blocked, []
+            blocked, self.blocked = self.blocked, {}
             for session in blocked:
                 session.unblock(self)
 
@@ -81,7 +81,7 @@ class Turns:
     def __init__(self) -> None:
         #: The time in seconds. Set by the shell; time that stands still takes nobody's turn.
         self.clock: Callable[[], float] = lambda: 0.0
-        self.blocked: deque[Session] = deque()
+        self.blocked: OrderedDict[Session, None] = OrderedDict()
 
     def is_over(self, began: float) -> bool:
         """Whether a session that began at that time has had its share."""
@@ -89,6 +89,6 @@ class Turns:
 
     def next(self, now: float) -> None:
         """Let the one go on that has waited longest."""
-        session = self.blocked.popleft()
+        session, _ = self.blocked.popitem(last=False)
         session.unblock(self)
         session.receive(b"", now)

@@ -38,7 +38,7 @@ class Browser(Queue):
     def __init__(self, source: Queue) -> None:
         super().__init__(source.name, "", _NOTHING, source.pool, None, source.wall)
         self.source = source
-        self.consumers = source.consumers
+        self.members = source.members
         self._consumer: Consumer
         #: The seq of the latest one that was shown, or passed over.
         self._seq = 0
@@ -62,8 +62,8 @@ class Browser(Queue):
         source, wanted = self.source, consumer.wanted
         self._consumer = consumer
         self._picking = source.pick()
-        self._picking.browsers.append(self)
-        source.consumers.append(consumer)
+        self._picking.browsers[self] = None
+        source.members[consumer] = None
         newest = self._newest(consumer)
         self._seq = newest if wanted.from_seq == -1 else (wanted.from_seq or 0) - 1
         if wanted.browser_skip:
@@ -87,8 +87,8 @@ class Browser(Queue):
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """The end of the subscription. Nothing has to come back, for nothing was taken."""
-        self.source.consumers.remove(consumer)
-        self._picking.browsers.remove(self)
+        del self.source.members[consumer]
+        del self._picking.browsers[self]
         consumer.waiting = False
         consumer.close()
         self.source.pick_no_more()

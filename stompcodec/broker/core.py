@@ -112,6 +112,8 @@ class Broker:
         self.spool = Spool(_large_folder(config), config.max_large_octets)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
+        #: Those that remember destinations, in `sinks`.
+        self.senders: dict[Session, None] = {}
         #: What makes sessions: called as `Session` is.
         self.session_class: Callable[..., Session] = session_class(config.log_frames)
         #: Sessions that the shell has to look at when the turn ends.
@@ -173,7 +175,9 @@ class Broker:
             message.size = len(message.tail)
 
     def _forget_sinks(self) -> None:
-        for session in self.sessions.values():
+        """Destinations have gone. Only those are told who remember any: each has looked one up since the last time."""
+        senders, self.senders = self.senders, {}
+        for session in senders:
             session.sinks.clear()
 
     def open(self, now: float) -> None:
@@ -250,6 +254,7 @@ class Broker:
     def detach(self, session: Session) -> None:
         """A transport is gone."""
         self.sessions.pop(session.id, None)
+        self.senders.pop(session, None)
         self._due.pop(session.id, None)
 
     def watch(self, session: Session) -> None:

@@ -11,6 +11,7 @@ from stompcodec.broker.destination import Kind, Naming
 from stompcodec.broker.durables import Durables
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.owners import Owners
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retained, Retaining
 from stompcodec.broker.terms import Terms, agree, is_unused
@@ -65,7 +66,7 @@ class Destinations:
         self.addresses = Addresses(config, self.naming)
         self.queues: dict[str, Queue] = {}
         #: Temporary destinations and exclusive queues by their name for everyone, and whose they are.
-        self.owners: dict[str, Session] = {}
+        self.owners = Owners()
         #: Headers that may send a message elsewhere, or have it refused.
         self.telling = tuple(
             name
@@ -268,12 +269,12 @@ class Destinations:
         idle = [
             name
             for name, queue in self.queues.items()
-            if not (queue.count or queue.consumers or queue.blocked) and not self._keeps_queue(name)
+            if not (queue.count or queue.members or queue.blocked) and not self._keeps_queue(name)
         ]
         for name in idle:
             self.queues.pop(name).close()
             self.ending.discard(name)
-            self.owners.pop(name, None)
+            self.owners.release(name)
         self.retained.sweep()
         self._sweep_topics()
         if idle:
@@ -284,7 +285,7 @@ class Destinations:
         if self.topics.sweep(self._keeps_topic):
             for name in before:
                 if name not in self.topics.by_name and name not in self.queues:
-                    self.owners.pop(name, None)
+                    self.owners.release(name)
             self._swept()
 
     def _keeps_queue(self, name: str) -> bool:

@@ -108,7 +108,7 @@ class Durable:
         Raises:
             Refused: it has one, and no more.
         """
-        if self.queue.consumers and not self.shared:
+        if self.queue.members and not self.shared:
             raise Refused("the durable subscription is in use", "It has a consumer, and can have one at a time.")
 
 

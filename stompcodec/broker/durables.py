@@ -13,6 +13,7 @@ from stompcodec.broker.journal import Journal
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.store import Subscribed
+from stompcodec.broker.texts import Texts
 from stompcodec.broker.topics import Topics
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Durables:
         check_room: Callable[[str], None],
     ) -> None:
         self.by_name: dict[str, Durable] = {}
+        self._selectors = Texts()
         self._by_id = bool(config.dsub_prefix)
         self._drops = config.durable_overflow == "drop"
         self._journal = journal
@@ -95,8 +97,7 @@ class Durables:
     def _check_selectors(self, selector: Selector | None) -> None:
         if selector is None:
             return
-        texts = {durable.selector.text for durable in self.by_name.values() if durable.selector is not None}
-        if sum(map(len, texts | {selector.text})) > _MOST_SELECTED:
+        if self._selectors.with_one(selector.text) > _MOST_SELECTED:
             remedy = f"Those of durable subscriptions have at most {_MOST_SELECTED} characters together."
             raise Refused("too many selectors", remedy)
 
@@ -138,6 +139,8 @@ class Durables:
     def delete(self, durable: Durable) -> None:
         """The end of a subscription, and of what it holds. It has no consumer any more."""
         del self.by_name[durable.name]
+        if durable.selector is not None:
+            self._selectors.remove(durable.selector.text)
         self._topics.drop(durable, durable.address)
         durable.queue.delete()
         store = self._journal.store
@@ -154,6 +157,8 @@ class Durables:
     def _add(self, durable: Durable) -> None:
         self._topics.add(durable, durable.address)
         self.by_name[durable.name] = durable
+        if durable.selector is not None:
+            self._selectors.add(durable.selector.text)
 
     def _queue(self, name: str, stored: bool) -> Queue:
         queue = self._queue_of(name, _MARK + name, stored)

@@ -95,7 +95,7 @@ class Journal:
         self.batch = Batch()
         self.busy: Batch | None = None
         #: Sessions that wait for the disk.
-        self.blocked: list[Session] = []
+        self.blocked: dict[Session, None] = {}
         self.failures = 0
         #: Queues that a delayed message came into, and the first seq of such.
         self._late: dict[Queue, int] = {}
@@ -194,7 +194,7 @@ class Journal:
         watchers, self._watchers = self._watchers, {}
         for action in watchers:
             action()
-        blocked, self.blocked = self.blocked, []
+        blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
         batch.let_go()

@@ -8,13 +8,13 @@ far it has looked, so that a long queue is not looked through again and again: a
 from __future__ import annotations
 
 import zlib
-from bisect import insort
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import START, Backlog, Place
 from stompcodec.broker.consumer import EOL
 from stompcodec.broker.message import Message
+from stompcodec.broker.ring import Ring
 
 if TYPE_CHECKING:
     from stompcodec.broker.browser import Browser
@@ -34,9 +34,11 @@ _PLACES = 4096
 class _Look:
     """How far a consumer has looked."""
 
-    __slots__ = ("again", "all", "least", "place")
+    __slots__ = ("again", "all", "epoch", "least", "place")
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, epoch: int) -> None:
+        #: That of `Picking` for which all this holds. In another one it has seen nothing yet.
+        self.epoch = epoch
         #: It takes nothing with a lower seq.
         self.least = least
         #: What stands there, or before, it has seen, and may not have, but for what is in `again`.
@@ -83,17 +85,24 @@ class Picking:
     """
 
     __slots__ = (
-        *("_grouped", "_holder", "_looks", "_owners", "_passed", "_queue", "_ring"),
-        *("backlog", "browsers", "lone"),
+        *("_asked", "_epoch", "_exclusive", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed", "_picky"),
+        *("_queue", "_ring", "backlog", "browsers", "lone"),
     )
 
     def __init__(self, queue: Queue, backlog: Backlog) -> None:
         self._queue = queue
         self.backlog = backlog
-        self.browsers: list[Browser] = []
+        self.browsers: dict[Browser, None] = {}
         #: Those of higher priority first; then the one that has waited longest.
-        self._ring: list[Consumer] = []
+        self._ring = Ring()
         self._looks: dict[Consumer, _Look] = {}
+        #: Another one whenever everybody has to look at everything again.
+        self._epoch = 0
+        #: Consumers in the ring that have seen all that is READY.
+        self._asked = 0
+        #: Consumers that do not take just what comes next: how many there are, and those that are exclusive.
+        self._picky = 0
+        self._exclusive = Ring()
         #: The ring is this one, and all that matters is its selector and its room. None: who knows. Whoever changes
         #: who is in the ring forgets it; nothing else can make it wrong.
         self.lone: Consumer | None = None
@@ -101,6 +110,7 @@ class Picking:
         self._holder: Consumer | None = None
         #: Whose a group is, by its place; and the places whose messages others have passed by.
         self._owners: dict[int, Consumer] = {}
+        self._mine: dict[Consumer, set[int]] = {}
         #: Messages of groups have been READY. There may be some that nobody owns yet.
         self._grouped = False
         self._passed: set[int] = set()
@@ -110,20 +120,27 @@ class Picking:
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
         """Take over the consumers of the queue. While any stand in its ring, nothing is READY: they have seen all."""
         for consumer in consumers:
-            self._looks[consumer] = _Look(_least(consumer))
-        for consumer in sorted(ring, key=_rank):
-            self._ring.append(consumer)
+            self._add(consumer)
+        for consumer in ring:
+            self._ring.add(consumer)
             self._looks[consumer].all = True
+        self._asked = len(self._ring)
         self._choose()
 
     def end(self) -> list[Consumer]:
         """The ring, for a plain queue. Nobody is a browser."""
-        return self._ring
+        return list(self._ring)
 
     def join(self, consumer: Consumer) -> None:
         """A consumer that has not been here."""
-        self._looks[consumer] = _Look(_least(consumer))
+        self._add(consumer)
         self._choose()
+
+    def _add(self, consumer: Consumer) -> None:
+        self._looks[consumer] = _Look(_least(consumer), self._epoch)
+        self._picky += is_picky(consumer)
+        if consumer.wanted.exclusive:
+            self._exclusive.add(consumer)
 
     def leave(self, consumer: Consumer) -> None:
         """The end of a subscription, or of its room or credit for now, if it is not closed."""
@@ -131,15 +148,27 @@ class Picking:
         if consumer.waiting:
             consumer.waiting = False
             self._ring.remove(consumer)
-        look = self._looks.get(consumer)
-        if look is not None:
+        look = self._look(consumer)
+        if look is not None and look.all:
             look.all = False
+            self._asked -= 1
+
+    def _look(self, consumer: Consumer) -> _Look | None:
+        """How far a consumer has looked; None if it is not here."""
+        look = self._looks.get(consumer)
+        if look is not None and look.epoch != self._epoch:
+            look.start_over()
+            look.epoch = self._epoch
+        return look
 
     def drop(self, consumer: Consumer) -> None:
         """The end of a subscription: what was for it alone is for others."""
         self.leave(consumer)
-        self._looks.pop(consumer, None)
-        mine = [place for place, owner in self._owners.items() if owner is consumer]
+        if self._looks.pop(consumer, None) is not None:
+            self._picky -= is_picky(consumer)
+            if consumer.wanted.exclusive:
+                self._exclusive.remove(consumer)
+        mine = self._mine.pop(consumer, ())
         for place in mine:
             del self._owners[place]
         if mine:
@@ -149,42 +178,48 @@ class Picking:
     @property
     def is_needed(self) -> bool:
         """Something here is not as in a plain queue."""
-        return bool(self.browsers or self._owners or self._grouped) or any(
-            is_picky(consumer) for consumer in self._looks
-        )
+        return bool(self.browsers or self._owners or self._grouped or self._picky)
 
     def _choose(self) -> None:
         """The exclusive consumer with the highest priority, and of those the first, is the holder."""
-        exclusive = [consumer for consumer in self._looks if consumer.wanted.exclusive]
-        holder = max(exclusive, key=_priority, default=None)
+        holder = self._exclusive.first
         if holder is not self._holder:
             self._holder = holder
             self._start_over()
 
     def _start_over(self) -> None:
+        """Everybody has seen nothing yet. Each notices when it looks, for there may be many."""
         self._passed.clear()
-        for look in self._looks.values():
-            look.start_over()
+        self._epoch += 1
+        self._asked = 0
 
     # ---- who gets what ----
 
     def give(self, message: Message) -> Consumer | None:
         """Something comes, or comes back: the consumer that got it, None if nobody may have it now."""
-        ring = self._ring
-        for consumer in ring[:]:
-            if not self._looks[consumer].all:
+        ring, looks, epoch = self._ring, self._looks, self._epoch
+        unable = []
+        for consumer in ring if self._holder is None else [self._holder]:
+            look = looks[consumer]
+            if not look.all or look.epoch != epoch:
                 continue
             if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
-                self.leave(consumer)
+                unable.append(consumer)
             elif self._may(consumer, message):
-                if len(ring) > 1 or message.group is not None or message.persistent:
-                    self._hand(consumer, message)
-                else:  # most
-                    consumer.send(message)
-                    if consumer.picks:
-                        self.lone = consumer
-                return consumer
-        return None
+                break
+        else:
+            consumer = None
+        for other in unable:
+            self.leave(other)
+        if consumer is None:
+            return None
+        if len(ring) > 1 or message.group is not None or message.persistent:
+            self._hand(consumer, message)
+        else:  # most
+            consumer.send(message)
+            if consumer.picks:
+                self.lone = consumer
+        return consumer
 
     def give_plain(self, message: Message) -> bool:
         """As `Queue.put`, for a message that nothing special is about: the shortest road to the consumer that picks."""
@@ -207,7 +242,8 @@ class Picking:
         place = self.backlog.place(message)
         self._grouped = self._grouped or message.group is not None
         for look in self._looks.values():
-            look.note(place)
+            if look.epoch == self._epoch:
+                look.note(place)
         for browser in self.browsers:
             browser.note(message)
 
@@ -218,17 +254,20 @@ class Picking:
         if not consumer.waiting:
             self.lone = None
             consumer.waiting = True
-            insort(self._ring, consumer, key=_rank)
+            self._ring.add(consumer)
         self._serve(consumer)
 
     def serve_all(self) -> None:
         """Whoever is in the ring has what is READY."""
-        for consumer in list(self._ring):
-            self._serve(consumer)
+        if self._holder is not None:
+            self._serve(self._holder)
+        elif self._asked < len(self._ring):
+            for consumer in list(self._ring):
+                self._serve(consumer)
 
     def _serve(self, consumer: Consumer) -> None:
-        look, queue = self._looks[consumer], self._queue
-        if look.all or not consumer.waiting or self._holder not in (None, consumer):
+        look, queue = self._look(consumer), self._queue
+        if look is None or look.all or not consumer.waiting or self._holder not in (None, consumer):
             return
         for _ in range(MOST_LOOKS):
             if not self._is_able(consumer):
@@ -237,6 +276,7 @@ class Picking:
             message = look.next(self.backlog)
             if message is None:
                 look.all = True
+                self._asked += 1
                 return
             if queue.is_expired(message):
                 self.backlog.remove(message)
@@ -273,7 +313,7 @@ class Picking:
     def _may(self, consumer: Consumer, message: Message) -> bool:
         if self._holder is not None and consumer is not self._holder:
             return False
-        look, selector = self._looks.get(consumer), consumer.selector
+        look, selector = self._looks.get(consumer), consumer.selector  # whatever it has seen: its least counts
         if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
             return False
         if message.group is None:
@@ -289,8 +329,7 @@ class Picking:
 
     def _hand(self, consumer: Consumer, message: Message) -> None:
         if consumer.waiting and len(self._ring) > 1:  # behind others of its priority
-            self._ring.remove(consumer)
-            insort(self._ring, consumer, key=_rank)
+            self._ring.move(consumer)
         if message.group is not None and consumer in self._looks:
             self._own(consumer, message)
         self._queue.hand(consumer, message)
@@ -300,17 +339,23 @@ class Picking:
         assert message.group is not None
         place = place_of(message.group)
         if not message.closes_group:
-            self._owners.setdefault(place, consumer)
+            if self._owners.setdefault(place, consumer) is consumer:
+                self._mine.setdefault(consumer, set()).add(place)
         elif self._owners.get(place) is consumer:
             del self._owners[place]
+            self._mine[consumer].discard(place)
             if place in self._passed:  # others may have what comes behind it
-                for look in self._looks.values():
-                    if look is not self._looks[consumer]:
-                        look.start_over()
-                self._passed.discard(place)
+                mine = self._look(consumer)
+                passed = self._passed - {place}
+                self._start_over()
+                self._passed = passed
+                if mine is not None:
+                    mine.epoch = self._epoch
+                    self._asked = int(mine.all)
                 for other in self._ring:
-                    other.session.stalled = True
-                    other.session.broker.resume(other.session)
+                    if not other.session.stalled:
+                        other.session.stalled = True
+                        other.session.broker.resume(other.session)
 
 
 def is_picky(consumer: Consumer) -> bool:
@@ -332,11 +377,3 @@ def _least(consumer: Consumer) -> int:
     """The lowest seq that a consumer takes."""
     least = consumer.wanted.from_seq or 0
     return least if least >= 0 else consumer.session.broker.seq + 1
-
-
-def _priority(consumer: Consumer) -> int:
-    return consumer.wanted.priority
-
-
-def _rank(consumer: Consumer) -> int:
-    return -consumer.wanted.priority

@@ -26,6 +26,8 @@ __all__ = ["DROPPED", "EXPIRED", "Queue"]
 
 #: More messages than these stay in a `Backlog` though a line would do, until they are gone: to move them takes time.
 _FEW = 10_000
+#: The ring is cleared of consumers that have ended when they may be one in so many: not for each of them anew.
+_MOST_GONE = 8
 #: Why a message is gone that nobody got.
 DROPPED, EXPIRED = "max-length", "expired"
 
@@ -44,7 +46,7 @@ class Queue(Stock):
         ranked: messages of higher priority come first.
     """
 
-    __slots__ = ("_expired", "consumers", "overflow", "picking", "ready")
+    __slots__ = ("_expired", "_gone", "members", "overflow", "picking", "ready")
 
     def __init__(
         self,
@@ -61,9 +63,12 @@ class Queue(Stock):
         self._expired = expired
         #: Where consumers differ; then `ready` is empty.
         self.picking: Picking | None = None
-        self.consumers: list[Consumer] = []
-        #: The ring: consumers that had credit when they were last looked at. The first one is next.
+        #: All consumers, in the order of their subscriptions.
+        self.members: dict[Consumer, None] = {}
+        #: The ring: consumers that had credit when they were last looked at. The first one is next. Those that have
+        #: ended since have no credit, and do not wait; there are `_gone` of them at most, which are few.
         self.ready: list[Consumer] = []
+        self._gone = 0
         #: What to do when the bound is passed, instead of making the sender wait. None in a queue of its own right.
         self.overflow: Callable[[], bool] | None = None
 
@@ -73,8 +78,13 @@ class Queue(Stock):
         return self.overflow is None or self.terms is not None
 
     def __repr__(self) -> str:
-        ready, consumers = len(self.messages), len(self.consumers)
+        ready, consumers = len(self.messages), len(self.members)
         return f"<Queue {self.name!r}: {ready} ready, {self.count} in all, {consumers} consumers>"
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """All consumers. For looking at; made anew each time."""
+        return list(self.members)
 
     # ---- in ----
 
@@ -172,7 +182,7 @@ class Queue(Stock):
         """Make a session wait until there is room."""
         holder: Queue | Pool = self.pool if self.pool.full else self
         if session.block(holder):
-            holder.blocked.append(session)
+            holder.blocked[session] = None
 
     def restore(self, messages: list[Message]) -> None:
         """UNACKED to READY: delivered in vain, and back in their old places, before all that came later."""
@@ -299,7 +309,7 @@ class Queue(Stock):
 
     def add(self, consumer: Consumer) -> None:
         """A new subscription."""
-        self.consumers.append(consumer)
+        self.members[consumer] = None
         if self.picking is not None:
             self.picking.join(consumer)
         elif is_picky(consumer) and self.picks:
@@ -308,13 +318,16 @@ class Queue(Stock):
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """The end of a subscription. Returns what it did not acknowledge: `restore` it, even if it is nothing."""
-        self.consumers.remove(consumer)
+        del self.members[consumer]
         if self.picking is not None:
             self.picking.drop(consumer)
             self.pick_no_more()
         elif consumer.waiting:
             consumer.waiting = False
-            self.ready.remove(consumer)
+            self._gone += 1
+            if self._gone * _MOST_GONE >= len(self.ready):
+                self.ready[:] = [other for other in self.ready if other.waiting]
+                self._gone = 0
         return consumer.close()
 
     def hand(self, consumer: Consumer, message: Message) -> None:
@@ -330,8 +343,8 @@ class Queue(Stock):
             if isinstance(backlog, Fifo):
                 backlog = self.messages = Backlog(backlog, self.ranked)
             self.picking = Picking(self, backlog)
-            self.picking.begin(self.consumers, self.ready)
-            self.ready = []
+            self.picking.begin(self.members, (consumer for consumer in self.ready if consumer.waiting))
+            self.ready, self._gone = [], 0
         return self.picking
 
     def pick_no_more(self) -> None:

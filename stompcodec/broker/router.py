@@ -89,7 +89,7 @@ class Router:
         address = self.destinations.named(self.destinations.addresses.find(wanted.destination, wanted.routing, True))
         self._check_allowed(session, address)
         name = self.destinations.address(address.name, session)
-        if self.owners.get(name, session) is not session:
+        if self.owners.get(name) not in (None, session):
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
         if address.found:
             consumer = self._consumer_of_found(session, number, wanted, address)
@@ -102,7 +102,7 @@ class Router:
                 session, number, wanted, address._replace(rest=name[len(address.prefix) :])
             )
         if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
-            self.owners[name] = session
+            self.owners.claim(name, session)
         consumer.destination = wanted.destination
         if consumer.address is None and consumer.durable is None:
             self.destinations.agree(consumer.queue, wanted.terms, session)
@@ -129,7 +129,7 @@ class Router:
         if wanted.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:
                 raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
-            self.owners[name] = session
+            self.owners.claim(name, session)
             wanted = wanted._replace(exclusive=False)
         if new and wanted.auto_delete:
             self.destinations.ending.add(name)
@@ -180,7 +180,7 @@ class Router:
         """
         back: dict[Queue, list[Message]] = {}
         for consumer in consumers:
-            if consumer.address is None and consumer in consumer.queue.consumers:
+            if consumer.address is None and consumer in consumer.queue.members:
                 back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
             elif consumer.address is None:  # another part of its composite was refused before it began
                 consumer.close()
@@ -197,7 +197,7 @@ class Router:
 
     def end_with_last(self, consumer: Consumer) -> None:
         """Some queues end when nobody consumes them any more."""
-        if consumer.queue.consumers or consumer.queue.closed:
+        if consumer.queue.members or consumer.queue.closed:
             return
         if consumer.durable is not None and consumer.durable.auto_delete:
             self.destinations.durables.delete(consumer.durable)
@@ -221,7 +221,8 @@ class Router:
         if not durables:
             name = self.destinations.durables.name(session, wanted) or ""
             durables = [self.destinations.durables.by_name[name]] if name in self.destinations.durables.by_name else []
-        if any(set(durable.queue.consumers) - set(consumers) for durable in durables):
+        mine = set(consumers)
+        if any(len(durable.queue.members) > len(mine & durable.queue.members.keys()) for durable in durables):
             raise Refused("the durable subscription is in use", "Another consumer has it: that has to go before.")
         return durables
 
@@ -234,8 +235,7 @@ class Router:
         """The end of a session: its temporary destinations go, and its exclusive queues."""
         if session.client_id is not None and self.clients.get(session.client_id) is session:
             del self.clients[session.client_id]
-        for name in [name for name, owner in self.owners.items() if owner is session]:
-            del self.owners[name]
+        for name in self.owners.leave(session):
             if self.naming.is_temporary(name):
                 self.topics.pop(name, None)
             self.destinations.delete(name)

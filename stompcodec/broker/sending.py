@@ -122,6 +122,7 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
             if len(session.sinks) >= _MOST_SINKS:
                 session.sinks.clear()
             session.sinks[destination if certain else _UNLESS_TOLD + destination] = found
+            session.broker.senders[session] = None
     return found
 
 

@@ -14,6 +14,7 @@ from stompcodec.broker.journal import Batch, Waiting
 from stompcodec.broker.large import Intake
 from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
+from stompcodec.broker.texts import Texts
 from stompcodec.broker.transaction import Transaction
 from stompcodec.codec import END_OF_BODY, Frame, serialize
 from stompcodec.connection import Connection, Role
@@ -44,7 +45,7 @@ class Session(Outgoing):
 
     __slots__ = (
         *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "next_number", "peer", "plain"),
-        *("router", "secure", "transaction_octets", "transactions", "user", "version"),
+        *("router", "secure", "selectors", "transaction_octets", "transactions", "user", "version"),
         *("waits_on", "window"),
     )
 
@@ -83,6 +84,8 @@ class Session(Outgoing):
         # What it has.
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
+        #: Those of its subscriptions.
+        self.selectors = Texts()
         #: Unacknowledged messages that its subscriptions may have, together.
         self.window = 0
         self.transactions: dict[str, Transaction] = {}
@@ -137,7 +140,7 @@ class Session(Outgoing):
         """Let others have the loop. What is left stays with the connection, and no more is read."""
         turns = self.broker.turns
         if self.block(turns):
-            turns.blocked.append(self)
+            turns.blocked[self] = None
             self.broker.wake()
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
@@ -150,7 +153,7 @@ class Session(Outgoing):
         self.broker.now = now
         turns = self.broker.turns
         while self in turns.blocked:  # what it has sent counts, and it was read from the transport already
-            turns.blocked.remove(self)
+            del turns.blocked[self]
             self.unblock(turns)
             self.receive(b"", now)
         self.closing = True
@@ -180,7 +183,7 @@ class Session(Outgoing):
             self.router.stop(consumers, orphans)
             self.router.forget(self)
         for blocker in self._blockers:
-            blocker.blocked.remove(self)
+            blocker.blocked.pop(self, None)
         self._blockers.clear()
 
     # ---- answers ----
@@ -255,7 +258,7 @@ class Session(Outgoing):
         if self.waiting is None or self.waiting.batch is not journal.batch:
             self.waiting = journal.wait(self, self.header(frame, "receipt"))
         if journal.behind and self.block(journal):
-            journal.blocked.append(self)
+            journal.blocked[self] = None
 
     def committed(self, waiting: Waiting) -> None:
         """What was stored is on the disk."""

@@ -60,7 +60,7 @@ class Stock:
         self.count = 0
         self.octets = 0
         #: Sessions that wait until there is room.
-        self.blocked: list[Session] = []
+        self.blocked: dict[Session, None] = {}
         self.closed = False
         #: Messages with a time to expire have come.
         self.expiring = False
@@ -95,7 +95,7 @@ class Stock:
 
     def release(self) -> None:
         """Let those that wait send again."""
-        blocked, self.blocked = self.blocked, []
+        blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Refused
@@ -33,7 +34,8 @@ def subscribe(session: Session, frame: Frame) -> None:
         for number, part in enumerate(parts_of(wanted.destination, config.composite)):
             consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
     except Refused:
-        for durable in list(durables.by_name.values())[had:]:  # one of another part, that nobody had before
+        made = islice(reversed(durables.by_name.values()), len(durables.by_name) - had)
+        for durable in list(made):  # one of another part, that nobody had before
             durables.delete(durable)
         raise
     if session.broker.stores_some and any(consumer.durable is not None for consumer in consumers):
@@ -67,6 +69,8 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
     consumer = session.router.subscribe(session, number, wanted)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
+    if consumer.selector is not None:
+        session.selectors.add(consumer.selector.text)
     if wanted.mode != AUTO:
         session.window += wanted.window
     return consumer
@@ -77,12 +81,9 @@ _MOST_SELECTED = 65_536
 
 
 def _check_selectors(session: Session, wanted: Wanted) -> None:
-    if wanted.selector is not None:
-        texts = {consumer.selector.text for consumer in session.consumers.values() if consumer.selector is not None}
-        if sum(map(len, texts | {wanted.selector.text})) > _MOST_SELECTED:
-            raise Refused(
-                "too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together."
-            )
+    selector = wanted.selector
+    if selector is not None and session.selectors.with_one(selector.text) > _MOST_SELECTED:
+        raise Refused("too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together.")
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:
@@ -121,6 +122,8 @@ def unsubscribe(session: Session, frame: Frame) -> None:
         del session.by_number[str(consumer.number)]
         if consumer.acks:
             session.window -= consumer.window
+        if consumer.selector is not None:
+            session.selectors.remove(consumer.selector.text)
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
         session.store_waits(frame)

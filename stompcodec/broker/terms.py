@@ -83,7 +83,7 @@ def agree(queue: Queue, terms: Terms) -> None:
     """
     if terms == queue.terms:
         return
-    if queue.terms is not None or queue.count or queue.consumers:
+    if queue.terms is not None or queue.count or queue.members:
         raise Refused("the queue has other arguments", "It is there already: leave the x- headers out, or as before.")
     queue.terms, queue.used = terms, None
     if not terms.rejects and (terms.messages is not None or terms.octets is not None):
@@ -99,7 +99,7 @@ def is_unused(queue: Queue, now: float) -> bool:
     """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
     if queue.terms is None or queue.terms.unused is None:
         return False
-    if queue.consumers or queue.used is None:
+    if queue.members or queue.used is None:
         queue.used = now
     return now - queue.used >= queue.terms.unused
 

@@ -22,6 +22,9 @@ __all__ = ["Topic"]
 
 #: Octets that are gathered at most.
 _MOST_GATHERED = 65536
+#: Octets that one flush gives out to all subscriptions together, at most, but for a single message: a session that
+#: sends to a thousand slow ones must not keep the loop.
+_MOST_SPREAD = 2**21
 
 
 class Topic:
@@ -35,23 +38,24 @@ class Topic:
     """
 
     __slots__ = (
-        *("_gathered", "_most", "_octets", "_opened", "_own", "_patterns", "_version", "_words"),
-        *("consumers", "durables", "full", "name"),
+        *("_consumers", "_durables", "_gathered", "_most", "_octets", "_opened", "_own", "_patterns", "_version"),
+        *("_words", "full", "name"),
     )
 
     def __init__(
         self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...] = ()
     ) -> None:
         self.name = name
-        #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped.
-        self.consumers: tuple[Consumer, ...] = ()
-        #: Subscriptions that outlive their consumers. Replaced, too.
-        self.durables: tuple[Durable, ...] = ()
-        #: Those of this topic alone; the others come by patterns.
-        self._own: tuple[Consumer | Durable, ...] = ()
+        #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped. Both are made
+        #: anew by `_refresh` when the next message comes, not when a subscription does: that would cost all others.
+        self._consumers: tuple[Consumer, ...] = ()
+        #: Subscriptions that outlive their consumers.
+        self._durables: tuple[Durable, ...] = ()
+        #: Those of this topic alone, in order; the others come by patterns.
+        self._own: dict[Consumer | Durable, None] = {}
         self._patterns = patterns
         self._words = words
-        #: Of the patterns, when they were last looked at.
+        #: Of the patterns, when they were last looked at. -1: look again, for the subscriptions of this topic changed.
         self._version = -1
         #: A subscription's queue was full when it was last looked at, and senders should wait.
         self.full = False
@@ -106,7 +110,8 @@ class Topic:
         tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in messages]
         chunks: dict[bytes, bytes] = {}
         full = False
-        for consumer in self.consumers:
+        durables = self._durables  # a slow consumer that is dropped below has both forgotten
+        for consumer in self._consumers:
             session = consumer.session
             # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
             if consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
@@ -120,52 +125,58 @@ class Topic:
                     session.mark()
             else:
                 full = _put(consumer, messages) or full
-        for durable in self.durables:
+        for durable in durables:
             full = durable.take(messages) or full
         self.full = full
 
     def _spread(self, messages: list[Message], stored: bool) -> bool:
         """As `flush`, without its short cut."""
         self._refresh()
-        fulls = [_put(consumer, messages) for consumer in self.consumers]
-        return any([*fulls, *(durable.take(messages, stored) for durable in self.durables)])
+        durables = self._durables
+        fulls = [_put(consumer, messages) for consumer in self._consumers]
+        return any([*fulls, *(durable.take(messages, stored) for durable in durables)])
 
     def stores(self, message: Message) -> Sequence[Queue]:
         """The queues whose journal has to know of a message."""
         self._refresh()
-        if not self.durables or not message.persistent or message.due is not None:
+        if not self._durables or not message.persistent or message.due is not None:
             return ()
-        return [durable.queue for durable in self.durables if durable.queue.journal and durable.wants(message)]
+        return [durable.queue for durable in self._durables if durable.queue.journal and durable.wants(message)]
 
     def block(self, session: Session) -> None:
         """Make a session wait for the slow ones."""
+        self._refresh()
         self.full = False
-        for queue in [*(consumer.queue for consumer in self.consumers), *self.holders()]:
+        for queue in [*(consumer.queue for consumer in self._consumers), *self.holders()]:
             if queue.full:
                 queue.block(session)
 
     def holders(self) -> Sequence[Queue]:
         """The queues that may make a sender wait for ever, if it is the one to acknowledge what they hold."""
-        return [durable.queue for durable in self.durables]
+        self._refresh()
+        return [durable.queue for durable in self._durables]
 
     # ---- subscriptions ----
 
     def add(self, feed: Consumer | Durable) -> None:
         """A new subscription. It gets what comes from now on."""
         self.flush()
-        self._own = (*self._own, feed)
-        self._version = -1
-        self._refresh()
+        self._own[feed] = None
+        self._changed()
 
     def drop(self, feed: Consumer | Durable) -> None:
         """The end of a subscription. It got what came before."""
         self.flush()
-        self._own = tuple(other for other in self._own if other is not feed)
+        self._own.pop(feed, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Look again before the next message, and keep nobody alive until then."""
         self._version = -1
-        self._refresh()
+        self._consumers = self._durables = ()
 
     def _refresh(self) -> None:
-        """Look who asks for this topic by a pattern, if that may have changed.
+        """Look who asks for this topic, by its name or by a pattern, if that may have changed.
 
         Who asks for several topics gets messages in the order of all of them: then they do not wait to go together.
         """
@@ -174,9 +185,21 @@ class Topic:
         self._version = self._patterns.version
         others = self._patterns.find(self._words)
         feeds = (*self._own, *others)
-        self._most = 0 if others else _MOST_GATHERED
-        self.consumers = tuple(feed for feed in feeds if isinstance(feed, Consumer))
-        self.durables = tuple(feed for feed in feeds if not isinstance(feed, Consumer))
+        self._most = 0 if others else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(feeds)))
+        self._consumers = tuple(feed for feed in feeds if isinstance(feed, Consumer))
+        self._durables = tuple(feed for feed in feeds if not isinstance(feed, Consumer))
+
+    @property
+    def consumers(self) -> tuple[Consumer, ...]:
+        """Those that are there now, in order. For looking at."""
+        self._refresh()
+        return self._consumers
+
+    @property
+    def durables(self) -> tuple[Durable, ...]:
+        """The subscriptions that outlive their consumers, in order. For looking at."""
+        self._refresh()
+        return self._durables
 
     @property
     def is_idle(self) -> bool:

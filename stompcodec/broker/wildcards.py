@@ -6,7 +6,6 @@ also none. What is matched is bounded: neither a pattern nor a name that pattern
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from stompcodec.broker.message import Refused
@@ -14,7 +13,7 @@ from stompcodec.broker.message import Refused
 __all__ = ["SYNTAXES", "Pattern", "Patterns", "Syntax", "Wildcards"]
 
 _MOST_WORDS = 64
-#: Names whose patterns are remembered.
+#: Names that no pattern means, which are remembered.
 _MOST_KNOWN = 1000
 
 _Item = TypeVar("_Item")
@@ -124,8 +123,29 @@ class Wildcards:
         return name[:at].removesuffix(self._separator) if many else name[:at]
 
 
+class _Node(Generic[_Item]):
+    """A place in the tree of patterns: behind a word, or behind a mark."""
+
+    __slots__ = ("items", "loops", "many", "one", "words")
+
+    def __init__(self, loops: bool = False) -> None:
+        self.words: dict[str, _Node[_Item]] = {}
+        self.one: _Node[_Item] | None = None
+        self.many: _Node[_Item] | None = None
+        #: It stands behind a mark for many: it takes any word more.
+        self.loops = loops
+        #: Whose patterns end here.
+        self.items: dict[_Item, None] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a pattern ends here, or goes on."""
+        return bool(self.items or self.words or self.one is not None or self.many is not None)
+
+
 class Patterns(Generic[_Item]):
     """Who asked for what by patterns, found by the names that are meant.
+
+    A tree by words: to add or to remove a pattern costs by its own words, whatever others there are.
 
     >>> patterns, wildcards = Patterns(), Wildcards(SYNTAXES["activemq"])
     >>> patterns.add(wildcards.pattern("/topic/", "a.>"), "somebody")
@@ -134,48 +154,101 @@ class Patterns(Generic[_Item]):
     """
 
     def __init__(self) -> None:
-        #: By prefix and first word; None for any first word.
-        self._found: dict[tuple[str, str | None], dict[_Item, Pattern]] = {}
-        self._known: dict[tuple[str, ...], list[_Item]] = {}
+        self._root: _Node[_Item] = _Node()
+        #: Names that nobody asked for, as far as they were looked for since the last change.
+        self._missed: set[tuple[str, ...]] = set()
         #: Another one after each change.
         self.version = 0
 
     def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def __iter__(self) -> Iterator[tuple[_Item, Pattern]]:
-        for group in self._found.values():
-            yield from group.items()
+        return bool(self._root)
 
     def add(self, pattern: Pattern, item: _Item) -> None:
         """`item` asks for what the pattern means. It can be hashed."""
-        self._known.clear()
-        self.version += 1
-        self._found.setdefault(_first(pattern), {})[item] = pattern
+        self._change()
+        node = self._root
+        for at, word in enumerate(pattern.words):
+            if at and word == pattern.many:
+                if node.many is None:
+                    node.many = _Node(loops=True)
+                node = node.many
+            elif at and word == pattern.one:
+                if node.one is None:
+                    node.one = _Node()
+                node = node.one
+            else:
+                found = node.words.get(word)
+                if found is None:
+                    found = node.words[word] = _Node()
+                node = found
+        node.items[item] = None
 
     def remove(self, pattern: Pattern, item: _Item) -> None:
         """It does so no more."""
-        self._known.clear()
+        self._change()
+        path, node = [], self._root
+        for at, word in enumerate(pattern.words):
+            path.append(node)
+            found = _next(node, pattern, at, word)
+            if found is None:
+                return
+            node = found
+        node.items.pop(item, None)
+        for at in reversed(range(len(path))):  # what leads nowhere any more goes
+            if node:
+                return
+            parent, word = path[at], pattern.words[at]
+            if at and word == pattern.many:
+                parent.many = None
+            elif at and word == pattern.one:
+                parent.one = None
+            else:
+                del parent.words[word]
+            node = parent
+
+    def _change(self) -> None:
+        self._missed.clear()
         self.version += 1
-        group = self._found.get(_first(pattern), {})
-        group.pop(item, None)
-        if not group:
-            self._found.pop(_first(pattern), None)
 
     def find(self, words: tuple[str, ...]) -> list[_Item]:
-        """Who asked for a name. What was asked lately is known without a search."""
-        if not self._found or not words:
+        """Who asked for a name. That nobody did is remembered."""
+        first = self._root.words.get(words[0]) if words else None
+        if first is None or words in self._missed:
             return []
-        known = self._known.get(words)
-        if known is None:
-            groups = [self._found.get((words[0], first), {}) for first in (words[1], None)]
-            known = [item for group in groups for item, pattern in group.items() if pattern.matches(words)]
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[words] = known
-        return known
+        current = _and_many([first])
+        for word in words[1:]:
+            behind = [node for node in current if node.loops]
+            for node in current:
+                found = node.words.get(word)
+                if found is not None:
+                    behind.append(found)
+                if node.one is not None:
+                    behind.append(node.one)
+            if not behind:
+                current = {}
+                break
+            current = _and_many(behind)
+        items = [item for node in current for item in node.items]
+        if not items:
+            if len(self._missed) >= _MOST_KNOWN:
+                self._missed.clear()
+            self._missed.add(words)
+        return items
 
 
-def _first(pattern: Pattern) -> tuple[str, str | None]:
-    prefix, first = pattern.words[:2]
-    return prefix, None if first in (pattern.one, pattern.many) else first
+def _next(node: _Node[_Item], pattern: Pattern, at: int, word: str) -> _Node[_Item] | None:
+    """The place behind a word of a pattern, if there is one."""
+    if at and word == pattern.many:
+        return node.many
+    return node.one if at and word == pattern.one else node.words.get(word)
+
+
+def _and_many(nodes: list[_Node[_Item]]) -> dict[_Node[_Item], None]:
+    """Places, and those behind marks for many that follow: such a mark stands for no word, too. Each once, in order."""
+    found: dict[_Node[_Item], None] = {}
+    for node in nodes:
+        found[node] = None
+        while node.many is not None:
+            node = node.many
+            found[node] = None
+    return found

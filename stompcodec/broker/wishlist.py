@@ -58,7 +58,9 @@ def receive(session: Session, frame: Frame) -> None:
             session.next_number += 1
             session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
             session.window += 1
-            queue.consumers.append(consumer)
+            if consumer.selector is not None:
+                session.selectors.add(consumer.selector.text)
+            queue.members[consumer] = None
     if consumer.durable is not None and session.broker.stores_some:
         session.store_waits(frame)
     session.router.end_with_last(consumer)
@@ -89,4 +91,6 @@ def let_go(consumer: Consumer) -> None:
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
         session.window -= 1
+        if consumer.selector is not None:
+            session.selectors.remove(consumer.selector.text)
         session.router.stop([consumer], ())
