@@ -1,0 +1,227 @@
+"""To subscribe, to unsubscribe and to be lost costs the same however many others there are. Counted in bytecodes."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker.harness import Bench, Peer
+
+FEW, MANY = 200, 3000
+#: Operations that are counted one by one. Some of them pay for many: where a table grows.
+OPERATIONS = 40
+NAMED = "durable-subscription-name"
+
+
+def bytecodes(action: Callable[[], object]) -> int:
+    """How many were run."""
+    count = 0
+
+    def trace(frame: Any, event: str, _arg: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def subscription(kind: str, number: int) -> dict[str, str]:
+    """The headers of a SUBSCRIBE."""
+    headers = {
+        "topic": {"destination": "/topic/a"},
+        "topics": {"destination": f"/topic/{number}"},
+        "pattern": {"destination": "/topic/a.*"},
+        "patterns": {"destination": f"/topic/a.*.{number}.>"},
+        "queue": {"destination": "/queue/a"},
+        "queues": {"destination": f"/queue/{number}"},
+        "acknowledging": {"destination": "/queue/a", "ack": "client", "prefetch-count": "1"},
+        "selecting": {"destination": "/queue/a", "selector": f"a = {number}"},
+        "exclusive": {"destination": "/queue/a", "exclusive": "true"},
+        "priorities": {"destination": "/queue/a", "priority": str(number)},
+        "browsing": {"destination": "/queue/a", "browser": "true", "browser-end": "false"},
+        "durable": {"destination": "/topic/a", NAMED: str(number)},
+        "durable pattern": {"destination": "/topic/a.>", NAMED: str(number)},
+        "selecting durable": {"destination": "/topic/a", NAMED: str(number), "selector": f"a = {number}"},
+        "shared durable": {"destination": "/topic/a", "id": "all", "durable": "true", "auto-delete": "false"},
+        "temporary": {"destination": f"/temp-queue/{number}"},
+        "temporary topic": {"destination": f"/temp-topic/{number}"},
+    }
+    return {"id": str(number), **headers[kind]}
+
+
+KINDS = (
+    *("topic", "topics", "pattern", "patterns", "queue", "queues", "acknowledging", "selecting", "exclusive"),
+    *("priorities", "browsing", "durable", "durable pattern", "selecting durable", "shared durable"),
+    *("temporary", "temporary topic"),
+)
+
+
+class Crowd:
+    """Many subscriptions: of one session, or of one session each."""
+
+    def __init__(self, kind: str, alone: bool) -> None:
+        self.kind = kind
+        self.alone = alone
+        self.bench = Bench(
+            wildcards="activemq",
+            max_subscriptions=10**6,
+            max_destinations=10**6,
+            max_connections=10**6,
+            max_unacked=10**6,
+            large=10**6,
+        )
+        self.number = 0
+        self.peers: list[Peer] = []
+        if alone:
+            self.peers.append(self.connected())
+
+    def connected(self) -> Peer:
+        peer = self.bench.peer(connect=False)
+        peer.session.receive(b"CONNECT\naccept-version:1.2\nhost:/\nclient-id:%d\n\n\0" % len(self.peers), 0.0)
+        return peer
+
+    def join(self) -> Callable[[], object]:
+        """The next subscription, still to be made."""
+        if not self.alone:
+            self.peers.append(self.connected())
+        elif self.kind == "shared durable":
+            pytest.skip("an id is used once a session")
+        self.number += 1
+        peer = self.peers[-1]
+        octets = peer.octets_of("SUBSCRIBE", **subscription(self.kind, self.number))
+        return lambda: peer.session.receive(octets, 0.0)
+
+    def grow(self, count: int) -> None:
+        while self.number < count:
+            self.join()()
+        self.rest()
+
+    def rest(self) -> None:
+        self.bench.turn()
+        assert not any(peer.closed for peer in self.peers)
+
+    def leave(self, number: int) -> Callable[[], object]:
+        """The end of a subscription, somewhere in the middle, by UNSUBSCRIBE."""
+        peer = self.peers[0 if self.alone else number - 1]
+        headers = {key: value for key, value in subscription(self.kind, number).items() if key in ("id", "destination")}
+        octets = peer.octets_of("UNSUBSCRIBE", **headers)
+        return lambda: peer.session.receive(octets, 0.0)
+
+    def lose(self, number: int) -> Callable[[], object]:
+        peer = self.peers[number - 1]
+        return lambda: peer.session.lost(0.0)
+
+
+def usual(actions: list[Callable[[], object]]) -> int:
+    """What most of them cost: the median."""
+    return sorted(bytecodes(action) for action in actions)[len(actions) // 2]
+
+
+def costs(kind: str, alone: bool, size: int, ways: str = "joins leaves losses") -> dict[str, int]:
+    """The usual cost of each way to come and to go, beside so many others."""
+    crowd = Crowd(kind, alone)
+    crowd.grow(size)
+    found = {}
+    step = size // 2 // OPERATIONS  # from all over the place
+    if "joins" in ways:
+        found["joins"] = usual([crowd.join() for _ in range(OPERATIONS)])
+        crowd.rest()
+    if "leaves" in ways:
+        found["leaves"] = usual([crowd.leave(1 + number * step) for number in range(OPERATIONS)])
+    if "losses" in ways and not alone:
+        found["losses"] = usual([crowd.lose(size // 2 + 1 + number * step) for number in range(OPERATIONS)])
+    crowd.bench.turn()
+    return found
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["one session", "many sessions"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_one_costs_what_the_first_ones_did(kind: str, alone: bool) -> None:
+    few, many = costs(kind, alone, FEW), costs(kind, alone, MANY)
+    assert {way: many[way] <= 1.3 * few[way] for way in many} == dict.fromkeys(many, True), (few, many)
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue", "selecting", "exclusive", "durable", "temporary"])
+def test_all_of_them_cost_the_sum_of_each(kind: str) -> None:
+    """That is what the rare ones pay, too: to lose all, the first ones first, is as many times the cost of one."""
+
+    def whole(size: int) -> float:
+        crowd = Crowd(kind, alone=False)
+        crowd.grow(size)
+        return bytecodes(lambda: [peer.session.lost(0.0) for peer in crowd.peers]) / size
+
+    assert whole(800) <= 1.3 * whole(100)
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue", "selecting", "exclusive", "pattern", "durable"])
+def test_nothing_is_copied_that_grows_with_the_others(kind: str) -> None:
+    """Bytecodes do not show what is copied in one go; memory does."""
+    crowd = Crowd(kind, alone=False)
+    crowd.grow(MANY)
+    actions = [crowd.join() for _ in range(OPERATIONS)] + [crowd.lose(50 * number + 1) for number in range(OPERATIONS)]
+    peaks = []
+    tracemalloc.start()
+    try:
+        for action in actions:
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            action()
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    assert sorted(peaks)[len(peaks) * 9 // 10] < 8 * MANY  # one pointer for each
+
+
+def test_what_has_gone_is_not_kept() -> None:
+    """Who has left a topic, or the ring of a queue, is not remembered until the next message comes."""
+    for destination in ("/topic/a", "/queue/a"):
+        bench = Bench()
+        stays = bench.peer()
+        stays.subscribe(destination)
+        leaves = [bench.peer() for _ in range(100)]
+        for peer in leaves:
+            peer.subscribe(destination)
+        sender = bench.peer()
+        sender.put(destination, b"first")
+        for peer in leaves:
+            peer.lose()
+        broker = bench.broker
+        if destination.startswith("/topic"):
+            assert len(broker.router("/").topics[destination]._consumers) <= 1
+        else:
+            assert len(broker.queues["/", destination].ready) < 15
+        sender.put(destination, b"second")
+        assert stays.take()[-1].body == b"second"
+
+
+def test_a_slow_consumer_goes_in_the_middle_of_a_flush() -> None:
+    """Those behind it, and durable subscriptions, get the message all the same; and those that pick, too."""
+    bench = Bench(topic_backlog=2, wildcards="activemq", write_high=100)
+    others = [bench.peer(connect=False) for _ in range(4)]
+    for number, peer in enumerate(others):
+        peer.connect(client_id=str(number))
+    others[0].subscribe("/topic/a.b")
+    slow = bench.peer()
+    for number in range(3):
+        slow.subscribe("/topic/a.b", id=str(number), ack="client", prefetch_count="1")
+    others[1].subscribe("/topic/a.b")
+    others[2].subscribe("/topic/a.*")
+    others[3].subscribe("/topic/a.b", **{NAMED: "n"})
+    slow.reading = False
+    sender = bench.peer()
+    bodies = [b"%d" % number for number in range(20)]
+    for body in bodies:
+        sender.put("/topic/a.b", body)
+    assert slow.session.ended
+    for peer in others:
+        assert peer.bodies() == bodies
