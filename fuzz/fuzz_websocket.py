@@ -12,7 +12,7 @@ from typing import NamedTuple
 from case import case_of, pieces, rolls
 from engine import drive
 
-from stompcodec.transport.websocket import WebSocketLayer, client_layer, server_layer
+from stompcodec.transport.websocket import WebSocketLayer, client_layer, is_text, server_layer
 
 MOST = 1000  # octets of a message
 MASK = b"\x01\x80\xff\x37"
@@ -75,6 +75,8 @@ def run(server: bool, shaken: bool, wire: bytes, plan: int) -> Outcome:
     for piece in pieces(wire, plan):
         done = layer.ended or layer.error is not None
         got = b"".join(map(bytes, layer.receive(memoryview(piece))))
+        while layer.waiting:
+            got += b"".join(map(bytes, layer.receive(b"")))
         said = b"".join(layer.take_output())
         assert not (done and (got or said))
         # A ping of 2 octets costs a masked pong of 6; a refusal of the handshake is a page.
@@ -117,7 +119,9 @@ def framed(wire: bytes, masked: bool) -> tuple[bytes, bytes]:
         if held > MOST:
             payload, held = b"", held - len(payload)
         fin = kind % 4 != 2
-        parts.append(frame((0x80 if fin else 0) | (0 if pending else 1 + kind % 2), payload, masked))
+        # What clients send as text is UTF-8.
+        opcode = 0 if pending else 2 if masked and not (fin and is_text(payload)) else 1 + kind % 2
+        parts.append(frame((0x80 if fin else 0) | opcode, payload, masked))
         holds.append(payload)
         pending = not fin
     return b"".join(parts), b"".join(holds)

@@ -127,7 +127,7 @@ WORLD = {
     "uuid",
 }
 
-MOST_LINES = 440
+MOST_LINES = 600
 
 
 def name_of(path):

@@ -92,3 +92,5 @@ class Turns:
         session, _ = self.blocked.popitem(last=False)
         session.unblock(self)
         session.receive(b"", now)
+        if session.more is not None and not session.waits_for_turn:
+            session.more()

@@ -194,6 +194,11 @@ class Outgoing:
         self._look_paused()
         return True
 
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether it has had its share of the loop, and not done all that its peer has sent."""
+        return self.broker.turns in self._blockers
+
     def acknowledges(self, holder: object) -> bool:
         """Whether its own ACKs would make room there: in a queue that it consumes, or in all queues together."""
         consumers = self.consumers.values()

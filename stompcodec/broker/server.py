@@ -48,7 +48,7 @@ class Clock(Protocol):
 class _Peer:
     """One connection: the owner of its wire, and the way to its session."""
 
-    __slots__ = ("bounded", "listener", "paused", "server", "session", "wire")
+    __slots__ = ("bounded", "gone", "listener", "paused", "server", "session", "wire")
 
     def __init__(self, server: Server, listener: str) -> None:
         self.server = server
@@ -56,6 +56,8 @@ class _Peer:
         self.paused = False
         self.bounded = False
         """Its messages of WebSocket may be small only, until it has logged in."""
+        self.gone: tuple[BaseException | None] | None = None
+        """Why the wire is lost, while the session waits for its turn with what was read before."""
         self.wire: aio.Wire
         self.session: Session
 
@@ -79,6 +81,9 @@ class _Peer:
 
     def received(self, data: bytes | memoryview) -> None:
         server = self.server
+        if server.turning:  # the session goes on in this turn: its share began when the turn did
+            self.session.receive(data, server.broker.now)
+            return
         self.session.receive(data, server.now())
         if server.marked:
             return
@@ -92,7 +97,27 @@ class _Peer:
         self.session.writable(yes, self.server.now())
         self.server.mark()
 
+    def wait(self) -> None:
+        """Go on with what was read when the session has its next turn."""
+        self.session.more = self.go_on
+        self.session.wait_for_turn()
+
+    def go_on(self) -> None:
+        """Have the next share of what was read; the session has come to the end of the last one."""
+        self.wire.go_on()
+        if self.gone is not None and not self.session.waits_for_turn:
+            self._leave(*self.gone)
+
     def lost(self, error: BaseException | None) -> None:
+        if self.session.waits_for_turn:  # what it has sent counts, a share at a time
+            self.gone = (error,)
+            self.session.more = self.go_on
+            self.session.writable(False, self.server.now())
+        else:
+            self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        self.gone = None
         server = self.server
         server.peers.pop(self.session, None)
         if server.latest is self:
@@ -114,6 +139,8 @@ class _Peer:
             wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
         if session.closing:
             wire.close()
+            if self.gone is not None:
+                self._leave(*self.gone)
         elif session.paused is not self.paused:
             self.paused = session.paused
             if self.paused:
@@ -159,6 +186,8 @@ class Server:
         """Nobody is connected; or nobody is to be waited for any more."""
         self.deserted.set()
         self.marked = False
+        self.turning = False
+        """A turn is under way."""
         self.latest: _Peer | None = None
         """From whom octets came last."""
         self.store = store
@@ -277,6 +306,7 @@ class Server:
             websocket=websocket,
             max_message=_largest_frame(config.limits),
             high=config.write_high,
+            pace=_Peer.wait,  # type: ignore[arg-type]  # its owners are peers
         )
         self._listeners.append(listener)
         log.info("listening on %s:%d (%s)", config.host, listener.port, name)
@@ -313,11 +343,15 @@ class Server:
     def turn(self) -> None:
         """The end of a turn: commit, and write to every peer what is there for it."""
         self.marked = False
+        self.turning = True
         peers = self.peers
-        for session in self.broker.turn(self.now()):
-            peer = peers.get(session)
-            if peer is not None:
-                peer.flush()
+        try:
+            for session in self.broker.turn(self.now()):
+                peer = peers.get(session)
+                if peer is not None:
+                    peer.flush()
+        finally:
+            self.turning = False
         self._heap.note(self.broker.octets)
         self._arm()
 

@@ -44,8 +44,8 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "next_number", "peer", "plain"),
-        *("router", "secure", "selectors", "transaction_octets", "transactions", "user", "version"),
+        *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "more", "next_number", "peer"),
+        *("plain", "router", "secure", "selectors", "transaction_octets", "transactions", "user", "version"),
         *("waits_on", "window"),
     )
 
@@ -96,6 +96,8 @@ class Session(Outgoing):
         self.intake: Intake | None = None
         #: What it sends takes effect behind this commit, which its transaction waits for.
         self.behind: Batch | None = None
+        #: Set by the shell: called when its turn has come and all that `receive` had got is done.
+        self.more: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
@@ -124,7 +126,7 @@ class Session(Outgoing):
                 if not left:
                     left = _EACH
                     if self.broker.turns.is_over(now):
-                        self._wait_for_turn()
+                        self.wait_for_turn()
                         break
         except Refused as error:
             self.fail(error.message, error.remedy, frame)
@@ -136,8 +138,8 @@ class Session(Outgoing):
         if self.outbox and not self.dirty:
             self.mark()
 
-    def _wait_for_turn(self) -> None:
-        """Let others have the loop. What is left stays with the connection, and no more is read."""
+    def wait_for_turn(self) -> None:
+        """Let others have the loop. What is left stays with the connection or the shell, and no more is read."""
         turns = self.broker.turns
         if self.block(turns):
             turns.blocked[self] = None

@@ -20,6 +20,7 @@ from stompcodec.transport.seams import (
     MOST_REPLIES,
     TIMEOUT,
     Layer,
+    Octets,
     Owner,
     Place,
     client_layer,
@@ -49,6 +50,7 @@ class _Plan:
         whole_frames: bool,
         high: int,
         timeout: float,
+        pace: Callable[[Owner], None] | None = None,
     ) -> None:
         self.make_owner = make_owner
         self.make_layer = make_layer
@@ -56,6 +58,7 @@ class _Plan:
         self.whole_frames = whole_frames
         self.high = high
         self.timeout = timeout
+        self.pace = pace
         self.opening: set[Wire] = set()
         self.waiter: asyncio.Future[None] | None = None
 
@@ -69,7 +72,10 @@ class Wire(asyncio.BufferedProtocol):
     After `close` or `abort` nothing is received any more, and what is written is dropped; `lost` still comes.
     """
 
-    __slots__ = ("_closing", "_error", "_layer", "_owner", "_plan", "_replies", "_timer", "_transport", "_view", "peer")
+    __slots__ = (
+        *("_closing", "_eof", "_error", "_gone", "_held", "_layer", "_owner", "_paused", "_plan", "_replies", "_timer"),
+        *("_transport", "_view", "peer"),
+    )
 
     peer: str
     """Address of the peer, as in "127.0.0.1:4711"."""
@@ -82,6 +88,10 @@ class Wire(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
         self._closing = False
+        self._paused = False  # the owner wants nothing to be read
+        self._held = False  # the layer has not handed over all that was read
+        self._eof = False  # the peer is done, but the layer is not
+        self._gone: BaseException | bool | None = None  # the same of a transport that is lost, and why
         self._replies = -1  # octets of replies since the peer stopped reading; -1: it reads
         self._transport: asyncio.Transport
         self.peer = "?"
@@ -117,12 +127,20 @@ class Wire(asyncio.BufferedProtocol):
     def pause_reading(self) -> None:
         """Leave octets in the kernel. What was read already may still be received."""
         if not self._closing:
+            self._paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
         if not self._closing:
-            self._transport.resume_reading()
+            self._paused = False
+            if not self._held:
+                self._transport.resume_reading()
+
+    def go_on(self) -> None:
+        """Hand the owner the next share of what was read. Called when the owner's turn has come, see `listen`."""
+        if self._layer is not None and self._held and not self._closing:
+            self._receive(self._layer, b"")
 
     def bound(self, octets: int) -> None:
         """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
@@ -139,6 +157,9 @@ class Wire(asyncio.BufferedProtocol):
             return
         self._closing = True
         transport = self._transport
+        if self._gone is not None:  # the owner is in the middle of something
+            asyncio.get_running_loop().call_soon(self._lose)
+            return
         if self._layer is not None:
             self._layer.close()
             self._put(self._layer.take_output())
@@ -151,6 +172,9 @@ class Wire(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once; what waits is dropped."""
         self._closing = True
+        if self._gone is not None:
+            asyncio.get_running_loop().call_soon(self._lose)
+            return
         self._transport.abort()
 
     # ---- called by the loop ----
@@ -201,6 +225,16 @@ class Wire(asyncio.BufferedProtocol):
             self._owner.writable(True)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if self._held and not self._closing and self._owner is not None:
+            self._gone = exc or True  # what was read counts, and takes its turns
+        else:
+            self._lose(exc)
+
+    # ---- inner ----
+
+    def _lose(self, exc: BaseException | None = None) -> None:
+        if isinstance(self._gone, BaseException):
+            exc = self._gone
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -212,8 +246,6 @@ class Wire(asyncio.BufferedProtocol):
             owner.lost(error)
         else:
             self._not_opened(error)
-
-    # ---- inner ----
 
     def _open(self) -> None:
         plan = self._plan
@@ -236,14 +268,19 @@ class Wire(asyncio.BufferedProtocol):
                 plan.waiter.set_exception(error)
 
     def _end(self) -> None:
+        if self._held and not self._closing:
+            self._eof = True
+            return
         self.close()
         self._transport.close()
 
-    def _receive(self, layer: Layer, data: memoryview) -> None:
+    def _receive(self, layer: Layer, data: Octets) -> None:
         pieces = layer.receive(data)
         self._reply(layer)
         if layer.opened and self._owner is None:
             self._open()
+        if len(pieces) > 1 and self._plan.pace is not None:
+            pieces = [b"".join(pieces)]  # one share of the owner's time, however many messages it came in
         for piece in pieces:
             if self._closing:
                 break
@@ -254,11 +291,34 @@ class Wire(asyncio.BufferedProtocol):
             if self._owner is None:
                 self._not_opened(self._error)
             self.close()
+        elif layer.waiting or self._held:
+            self._hold(layer.waiting)
+
+    def _hold(self, waiting: bool) -> None:
+        """Read no more before the layer has handed over what was read."""
+        if self._closing:
+            return
+        if waiting:
+            if not self._held:
+                self._held = True
+                self._transport.pause_reading()
+            if self._plan.pace is None or self._owner is None:
+                asyncio.get_running_loop().call_soon(self.go_on)
+            else:
+                self._plan.pace(self._owner)
+            return
+        self._held = False
+        if self._gone is not None:
+            self._lose()
+        elif self._eof:
+            self._end()
+        elif not self._paused:
+            self._transport.resume_reading()
 
     def _reply(self, layer: Layer) -> None:
         """Send what the layer says by itself; a peer that makes it talk without listening is cut off."""
         output = layer.take_output()
-        if not output:
+        if not output or self._transport.is_closing():
             return
         self._put(output)
         if self._replies >= 0:
@@ -373,6 +433,7 @@ async def listen(
     backlog: int = 1024,
     high: int = HIGH,
     timeout: float = TIMEOUT,
+    pace: Callable[[Owner], None] | None = None,
 ) -> Listener:
     """Accept connections.
 
@@ -387,13 +448,24 @@ async def listen(
         backlog: connections that the kernel keeps until they are accepted.
         high: octets that wait to be written when an owner is told.
         timeout: seconds for the handshakes of TLS and WebSocket.
+        pace: called with an owner when its share of the loop is used up, but not what was read. Whoever gives this
+            calls `go_on` of the owner's wire when its next turn has come, and gets what a share holds in one piece.
+            None: each turn of the loop has a share.
 
     Raises:
         OSError: the port cannot be had.
         MissingExtraError: WebSocket without the package it needs.
     """
     make_layer = server_layer(ssl, websocket, max_message, path)
-    plan = _Plan(make_owner, make_layer, secure=ssl is not None, whole_frames=websocket, high=high, timeout=timeout)
+    plan = _Plan(
+        make_owner,
+        make_layer,
+        secure=ssl is not None,
+        whole_frames=websocket,
+        high=high,
+        timeout=timeout,
+        pace=pace,
+    )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(plan, host, port, backlog=backlog)
     ports = [sock.getsockname()[1] for sock in server.sockets]

@@ -109,11 +109,18 @@ class Layer(Protocol):
     def error(self) -> BaseException | None:
         """Why it cannot go on. What it says to the peer about that is in the output."""
 
+    @property
+    def waiting(self) -> bool:
+        """The share of one call of `receive` is used up, and some of what came is left. `receive(b"")` goes on."""
+
     def start(self) -> None:
         """Begin the handshake."""
 
     def receive(self, data: Octets) -> Sequence[Octets]:
-        """Take octets from below; those for above come back. Never raises for what a peer sent."""
+        """Take bytes from below, and return those for above. Never raise for what a peer sent.
+
+        One call does a bounded share of work, so that many tiny frames do not keep the loop: see `waiting`.
+        """
 
     def send(self, chunks: list[bytes]) -> None:
         """Take whole chunks from above, once it is opened."""
@@ -142,23 +149,29 @@ class Over:
 
     @property
     def ended(self) -> bool:
-        return self.upper.ended or self.lower.ended
+        return self.upper.ended or (self.lower.ended and not self.upper.waiting)
 
     @property
     def error(self) -> BaseException | None:
-        return self.upper.error or self.lower.error
+        error = self.upper.error
+        return error if error is not None or self.upper.waiting else self.lower.error
+
+    @property
+    def waiting(self) -> bool:
+        return self.upper.waiting or self.lower.waiting
 
     def start(self) -> None:
         self.lower.start()
 
     def receive(self, data: Octets) -> list[Octets]:
-        pieces = self.lower.receive(data)
+        pieces: Sequence[Octets] = () if self.upper.waiting and not data else self.lower.receive(data)
         if self.lower.opened and not self._started:
             self._started = True
             self.upper.start()
-        received = [above for piece in pieces for above in self.upper.receive(piece)]
+        # Joined, for the upper layer has one share of work, however many records of the lower one there are.
+        received = self.upper.receive(b"".join(pieces)) if pieces or self.upper.waiting else []
         self._sink()
-        return received
+        return list(received)
 
     def send(self, chunks: list[bytes]) -> None:
         self.upper.send(chunks)

@@ -20,6 +20,7 @@ from stompcodec.transport.seams import (
     MOST_REPLIES,
     TIMEOUT,
     Layer,
+    Octets,
     Owner,
     Place,
     client_layer,
@@ -250,6 +251,11 @@ class SyncWire:
                     self._receive(self._layer, data)
 
     def _receive(self, layer: Layer, data: memoryview) -> None:
+        self._take(layer, data)
+        while layer.waiting and not self._closing:  # this thread has one connection: nobody else waits
+            self._take(layer, b"")
+
+    def _take(self, layer: Layer, data: Octets) -> None:
         pieces = layer.receive(data)
         output = layer.take_output()
         self._put(output)

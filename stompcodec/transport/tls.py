@@ -18,6 +18,8 @@ __all__ = ["TlsLayer", "client_context", "server_context"]
 _Path = str | os.PathLike[str]
 #: Octets that a record holds at most: more are never read at once.
 _RECORD = 16384
+#: Records that one call of `receive` decrypts at most. A read may hold 6,000 small ones.
+SHARE = 512
 
 
 def client_context(
@@ -100,6 +102,7 @@ class TlsLayer:
         )
         self.opened = False
         self.ended = False
+        self.waiting = False
         self.error: BaseException | None = None
 
     def start(self) -> None:
@@ -121,9 +124,13 @@ class TlsLayer:
 
     def _read(self) -> list[bytes]:
         pieces: list[bytes] = []
+        self.waiting = False
         try:
             while piece := self._tls.read(_RECORD):
                 pieces.append(piece)
+                if len(pieces) >= SHARE:
+                    self.waiting = True
+                    return pieces
             self.ended = True
         except ssl.SSLWantReadError:
             pass

@@ -35,7 +35,7 @@ class Reversed:
 
     def __init__(self, letter):
         self.letter = letter
-        self.opened = self.ended = False
+        self.opened = self.ended = self.waiting = False
         self.error = None
         self.output = []
 

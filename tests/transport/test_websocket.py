@@ -39,6 +39,12 @@ def joined(pieces):
     return b"".join(bytes(piece) for piece in pieces)
 
 
+def cut(octets, places):
+    """Octets in pieces."""
+    ends = sorted([*places, len(octets)])
+    return [octets[start:end] for start, end in zip([0, *ends], ends)]
+
+
 # ---- handshake ----
 
 
@@ -159,6 +165,8 @@ def conversations(draw):
     for _ in range(draw(st.integers(0, 6))):
         fragments = draw(st.lists(st.binary(max_size=300), min_size=1, max_size=4))
         opcode = draw(st.sampled_from([TEXT, BINARY]))
+        if opcode == TEXT:  # may be cut within a character
+            fragments = cut(draw(st.text(max_size=300)).encode(), draw(st.lists(st.integers(0, 300), max_size=3)))
         for number, fragment in enumerate(fragments):
             if draw(st.booleans()):
                 pings.append(draw(st.binary(max_size=125)))
@@ -360,3 +368,47 @@ def test_nothing_that_is_read_or_written_is_logged(caplog):
     finally:
         logger.setLevel(logging.NOTSET)
     assert caplog.records == []
+
+
+# ---- text that is not UTF-8 ----
+
+GOOD = "SEND\ndestination:/queue/caf\xe9\n\n\u20ac\U0001f600\0".encode()
+BAD = [b"\xff", b"CONNECT\n\n\xc3\0", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"caf\xc3"]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_a_text_message_that_is_not_utf8_ends_it_with_1007(bad, step):
+    """In one frame or in many, with pings in between, and cut within a character; what was good before it counts."""
+    layer = opened_server()
+    fragments = [bad[at : at + step] for at in range(0, len(bad), step)]
+    wire = frame(TEXT, GOOD)
+    for number, fragment in enumerate(fragments):
+        wire += frame(CONT if number else TEXT, fragment, fin=number == len(fragments) - 1) + frame(PING)
+    assert joined(layer.receive(wire + frame(TEXT, b"unread"))).startswith(GOOD)
+    assert isinstance(layer.error, ConnectionError)
+    assert code_of(layer) == 1007
+    assert layer.receive(frame(TEXT, b"unread")) == []
+    assert layer.take_output() == []
+
+
+@given(st.text(max_size=50), st.lists(st.integers(0, 200), max_size=6), st.binary(max_size=3))
+def test_text_may_be_cut_anywhere_and_binary_may_be_anything(text, places, octets):
+    layer = opened_server()
+    received = b""
+    for opcode, message in [(TEXT, text.encode()), (BINARY, octets), (TEXT, text.encode())]:
+        fragments = cut(message, places)
+        for number, fragment in enumerate(fragments):
+            wire = frame(CONT if number else opcode, fragment, fin=number == len(fragments) - 1) + frame(PING, b"\xff")
+            received += joined(layer.receive(wire))
+    assert received == text.encode() + octets + text.encode()
+    assert layer.error is None
+
+
+@given(st.binary(max_size=12), st.lists(st.integers(0, 12), max_size=4))
+def test_text_is_what_python_decodes(octets, places):
+    """One verdict, however it is cut; two messages do not complete each other."""
+    layer = opened_server()
+    for number, fragment in enumerate(fragments := cut(octets, places)):
+        layer.receive(frame(CONT if number else TEXT, fragment, fin=number == len(fragments) - 1))
+    assert (layer.error is None) is is_text(octets)

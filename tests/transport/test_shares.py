@@ -1,0 +1,357 @@
+"""Many tiny frames: a layer handles a share of them, and others are served before it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, request
+from transport.test_websocket import conversations, joined, opened_client, opened_server
+from transport.wires import Peer, Raw, Server, place
+
+from stompcodec.transport import sync, tls, websocket
+from stompcodec.transport.seams import Over
+from stompcodec.transport.tls import TlsLayer
+
+MANY = 5000
+FLOODS = {
+    "fragments of one byte": frame(TEXT, b"x", fin=False) + frame(CONT, b"x", fin=False) * (MANY - 2) + frame(CONT),
+    "messages of one byte": frame(BINARY, b"x") * MANY,
+    "empty messages": frame(TEXT) * MANY,
+    "empty fragments": frame(BINARY, fin=False) + frame(CONT, fin=False) * (MANY - 2) + frame(CONT),
+    "pings": frame(PING) * MANY,
+    "pongs": frame(PONG, b"x") * MANY,
+    "pings between fragments": frame(TEXT, fin=False)
+    + (frame(PING) + frame(CONT, b"x", fin=False)) * (MANY // 2)
+    + frame(CONT),
+}
+floods = pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+
+
+class Counting:
+    """Counts the frames that the library handles."""
+
+    def __init__(self, layer: websocket.WebSocketLayer) -> None:
+        self.count = 0
+        self._handle = layer._protocol.recv_frame
+        layer._protocol.recv_frame = self._count  # type: ignore[method-assign]
+
+    def _count(self, frame: object) -> None:
+        self.count += 1
+        self._handle(frame)  # type: ignore[arg-type]
+
+    def take(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+def drained(layer, counting, wire):
+    """What a layer hands over, in shares; and how many frames each of them had."""
+    received, counts = joined(layer.receive(wire)), [counting.take()]
+    while layer.waiting:
+        assert layer.error is None
+        assert not layer.ended
+        received += joined(layer.receive(b""))
+        counts.append(counting.take())
+    return received, counts
+
+
+@floods
+def test_a_share_at_a_time(flood):
+    layer = opened_server()
+    counting = Counting(layer)
+    received, counts = drained(layer, counting, flood + frame(BINARY, b"end"))
+    assert received.strip(b"x") == b"end"
+    assert sum(counts) in (MANY + 1, MANY + 3)
+    assert counts[0] <= websocket.FIRST_SHARE
+    assert max(counts) <= websocket.SHARE
+    assert len(counts) < 2 * MANY / websocket.SHARE
+
+
+def test_a_client_has_shares_too():
+    """A server does not mask: its frames are smaller."""
+    layer = opened_client()
+    counting = Counting(layer)
+    _received, counts = drained(layer, counting, frame(TEXT, mask=None) * MANY)
+    assert sum(counts) == MANY
+    assert max(counts) <= websocket.SHARE
+
+
+def test_a_share_is_about_frames_not_bytes():
+    """One large message is no reason to wait, nor are many small ones that came one by one."""
+    layer = opened_server()
+    assert joined(layer.receive(frame(BINARY, b"x" * 1_000_000))) == b"x" * 1_000_000
+    assert not layer.waiting
+    for _ in range(MANY):
+        assert joined(layer.receive(frame(TEXT, b"y"))) == b"y"
+        assert not layer.waiting
+
+
+@pytest.mark.parametrize(("last", "code"), [(frame(CLOSE, b"\x03\xe8"), 1000), (frame(3, b"?"), 1002)])
+def test_the_end_is_found_in_its_place(last, code):
+    """A close or a fault behind many frames waits as they do; what follows it is not looked at."""
+    layer = opened_server()
+    received, _ = drained(layer, Counting(layer), frame(BINARY, b"x") * MANY + last + frame(BINARY, b"y") * MANY)
+    assert received == b"x" * MANY
+    assert not layer.waiting
+    assert (layer.ended, layer.error is None) == ((True, True) if code == 1000 else (False, False))
+    assert frames(b"".join(layer.take_output()))[-1].payload[:2] == code.to_bytes(2, "big")
+    assert layer.receive(b"") == []
+
+
+@given(conversations(), st.lists(st.integers(1, 400), max_size=20), st.integers(16, 40))
+def test_shares_change_nothing_else(conversation, sizes, share):
+    stream, wire, pings = conversation
+    layer = opened_server()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(websocket, "SHARE", share)
+        patch.setattr(websocket, "FIRST_SHARE", share)
+        received, at = b"", 0
+        for size in [*sizes, len(wire)]:
+            received += joined(layer.receive(wire[at : at + size]))  # also while it has not read what it has
+            at += size
+        while layer.waiting:
+            received += joined(layer.receive(b""))
+    assert received == stream
+    assert [read.payload for read in frames(b"".join(layer.take_output()))] == pings
+    assert layer.error is None
+
+
+# ---- TLS ----
+
+
+@pytest.fixture
+def pair(contexts):
+    """A client's TLS, and a server's, hands shaken."""
+    client, server = TlsLayer(contexts.client, server_hostname="localhost"), TlsLayer(contexts.server)
+    client.start()
+    for _ in range(3):
+        server.receive(b"".join(client.take_output()))
+        client.receive(b"".join(server.take_output()))
+    assert client.opened
+    assert server.opened
+    return client, server
+
+
+def records(client, pieces):
+    """Each piece in a record of its own."""
+    wire = b""
+    for piece in pieces:
+        client.send([piece])
+        wire += b"".join(client.take_output())
+    return wire
+
+
+def test_small_records_have_shares(pair):
+    client, server = pair
+    wire = records(client, [b"%05d" % number for number in range(MANY)])
+    shares = [server.receive(wire)]
+    while server.waiting:
+        shares.append(server.receive(b""))
+    assert max(map(len, shares)) <= tls.SHARE
+    assert joined(piece for share in shares for piece in share) == b"".join(b"%05d" % n for n in range(MANY))
+    client.send([b"more"])
+    assert server.receive(b"".join(client.take_output())) == [b"more"]
+    assert not server.waiting
+
+
+@pytest.mark.parametrize("end", ["close", "noise"])
+def test_frames_in_small_records_have_one_share_together(pair, end):
+    """Neither the records nor the frames in them are a way around it; the end of TLS comes behind all frames."""
+    client, lower = pair
+    layer = Over(lower, websocket.server_layer())
+    wire = records(client, [request()])
+    assert layer.receive(wire) == []
+    assert layer.opened
+    counting = Counting(layer.upper)
+    wire = records(client, [frame(BINARY, b"x") * size for size in [1] * 1000 + [500] * 8])
+    if end == "close":
+        client.close()
+        wire += b"".join(client.take_output())
+    else:
+        wire += b"\x17\x03\x03\x00\x20" + bytes(32)
+    received, counts = drained(layer, counting, wire)
+    assert received == b"x" * 5000
+    assert max(counts) <= websocket.SHARE
+    assert (layer.ended, layer.error is None) == ((True, True) if end == "close" else (False, False))
+
+
+# ---- wires ----
+
+
+def turns_of(loop: asyncio.AbstractEventLoop, counting: list[int]) -> None:
+    """Note how much was counted in each turn of a loop: whoever has sent something is served in each."""
+    select = loop._selector.select  # type: ignore[attr-defined]
+
+    def noted(timeout=None):
+        counting.append(0)
+        return select(timeout)
+
+    loop._selector.select = noted  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["ws", "wss"])
+def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, monkeypatch):
+    """What was read waits, and so does what is still in the kernel: others are read in between."""
+    from websockets.server import ServerProtocol
+
+    turns = [0]
+    handle = ServerProtocol.recv_frame
+
+    def counted(self, frame):
+        turns[-1] += 1
+        handle(self, frame)
+
+    context = contexts_of(kind)
+
+    async def main():
+        turns_of(asyncio.get_running_loop(), turns)
+        async with Server(kind, context=context.server) as server:
+            client = await server.connect(context.client)
+            peer = await server.first()
+            monkeypatch.setattr(ServerProtocol, "recv_frame", counted)
+            client.wire._layer.send = None  # frames are made by hand
+            lower = client.wire._layer.lower if kind == "wss" else None
+            wire = frame(BINARY, b"x") * 30_000
+            if lower is None:
+                client.wire._put([wire])
+            else:
+                lower.send([wire])
+                client.wire._put(lower.take_output())
+            assert await peer.has(30_000) == b"x" * 30_000
+            assert max(turns) <= websocket.SHARE
+            assert sum(turns) == 30_000
+            client.wire.abort()
+            await peer.gone()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["end of stream", "reset", "close"])
+def test_what_was_read_is_received_though_the_peer_is_gone(run, end):
+    """In its turns, as if the peer was still there; then the owner learns of the end, once."""
+
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(request())
+            await raw.until(b"\r\n\r\n")
+            peer = await server.first()
+            sizes = []
+            received = peer.received
+            peer.received = lambda data: (sizes.append(len(data)), received(data))
+            await raw.send(frame(BINARY, b"x") * 3000 + (frame(CLOSE) if end == "close" else b""))
+            await peer.has(1)
+            if end == "reset":
+                if peer.wire._held:
+                    peer.wire._transport.abort()  # as a failed write does it
+            elif end == "end of stream":
+                raw.sock.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                await raw.rest()
+            raw.sock.close()
+            await peer.gone()
+            assert bytes(peer.data) == b"x" * 3000
+
+    run(main())
+
+
+def test_an_owner_may_end_it_while_more_waits(run):
+    """`close` and `abort` drop what waits, also when the transport is lost already."""
+
+    async def main():
+        for way in ("close", "abort"):
+            for lost in (False, True):
+                async with Server("ws") as server, Raw.to(server.port) as raw:
+                    await raw.send(request())
+                    await raw.until(b"\r\n\r\n")
+                    peer = await server.first()
+                    await raw.send(frame(BINARY, b"x") * 10_000)
+                    await peer.has(1)
+                    assert peer.wire._held
+                    if lost:
+                        peer.wire._transport.abort()
+                        await asyncio.sleep(0)
+                        await asyncio.sleep(0)
+                        assert not peer.is_lost
+                    getattr(peer.wire, way)()
+                    raw.sock.close()
+                    seen = len(peer.data)
+                    await peer.gone()
+                    assert len(peer.data) == seen < 10_000
+
+    run(main())
+
+
+def test_an_owner_that_pauses_is_not_read_when_the_share_is_over(run):
+    """`resume_reading` waits until the layer is done; `pause_reading` holds longer than the layer."""
+
+    async def main():
+        async with Server("ws") as server, Raw.to(server.port) as raw:
+            await raw.send(request())
+            await raw.until(b"\r\n\r\n")
+            peer = await server.first()
+            await raw.send(frame(BINARY, b"x") * 5000)
+            await peer.has(1)
+            assert peer.wire._held
+            peer.wire.pause_reading()
+            peer.wire.resume_reading()
+            assert not peer.wire._transport.is_reading()
+            peer.wire.pause_reading()
+            await peer.until(lambda: not peer.wire._held)
+            assert not peer.wire._transport.is_reading()
+            peer.wire.resume_reading()
+            assert peer.wire._transport.is_reading()
+            assert await peer.has(5000) == b"x" * 5000
+
+    run(main())
+
+
+def test_a_pace_is_kept():
+    """A listener with a pace goes on when it is told to, and hands over each share in one piece."""
+    waiting: list[Peer] = []
+
+    async def main():
+        async with Server("ws", pace=waiting.append) as server, Raw.to(server.port) as raw:
+            await raw.send(request())
+            await raw.until(b"\r\n\r\n")
+            peer = await server.first()
+            pieces: list[int] = []
+            received = peer.received
+            peer.received = lambda data: (pieces.append(len(data)), received(data))
+            await raw.send(frame(BINARY, b"x") * 2000)
+            await peer.has(1)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            seen = len(peer.data)
+            while seen < 2000:
+                assert waiting == [peer]
+                waiting.pop().wire.go_on()
+                assert seen < len(peer.data) <= seen + websocket.SHARE
+                seen = len(peer.data)
+                await asyncio.sleep(0)
+            assert max(pieces) <= websocket.SHARE
+            assert len(pieces) < 10
+
+    asyncio.run(main())
+
+
+def test_a_client_in_a_thread_gets_it_all(contexts_of):
+    """It has one connection, and does not wait."""
+    from transport.wires import in_thread
+
+    with in_thread("ws") as server:
+        peer, waker = Peer(), sync.Waker()
+        wire = sync.connect(place("ws", server.port), peer, waker=waker)
+        sent = [random.Random(number).randbytes(3) for number in range(3000)]
+        wire.write(sent)
+        while len(peer.data) < 9000:
+            assert wire.poll(30)
+        assert bytes(peer.data) == b"".join(sent)
+        wire.abort()
+        assert not wire.poll(0)
+        waker.close()
