@@ -27,6 +27,7 @@ RANKS = {
     **dict.fromkeys(["_codec_py", "_codec_c"], 2),
     "codec": 3,
     **dict.fromkeys(["content", "states", "heartbeat", "uri", "columns", "capture"], 4),
+    "file_access": 3.5,
     "capture_disk": 3.6,
     "capture_index": 3.7,
     "capture_segment": 3.8,
@@ -40,12 +41,14 @@ RANKS = {
     ),
     **dict.fromkeys(
         [
-            *("broker.bodies", "broker.bounds", "broker.folder", "broker.heap", "broker.helper", "broker.schema"),
+            *("broker.bodies", "broker.bounds", "broker.heap", "broker.helper", "broker.schema"),
             *("broker.owners", "broker.ring", "broker.texts"),
         ],
         6,
     ),
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),
+    **dict.fromkeys(["broker.folder", "broker.remover"], 5.8),
+    "broker.body_folder": 5.9,
     **dict.fromkeys(["broker.jms", "broker.terms", "broker.ttl"], 6),
     **dict.fromkeys(["broker.marks", "broker.wildcards"], 6.2),
     **dict.fromkeys(["broker.addresses", "broker.spool", "broker.wanted"], 6.3),

@@ -11,11 +11,13 @@ import shutil
 import weakref
 import zlib
 from collections.abc import Callable, Container
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from stompcodec.broker.body_folder import BodyFolder
+from stompcodec.broker.folder import is_body
 from stompcodec.errors import StoreError
+from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, grant
 
 __all__ = ["Bodies", "Body", "BodyFile", "link"]
 
@@ -35,8 +37,8 @@ class Body:
         path: of the file.
         size: octets in it.
         crc: of them, by zlib.
-        gone: called with the size when nobody holds it any more, after the file was removed. None: the file is
-            somebody else's, who removes it, so get it a name of one's own.
+        gone: called with the name of the file and the size when nobody holds it any more, in any thread: it has the
+            file removed. None: the file is somebody else's, who removes it, so get it a name of one's own.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -45,43 +47,46 @@ class Body:
     >>> print(body)
     <Body of 5 octets>
     >>> del body
-    5
-    >>> path.exists(); folder.cleanup()
-    False
+    body 5
+    >>> folder.cleanup()
     """
 
     __slots__ = ("__weakref__", "crc", "path", "size")
 
-    def __init__(self, path: Path, size: int, crc: int, gone: Callable[[int], object] | None = None) -> None:
+    def __init__(self, path: Path, size: int, crc: int, gone: Callable[[str, int], object] | None = None) -> None:
         self.path = path
         self.size = size
         self.crc = crc
         if gone is not None:
-            weakref.finalize(self, _remove, path, size, gone)
+            weakref.finalize(self, gone, path.name, size)
 
     def __repr__(self) -> str:
         return f"<Body of {self.size} octets>"
 
 
-def _remove(path: Path, size: int, gone: Callable[[int], object]) -> None:
-    """A file that cannot be removed, as one that is open on Windows, is found when the broker starts again."""
-    with suppress(OSError):
-        os.unlink(path)
-    gone(size)
-
-
-def link(path: Path, other: Path) -> None:
+def link(path: Path, folder: BodyFolder, name: str) -> None:
     """Give a file one more name: then it goes with the last one. Where that is not possible, it is copied.
 
+    Args:
+        path: of the file.
+        folder: where it gets its new name.
+        name: one of `BodyFolder.new_name`.
+
     Raises:
-        OSError: it cannot be done.
+        OSError: it cannot be done. Nothing is left.
     """
     try:
-        os.link(path, other)
+        os.link(path, folder.path / name)
     except FileNotFoundError:
         raise
     except OSError:  # another disk, or one that knows no second names
-        shutil.copyfile(path, other)
+        file = folder.create(name)
+        try:
+            with open(path, "rb", buffering=0) as source, open(file, "wb", buffering=0) as target:
+                shutil.copyfileobj(source, target, 2**18)
+        except BaseException:
+            folder.discard(name)
+            raise
 
 
 class Bodies:
@@ -89,9 +94,11 @@ class Bodies:
 
     Args:
         folder: made if it is missing.
+        access: rights of the folder, if it is made, and of its files.
 
     Raises:
         OSError: it cannot be made.
+        StoreError: it is a symbolic link.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -100,15 +107,11 @@ class Bodies:
     >>> bodies.sync()
     >>> bodies.read(body) == b"x" * 70000, bodies.sweep({body.file}), bodies.sweep(set())
     (True, 0, 1)
-    >>> folder.cleanup()
+    >>> bodies.close(); folder.cleanup()
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(mode=0o700, exist_ok=True)
-        #: No name is used twice: a removed file must not come back with other octets before the commit that says so.
-        self._prefix = os.urandom(8).hex()
-        self._count = 0
+    def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
+        self._folder = BodyFolder(folder, access)
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:
@@ -117,18 +120,16 @@ class Bodies:
         Raises:
             OSError: it cannot be written. Nothing of it is left.
         """
-        self._count += 1
-        name = f"{self._prefix}-{self._count}"
-        path = self._folder / name
+        name = self._folder.new_name()
         self._unsynced = True
         try:
-            with open(path, "xb", buffering=0) as stream:
+            with open(self._folder.create(name), "wb", buffering=0) as stream:
                 rest = memoryview(octets)
                 while rest:
                     rest = rest[stream.write(rest) :]
                 os.fsync(stream.fileno())
         except BaseException:
-            self.remove(name)
+            self._folder.discard(name)
             raise
         return BodyFile(name, len(octets), zlib.crc32(octets))
 
@@ -140,22 +141,27 @@ class Bodies:
         Raises:
             OSError: it cannot be kept. Nothing of it is left here.
         """
-        self._count += 1
-        name = f"{self._prefix}-{self._count}"
-        path = self._folder / name
+        name = self._folder.new_name()
         self._unsynced = True
         try:
-            link(body.path, path)
-            with open(path, "rb+", buffering=0) as stream:
-                os.fsync(stream.fileno())
+            link(body.path, self._folder, name)
+            path = self._folder.path / name
+            file = os.open(path, os.O_RDWR | NO_FOLLOW | getattr(os, "O_BINARY", 0))
+            try:
+                grant(file, self._folder.access, path)
+                os.fsync(file)
+            finally:
+                os.close(file)
         except BaseException:
-            self.remove(name)
+            self._folder.discard(name)
             raise
         return BodyFile(name, body.size, body.crc)
 
     def body(self, body: BodyFile) -> Body | None:
         """What was adopted; None if the file is gone, or torn. It stays here until `remove`."""
-        path = self._folder / body.file
+        path = self._folder.path / body.file
+        if not is_body(body.file):
+            return None
         try:
             whole = path.stat().st_size == body.size
         except OSError:
@@ -168,15 +174,9 @@ class Bodies:
         Raises:
             OSError: the disk does not take them.
         """
-        if not self._unsynced:
-            return
-        if os.name == "posix":  # elsewhere a folder cannot be opened, and need not be
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        self._unsynced = False
+        if self._unsynced:
+            self._folder.sync()
+            self._unsynced = False
 
     def read(self, body: BodyFile) -> bytes | None:
         """What was written; None if the file is gone or torn.
@@ -184,7 +184,9 @@ class Bodies:
         Raises:
             StoreError: it is there, and cannot be read.
         """
-        path = self._folder / body.file
+        path = self._folder.path / body.file
+        if not is_body(body.file):
+            return None
         try:
             octets = path.read_bytes()
         except FileNotFoundError:
@@ -195,18 +197,22 @@ class Bodies:
             ) from error
         return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None
 
-    def remove(self, file: str) -> None:
-        """Removes a file if it is there. One that cannot be removed is found again by `sweep`."""
-        with suppress(OSError):
-            os.unlink(self._folder / file)
+    def discard(self, file: str) -> None:
+        """Have a file removed, in the thread for that. One that cannot be removed is found again by `sweep`."""
+        self._folder.discard(file)
+
+    def flush(self) -> None:
+        """Wait until what was discarded is gone."""
+        self._folder.remover.flush()
+
+    def close(self) -> None:
+        """Wait until what was discarded is gone, and let the folder go."""
+        self._folder.close()
 
     def sweep(self, known: Container[str]) -> int:
-        """Removes the files that nobody knows, left by a crash between file and commit. Says how many.
+        """Remove the bodies that nobody knows, left by a crash between file and commit, and return how many.
 
         Raises:
             OSError: the folder cannot be read.
         """
-        orphans = [name for name in os.listdir(self._folder) if name not in known]
-        for name in orphans:
-            self.remove(name)
-        return len(orphans)
+        return self._folder.sweep(known)

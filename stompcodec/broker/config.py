@@ -42,6 +42,8 @@ class Config:
     tls_key: str | None = None
     tls_ca: str | None = None
     data: str | None = None
+    mode: int | None = None
+    group: str | None = None
     durable: str = "persistent"
     large: int = 102_400
     large_folder: str | None = None

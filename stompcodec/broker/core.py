@@ -28,11 +28,13 @@ from stompcodec.broker.router import Router
 from stompcodec.broker.session import Session
 from stompcodec.broker.spool import Spool
 from stompcodec.broker.topic import Topic
+from stompcodec.errors import ConfigError
+from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.store import CallSoon, Store
 
-__all__ = ["Broker", "Stats"]
+__all__ = ["Broker", "Stats", "access_to"]
 
 _LOG = logging.getLogger("stompcodec.broker")
 #: Seconds between two looks at what has expired and what is idle.
@@ -109,7 +111,7 @@ class Broker:
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.pool = Pool(config.max_octets)
         self.turns = Turns()
-        self.spool = Spool(_large_folder(config), config.max_large_octets)
+        self.spool = _spool(config)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
         #: Those that remember destinations, in `sinks`.
@@ -187,7 +189,7 @@ class Broker:
             StoreError: it cannot be read.
         """
         self.now, self._sweep_at = now, now + _SWEEP_EXPIRED
-        self.spool.sweep()
+        self.spool.open()
         store = self.journal.store
         if store is None:
             return
@@ -389,8 +391,21 @@ class Broker:
             session.fail("broker is shutting down", "Connect again when it is back.")
 
 
-def _large_folder(config: Config) -> Path | None:
+def access_to(config: Config) -> Access:
+    """Return the rights of the files that hold messages.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    try:
+        return access_of(config.mode, config.group)
+    except ValueError as error:
+        raise ConfigError(str(error), key="group") from None
+
+
+def _spool(config: Config) -> Spool:
     """Beside what is stored, so that storing a large message does not mean to copy it."""
-    if config.large_folder is not None:
-        return Path(config.large_folder)
-    return None if config.data is None else Path(config.data, "incoming")
+    own = None if config.data is None else Path(config.data, "incoming")
+    folder = own if config.large_folder is None else Path(config.large_folder)
+    shared = folder is not None and own is not None and folder.resolve() == own.resolve()
+    return Spool(own if shared else folder, config.max_large_octets, access_to(config), shared=shared)

@@ -232,6 +232,8 @@ _FORMS = {
     "tls.key": '"server.key"',
     "tls.ca": '"clients.pem"',
     "store.data": '"stompcodec-data"',
+    "store.mode": '"0640"',
+    "store.group": '"stomp"',
     "sessions.window": '"10 KiB"',
     "messages.large_folder": '"large"',
     "addresses.settings": '[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',

@@ -85,6 +85,19 @@ KEYS: tuple[Key, ...] = (
         "./stompcodec-data, unless --memory is given or store.durable is none.",
     ),
     Key(
+        "store.mode",
+        "mode",
+        values.mode,
+        'Permissions of the files that hold messages, as an octal text such as "0640", whatever the umask. '
+        "Folders that it makes can be entered by those who may read. Without it 0600, or 0640 with store.group.",
+    ),
+    Key(
+        "store.group",
+        "group",
+        values.text,
+        "Group of these files and folders, a name or a number. The broker's user has to be a member.",
+    ),
+    Key(
         "store.durable",
         "durable",
         _DURABLE,
@@ -225,8 +238,9 @@ KEYS: tuple[Key, ...] = (
         "messages.large_folder",
         "large_folder",
         values.text,
-        "Folder for such files, of this broker alone; what lies there is removed when it starts. Without it they are "
-        "in store.data, or where there is none among the temporary files of the system.",
+        "Folder for such files, of this broker alone. The broker marks it, and does not start where files of others "
+        "lie in one that is not marked. Without it they are in store.data, or where there is none among the temporary "
+        "files of the system.",
     ),
     Key(
         "messages.max_large_octets",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from stompcodec.broker.folder import APPLICATION
 from stompcodec.errors import StoreError
 
 __all__ = ["MIGRATIONS", "fault", "is_passing", "open_database"]
@@ -45,8 +46,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-#: Marks the file as ours: "STMP".
-_APPLICATION = 0x53544D50
 _PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop stands still meanwhile.
 _BUSY = 0.25
@@ -103,8 +102,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise fault(f"{path} cannot be opened", error) from error
     try:
+        _check(connection, path)  # first: a database of somebody else stays as it is
         _prepare(connection)
-        _check(connection, path)
         _migrate(connection)
     except sqlite3.Error as error:
         connection.close()
@@ -130,7 +129,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = _version(connection)
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != _APPLICATION and (application or version or tables):
+    if application != APPLICATION and (application or version or tables):
         raise StoreError(f"{path} is no store of stompcodec (name another data folder)")
     if version > len(MIGRATIONS):
         raise StoreError(
@@ -150,7 +149,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
             for statement in MIGRATIONS[version]:
                 connection.execute(statement)
             connection.execute("INSERT INTO migration (version) VALUES (?)", (version + 1,))
-            connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {version + 1}")
             connection.execute("COMMIT")
         except BaseException:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from stompcodec.broker.config import Config
-from stompcodec.broker.core import Broker
+from stompcodec.broker.core import Broker, access_to
 from stompcodec.broker.heap import Heap
 from stompcodec.broker.session import Session
 from stompcodec.broker.store import MemoryStore, Store
@@ -416,7 +416,7 @@ def _store(config: Config) -> Store:
         return MemoryStore()
     from stompcodec.broker.sqlite import SqliteStore
 
-    return SqliteStore(config.data)
+    return SqliteStore(config.data, access=access_to(config))
 
 
 def _largest_frame(limits: Limits) -> int:

@@ -2,12 +2,14 @@
 
 The files are the memory of one run of the broker: those of an earlier run are removed when it starts. What has to
 outlive it is adopted by the store (`Bodies.adopt`), before the commit that speaks of it.
+
+Files are removed in a thread for that; what they count for is given back at once.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import tempfile
 import weakref
 import zlib
@@ -16,9 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.broker.bodies import Body, link
-from stompcodec.broker.folder import FolderLock
+from stompcodec.broker.body_folder import BodyFolder
+from stompcodec.broker.folder import FolderLock, examine_large, is_lock, mark
 from stompcodec.broker.message import Refused
 from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, make_folder
 
 __all__ = ["Draft", "Spool"]
 
@@ -26,12 +30,18 @@ __all__ = ["Draft", "Spool"]
 _PREFIX = "stompcodec-large-"
 
 
+#: Files that may wait to be removed. Above, no more are made: those who make and drop them must not outrun the disk.
+_MOST_DISCARDED = 10_000
+
+
 class Spool:
     """A folder of bodies.
 
     Args:
-        folder: of this broker alone; None for one among the temporary files of the system. Made when it is needed.
+        folder: of this broker; None for one among the temporary files of the system. Made when it is needed.
         limit: octets in all files together. Above, no more is taken.
+        access: rights of the folder, if it is made, and of its files.
+        shared: the folder is a part of a data folder, which the store has locked and marked.
 
     >>> spool = Spool(None, 100)
     >>> draft = spool.draft(); draft.write(b"hel"); draft.write(b"lo")
@@ -42,14 +52,14 @@ class Spool:
     >>> spool.close()
     """
 
-    def __init__(self, folder: Path | None, limit: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, limit: int, access: Access = PRIVATE, *, shared: bool = False) -> None:
+        self._path = folder
         self.limit = limit
+        self._access = access
+        self._shared = shared
+        self._folder: BodyFolder | None = None
         self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
-        #: No name is used twice, nor by a later broker of this process: bodies of ours may go when that one is there.
-        self._prefix = os.urandom(8).hex()
-        self._count = 0
         self._octets = 0
         #: Sizes of bodies that are gone. The store's thread may have held the last one.
         self._gone: deque[int] = deque()
@@ -61,15 +71,37 @@ class Spool:
             self._octets -= self._gone.popleft()
         return self._octets
 
-    def sweep(self) -> int:
-        """Remove what an earlier run has left in the folder that was named. Says how many files."""
-        if self._folder is None or not self._folder.is_dir():
-            return 0
-        left = list(self._folder.iterdir())
-        for path in left:
-            with suppress(OSError):
-                path.unlink()
-        return len(left)
+    def open(self) -> None:
+        """Take the folder that was named, and remove what an earlier run has left there.
+
+        Raises:
+            StoreError: it cannot be used: it is another broker's, or holds what is not of a broker.
+        """
+        path = self._path
+        if path is None or (self._shared and not os.path.lexists(path)):
+            return
+        if not os.path.lexists(path):
+            with suppress(OSError):  # whoever sends a large message is told
+                self._claim(path)
+            return
+        try:
+            self._claim(path).sweep(())
+        except OSError as error:
+            remedy = "name another folder for messages.large_folder, or grant access to it"
+            raise StoreError(f"{path} cannot be used for large messages: {error.strerror} ({remedy})") from error
+
+    def _claim(self, path: Path) -> BodyFolder:
+        """Make a folder that was named our own."""
+        if not self._shared:
+            path = path.resolve()  # the user may name a link; inside, none is followed
+            examine_large(path)
+            make_folder(path, self._access)
+            lock = FolderLock(path, "large", self._access)
+            self._end = weakref.finalize(self, lock.release)
+            mark(path, "large", self._access)
+        self._folder = BodyFolder(path, self._access)
+        self._made = path
+        return self._folder
 
     def draft(self) -> Draft:
         """Begin a body.
@@ -78,9 +110,12 @@ class Spool:
             Refused: there is no room, or no file can be made.
         """
         try:
-            return Draft(self, self._path())
-        except OSError as error:
-            raise _refused() from error
+            folder = self._ready()
+            if folder.remover.pending >= _MOST_DISCARDED:
+                raise Refused("too many large messages at a time", "The broker's disk is behind: send it later.")
+            return Draft(self, folder)
+        except (OSError, StoreError) as error:
+            raise _refused(error) from error
 
     def keep(self, body: Body) -> Body:
         """A body that the store has brought back, as one of ours: its file gets one more name here.
@@ -89,29 +124,28 @@ class Spool:
             StoreError: there is no way to keep it.
         """
         try:
-            path = self._path()
-            link(body.path, path)
+            folder = self._ready()
+            name = folder.new_name()
+            link(body.path, folder, name)
         except OSError as error:
             remedy = "let messages.large_folder be on the disk of store.data, with room and rights for the broker"
             raise StoreError(f"{body.path} cannot be kept: {error.strerror} ({remedy})") from error
         self._octets += body.size
-        return Body(path, body.size, body.crc, self.less)
+        return Body(folder.path / name, body.size, body.crc, self.discard)
 
-    def _path(self) -> Path:
-        """Of the next file."""
-        if self._made is None:
-            self._made = self._make()
-        self._count += 1
-        return self._made / f"{self._prefix}-{self._count}"
-
-    def _make(self) -> Path:
+    def _ready(self) -> BodyFolder:
+        """The folder, made when it is needed."""
         if self._folder is not None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return self._folder
+        return self._temporary() if self._path is None else self._claim(self._path)
+
+    def _temporary(self) -> BodyFolder:
         _remove_dead()
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = FolderLock(folder)
-        self._end = weakref.finalize(self, _remove_folder, folder, lock)
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = FolderLock(path, "large")
+        folder = BodyFolder(path, self._access)
+        self._end = weakref.finalize(self, _remove_temporary, folder, lock)
+        self._folder, self._made = folder, path
         return folder
 
     def more(self, octets: int) -> None:
@@ -124,12 +158,22 @@ class Spool:
             raise Refused("no room for large messages", "Send it again when others have been taken out of the queues.")
         self._octets += octets
 
-    def less(self, octets: int) -> None:
-        """So many octets are gone. From any thread."""
+    def discard(self, name: str, octets: int) -> None:
+        """A file is not needed any more. Its octets count no longer, and it is removed soon. From any thread."""
         self._gone.append(octets)
+        if self._folder is not None:
+            self._folder.discard(name)
+
+    def flush(self) -> None:
+        """Wait until what is not needed any more is removed."""
+        if self._folder is not None:
+            self._folder.remover.flush()
 
     def close(self) -> None:
-        """The end of the broker: a folder for temporary files goes."""
+        """End with the broker: its files go, and so does a folder for temporary ones."""
+        if self._folder is not None:
+            self._folder.clear()
+            self._folder.close()
         if self._end is not None:
             self._end()
 
@@ -139,11 +183,12 @@ class Draft:
 
     __slots__ = ("_crc", "_file", "_path", "_size", "_spool")
 
-    def __init__(self, spool: Spool, path: Path) -> None:
+    def __init__(self, spool: Spool, folder: BodyFolder) -> None:
         self._spool = spool
-        self._path = path
         self._size = self._crc = 0
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - `done` or `drop` closes it
+        name = folder.new_name()
+        self._path = folder.path / name
+        self._file = open(folder.create(name), "wb", buffering=0)  # noqa: SIM115 - `done` or `drop` closes it
 
     def write(self, piece: bytes) -> None:
         """The next octets.
@@ -159,37 +204,48 @@ class Draft:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            raise _refused() from error
+            raise _refused(error) from error
 
     def done(self) -> Body:
         """All is there."""
         self._file.close()
-        return Body(self._path, self._size, self._crc, self._spool.less)
+        return Body(self._path, self._size, self._crc, self._spool.discard)
 
     def drop(self) -> None:
         """The rest does not come."""
         self._file.close()
-        self._spool.less(self._size)
-        with suppress(OSError):
-            self._path.unlink()
+        self._spool.discard(self._path.name, self._size)
 
 
-def _refused() -> Refused:
-    return Refused("the large message could not be kept", "The broker's disk is full or at fault: send it later.")
+def _refused(error: Exception) -> Refused:
+    remedy = "The broker's disk is full or at fault: send it later."
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "The broker has no file descriptor left: send it later."
+    return Refused("the large message could not be kept", remedy)
 
 
 def _remove_dead() -> None:
-    """Folders of brokers that were killed: theirs is the lock in no process."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    """Remove the temporary folders of brokers that were killed: theirs is the lock that no process holds."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, StoreError):
-            if folder.is_symlink() or not (folder / "lock").is_file():
+            if path.is_symlink() or not (os.path.lexists(path / "lock") and is_lock(path / "lock")):
                 continue
-            if hasattr(os, "getuid") and folder.lstat().st_uid != os.getuid():
+            if hasattr(os, "getuid") and path.lstat().st_uid != os.getuid():
                 continue
-            _remove_folder(folder, FolderLock(folder))
+            lock = FolderLock(path, "large")
+            folder = BodyFolder(path)
+            folder.sweep(())
+            _remove_temporary(folder, lock)
 
 
-def _remove_folder(folder: Path, lock: FolderLock) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove_temporary(folder: BodyFolder, lock: FolderLock) -> None:
+    """Remove a folder of ours, unless it holds what is not."""
+    folder.clear()
+    folder.close()
+    with suppress(OSError):
+        os.unlink(folder.path / "lock")
     lock.release()
-    shutil.rmtree(folder, ignore_errors=True)  # Windows keeps the lock as long as it is open
+    with suppress(OSError):
+        os.unlink(folder.path / "lock")  # Windows keeps it as long as it is open
+    with suppress(OSError):
+        os.rmdir(folder.path)

@@ -21,6 +21,7 @@ from stompcodec.broker.helper import Helper, HelperThread
 from stompcodec.broker.store import CallSoon, Done, Storable, Stored, Subscribed
 from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
 from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access
 
 __all__ = ["SqliteStore"]
 
@@ -53,9 +54,10 @@ class SqliteStore:
         log: where it is told what cannot be raised.
         helper: what waits for the disk; by default a thread of this store. The store stops it.
         clock: the time in seconds, by which commits are measured.
+        access: rights of the files, and of the folder, if it is made.
 
     Raises:
-        StoreError: the folder is in use, of a newer version, or cannot be used.
+        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -75,9 +77,10 @@ class SqliteStore:
         *,
         helper: Helper | None = None,
         clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
     ) -> None:
         self._log = log or logging.getLogger("stompcodec.broker")
-        self._writer = Writer(Path(folder), self._log, clock)
+        self._writer = Writer(Path(folder), self._log, clock, access)
         self._open = Batch()
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
@@ -178,13 +181,14 @@ class SqliteStore:
         return base
 
     def commit(self) -> None:
-        """As in `Store`."""
+        """As in `Store`. Files that nobody needs any more are gone, too."""
         self._settle()
         if not len(self._open):
             return
         self._commit()
         if self._writer.due:
             self._writer.checkpoint()
+        self._writer.flush()
 
     def _commit(self) -> None:
         batch = self._take()

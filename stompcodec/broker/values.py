@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User, parse_hash
+from stompcodec.file_access import mode_of
 
 __all__ = [
     "At",
@@ -20,6 +21,7 @@ __all__ = [
     "flag",
     "heart_beat",
     "line",
+    "mode",
     "octets",
     "one_of",
     "port",
@@ -86,6 +88,15 @@ def octets(least: int = 1) -> Callable[[Any], int]:
         )
 
     return read
+
+
+def mode(value: Any) -> int:
+    """The permission bits of files.
+
+    >>> oct(mode("0640"))
+    '0o640'
+    """
+    return mode_of(value)
 
 
 def window(value: Any) -> int | None:

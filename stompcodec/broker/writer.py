@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -12,10 +13,11 @@ from time import perf_counter
 from typing import Any
 
 from stompcodec.broker.bodies import Bodies, BodyFile
-from stompcodec.broker.folder import FolderLock
+from stompcodec.broker.folder import DATABASE, FolderLock, examine_data, mark
 from stompcodec.broker.schema import fault, is_passing, open_database
 from stompcodec.broker.store import Storable, Subscribed
 from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, create, guard
 
 __all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
 
@@ -87,15 +89,19 @@ class Writer:
         folder: made if it is missing.
         log: where it is told what cannot be raised.
         clock: the time in seconds, by which commits are measured.
+        access: rights of the files, and of the folder, if it is made.
 
     Raises:
-        StoreError: the folder is in use, of a newer version, or cannot be used.
+        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
     """
 
-    def __init__(self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE
+    ) -> None:
         self._log = log
         self._clock = clock
-        self._path = folder / "messages.sqlite"
+        self._path = folder / DATABASE
+        self._access = access
         self._db: sqlite3.Connection | None = None
         self._wal = 0
         #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
@@ -104,10 +110,12 @@ class Writer:
         self.pace = 0.0
         #: Most of the WAL is in the database already: a checkpoint has little left to do.
         self.copied = False
-        self._lock = FolderLock(folder)
+        examine_data(folder)
+        self._lock = FolderLock(folder, access=access)
         try:
-            self._bodies = Bodies(folder / "bodies")
-            self._db = open_database(self._path)
+            self._bodies = Bodies(folder / "bodies", access)
+            self._db = self._opened()
+            mark(folder, "data", access)
             self._read_state(self._db)
         except (OSError, sqlite3.Error) as error:
             self._let_go()
@@ -115,6 +123,18 @@ class Writer:
         except StoreError:
             self._let_go()
             raise
+
+    def _opened(self) -> sqlite3.Connection:
+        """The database, whose files have their rights: SQLite gives a WAL those of the database."""
+        with suppress(FileExistsError):
+            os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
+        files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
+        for file in files:
+            guard(file, self._access)
+        db = open_database(self._path)
+        for file in files[1:]:  # their group is SQLite's business only where it runs as root
+            guard(file, self._access)
+        return db
 
     def _read_state(self, db: sqlite3.Connection) -> None:
         #: The last user of the folder did not close it.
@@ -185,7 +205,7 @@ class Writer:
         """
         try:
             if self._db is None:
-                self._db = open_database(self._path)
+                self._db = self._opened()
             if self._doubtful:
                 self._clear_doubts(self._db)
             if batch.is_single:
@@ -279,14 +299,14 @@ class Writer:
             self._files.pop(key, None)
         self._files.update(batch.written)
         for file in batch.obsolete:
-            self._bodies.remove(file)
+            self._bodies.discard(file)
         if batch.reserved is not None:
             self.mark = batch.reserved
         return None
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
         for body in batch.written.values():
-            self._bodies.remove(body.file)
+            self._bodies.discard(body.file)
         try:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -326,6 +346,10 @@ class Writer:
         except sqlite3.Error as error:  # nothing is lost; if it lasts, commits fail, and tell those who wait
             self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
 
+    def flush(self) -> None:
+        """Wait until the files of large bodies that nobody needs are gone."""
+        self._bodies.flush()
+
     def close(self) -> None:
         """Says that all ended well, and lets go of the folder.
 
@@ -343,6 +367,9 @@ class Writer:
 
     def _let_go(self) -> None:
         self._disconnect()
+        bodies: Bodies | None = self.__dict__.get("_bodies")
+        if bodies is not None:
+            bodies.close()
         self._lock.release()
 
     def _disconnect(self) -> None:

@@ -28,6 +28,7 @@ def bench_of(store: Any = None, **config: Any) -> Bench:
 
 def files(bench: Bench) -> int:
     """How many bodies lie in the spool."""
+    bench.broker.spool.flush()
     folder = bench.broker.spool._made
     return 0 if folder is None else sum(path.name != "lock" for path in folder.iterdir())
 
@@ -61,6 +62,8 @@ def settle(bench: Bench) -> None:
         assert time.monotonic() < give_up
         time.sleep(0.001)
         bench.turn()
+    if isinstance(bench.store, SqliteStore):
+        bench.store._writer.flush()
 
 
 def stored_bench(folder: Path, **config: Any) -> Bench:

@@ -65,6 +65,8 @@ def test_what_is_explained_is_a_file_with_the_defaults():
         tls_key="server.key",
         tls_ca="clients.pem",
         data="stompcodec-data",
+        mode=0o640,
+        group="stomp",
         large_folder="large",
         window=10240,
         address_settings=(Setting("prices.#", default_address_routing_type="MULTICAST"),),

@@ -224,7 +224,7 @@ def test_a_transaction_with_a_persistent_one(tmp_path: Path) -> None:
 
 def test_what_an_earlier_run_has_left_goes(tmp_path: Path) -> None:
     (tmp_path / "incoming").mkdir()
-    (tmp_path / "incoming" / "7").write_bytes(b"x" * 100)
+    (tmp_path / "incoming" / "0123456789abcdef-7").write_bytes(b"x" * 100)
     bench = stored_bench(tmp_path)
     assert list((tmp_path / "incoming").iterdir()) == []
     bench.store.close()
@@ -236,7 +236,7 @@ def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pyt
     dead.mkdir()
     stranger.mkdir()
     (dead / "lock").touch()
-    (dead / "1").write_bytes(b"x")
+    (dead / "0123456789abcdef-1").write_bytes(b"x")
     spools = [Spool(None, 100) for _ in range(2)]
     bodies = []
     for spool in spools:

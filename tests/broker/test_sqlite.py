@@ -233,7 +233,7 @@ def test_files_that_nobody_knows_are_removed(tmp_path):
     store = SqliteStore(tmp_path)
     store.append("q", message(1, BIG))
     store.close()
-    (tmp_path / "bodies" / "written-before-the-crash").write_bytes(b"x" * 100)
+    (tmp_path / "bodies" / "0123456789abcdef-1").write_bytes(b"x" * 100)
     assert list(content(tmp_path)) == [("q", 1)]
     assert len(list((tmp_path / "bodies").iterdir())) == 1
 
