@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, create
 
 if sys.platform == "win32":
     import msvcrt
@@ -15,7 +16,6 @@ else:
     import fcntl
 
 __all__ = [
-    "BINARY",
     "FARTHEST",
     "CaptureBusyError",
     "Lock",
@@ -29,8 +29,6 @@ __all__ = [
     "write",
 ]
 
-#: For `os.open` on Windows.
-BINARY: int = getattr(os, "O_BINARY", 0)
 #: The octet that is locked on Windows, where what is locked cannot be read. No file is so long.
 _FAR = 2**62
 #: The largest offset. A file whose name says more is no segment of ours.
@@ -62,15 +60,16 @@ class Lock:
 
     Args:
         path: made if it is missing. It is never removed: else two writers could hold two files of one name.
+        access: rights of the file, if it is made.
 
     Raises:
         CaptureBusyError: somebody else holds it.
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, access: Access = PRIVATE) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
+            self._file = create(path, os.O_RDWR, access, follow=True)
         except OSError as error:
             raise fail(path, "opened", error) from error
         try:

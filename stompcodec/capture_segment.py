@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from stompcodec.capture_disk import BINARY, cut, fail, sync, sync_folder, write
+from stompcodec.capture_disk import cut, fail, sync, sync_folder, write
 from stompcodec.capture_index import (
     PIECE,
     ROW,
@@ -29,10 +29,9 @@ from stompcodec.capture_index import (
     trailer,
 )
 from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, copy_access, create, opener
 
 __all__ = ["SegmentWriter"]
-
-_FLAGS = os.O_RDWR | os.O_CREAT | BINARY
 
 
 class _State(NamedTuple):
@@ -55,12 +54,13 @@ class SegmentWriter:
         path: of the segment, or of a single file.
         base: how many octets the chain has before it.
         single: at the end the index goes into the file itself.
+        access: rights of the files, if they are made.
 
     Raises:
         StoreError: it cannot be written. What was not synced has to be given again; what was, is there.
     """
 
-    def __init__(self, path: Path, base: int, *, single: bool = False) -> None:
+    def __init__(self, path: Path, base: int, *, single: bool = False, access: Access = PRIVATE) -> None:
         self.path = path
         self.base = base
         self.failed = False
@@ -72,9 +72,9 @@ class SegmentWriter:
         try:
             if single:
                 _unseal(path, self._index_path)
-            state = _repair(path, self._index_path, base, single)
-            self._file = os.open(path, _FLAGS, 0o666)
-            self._index = os.open(self._index_path, _FLAGS, 0o666)
+            state = _repair(path, self._index_path, base, single, access)
+            self._file = create(path, os.O_RDWR, access, follow=True)
+            self._index = create(self._index_path, os.O_RDWR, access, follow=True)
             os.lseek(self._file, 0, os.SEEK_END)
             os.lseek(self._index, 0, os.SEEK_END)
         except OSError as error:
@@ -198,7 +198,7 @@ def _unseal(path: Path, index: Path) -> None:
             stream.seek(start)
             rows = list(read_rows(stream.read, decoder, size - ROW - start))
             if decoder.sealed and not decoder.damaged and decoder.end == start:
-                _replace(index, IndexEncoder(0), rows)
+                _replace(index, IndexEncoder(0), rows, path)
                 cut(stream.fileno(), start)
                 return
         _check_that_it_is_one(stream, path, size)
@@ -214,10 +214,11 @@ def _check_that_it_is_one(stream: BinaryIO, path: Path, size: int) -> None:
             raise StoreError(f"{path}: it holds more than frames, and no good index: convert it, or name another file")
 
 
-def _replace(index: Path, encoder: IndexEncoder, rows: list[Row]) -> int:
-    """Write an index anew, all or nothing; its octets."""
+def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) -> int:
+    """Write the index of a segment anew, all or nothing, with the rights of the segment; its octets."""
     new = index.with_name(index.name + ".new")
-    with new.open("wb") as stream:
+    with open(new, "wb", opener=opener()) as stream:
+        copy_access(path, stream.fileno())
         stream.write(encoder.header())
         for row in rows:
             stream.write(encoder.row(row.end, row.time, row.sum))
@@ -228,13 +229,13 @@ def _replace(index: Path, encoder: IndexEncoder, rows: list[Row]) -> int:
     return ROW * (1 + len(rows))
 
 
-def _repair(path: Path, index: Path, base: int, single: bool) -> _State:
+def _repair(path: Path, index: Path, base: int, single: bool, access: Access) -> _State:
     """Bring a segment and its index together again.
 
     A good index that ends with a whole row says what was synced: what lies behind was promised to nobody, and is cut
     off. Where the index is torn, damaged or missing, whole frames behind its last good row are kept.
     """
-    file = os.open(path, _FLAGS, 0o666)
+    file = create(path, os.O_RDWR, access, follow=True)
     with os.fdopen(file, "r+b", buffering=0) as stream:
         size = os.fstat(file).st_size
         decoder = IndexDecoder(base)
@@ -250,7 +251,7 @@ def _repair(path: Path, index: Path, base: int, single: bool) -> _State:
             octets = decoder.octets
         else:
             rows += rows_of(stream, scan(stream, end, size), end)
-            octets = _replace(index, encoder, rows)
+            octets = _replace(index, encoder, rows, path)
             end = rows[-1].end if rows else 0
         if size > end:
             if good and rows and checksum(stream, rows[-1].start, end) != rows[-1].sum:

@@ -12,6 +12,7 @@ from stompcodec.capture_index import ROW, IndexDecoder, index_path, read_rows
 from stompcodec.capture_segment import SegmentWriter
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, StoreError
+from stompcodec.file_access import PRIVATE, Access, make_folder
 from stompcodec.spec import dialect_of
 
 __all__ = ["CHAIN", "CaptureWriter", "octets_of"]
@@ -54,6 +55,8 @@ class CaptureWriter:
         single: what to make; None for what is there, else a folder. A single file is one segment without end.
         segment_octets: a segment is sealed rather than to grow beyond; one append is never cut.
         segment_seconds: a segment is sealed that began so long ago. None for any age.
+        access: rights of the files and of the folder that are made, whatever the umask; those that exist keep theirs.
+            See `stompcodec.file_access.access_of`.
 
     Raises:
         CaptureBusyError: somebody else writes it.
@@ -74,8 +77,10 @@ class CaptureWriter:
         single: bool | None = None,
         segment_octets: int = 128 * 2**20,
         segment_seconds: float | None = None,
+        access: Access = PRIVATE,
     ) -> None:
         self.path = Path(path)
+        self._access = access
         self._octets = segment_octets
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
@@ -96,24 +101,24 @@ class CaptureWriter:
 
     def _locked(self) -> Lock:
         if self.single:
-            return Lock(self.path)
+            return Lock(self.path, self._access)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path, self._access)
         except OSError as error:
             raise fail(self.path, "made", error) from error
-        return Lock(self.path / _LOCK)
+        return Lock(self.path / _LOCK, self._access)
 
     def _begin(self) -> None:
         """Open the last segment of each chain. A sealed one stays as it is."""
         if self.single:
-            self._add(CHAIN, SegmentWriter(self.path, 0, single=True))
+            self._add(CHAIN, SegmentWriter(self.path, 0, single=True, access=self._access))
             return
         segments = names_of(self.path)
         _drop_orphans(self.path, {path for _, _, path in segments})
         for chain, base, path in segments:
             last = all(base >= other for name, other, _ in segments if name == chain)
             if last:
-                self._add(chain, SegmentWriter(path, base))
+                self._add(chain, SegmentWriter(path, base, access=self._access))
 
     def _add(self, chain: str, segment: SegmentWriter) -> SegmentWriter:
         self._open[chain] = segment
@@ -167,7 +172,7 @@ class CaptureWriter:
         return bool(self._age is not None and segment.size and segment.first and time - segment.first >= self._age)
 
     def _new(self, chain: str, base: int) -> SegmentWriter:
-        segment = SegmentWriter(self.path / segment_name(chain, base), base)
+        segment = SegmentWriter(self.path / segment_name(chain, base), base, access=self._access)
         try:
             sync_folder(self.path)
         except OSError as error:

@@ -20,6 +20,7 @@ __all__ = [
     "PRIVATE",
     "Access",
     "access_of",
+    "copy_access",
     "create",
     "grant",
     "guard",
@@ -182,6 +183,19 @@ def _give(
         if access != PRIVATE:
             remedy = "let its owner be a member of the group, or leave out mode and group"
             raise StoreError(f"{path}: cannot be given its mode and group: {error.strerror} ({remedy})") from error
+
+
+def copy_access(path: str | os.PathLike[str], file: int) -> None:
+    """Give an open file the rights and the group of another one, as far as the system lets us."""
+    if sys.platform == "win32":
+        return
+    try:
+        info = os.stat(path)
+        if info.st_gid != os.fstat(file).st_gid:
+            os.fchown(file, -1, info.st_gid)
+        os.fchmod(file, info.st_mode & 0o666)
+    except OSError:
+        return
 
 
 def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:

@@ -142,6 +142,7 @@ class Spool:
     def _temporary(self) -> BodyFolder:
         _remove_dead()
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path.chmod(0o700)  # the umask may have taken our own rights
         lock = FolderLock(path, "large")
         folder = BodyFolder(path, self._access)
         self._end = weakref.finalize(self, _remove_temporary, folder, lock)

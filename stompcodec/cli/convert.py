@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from stompcodec.cli.access import access_options
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.record import size
 from stompcodec.cli.sinks import sink_of
 from stompcodec.cli.sources import FORMATS, Source, format_of
 from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.file_access import Access
 
 __all__ = ["command"]
 
@@ -36,6 +38,7 @@ class Complaints:
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="What OUT is to be; by its name.")
 @click.option("--segment", callback=size, metavar="OCTETS", help="Make a folder of segments of so many, as in 128M.")
 @click.option("--force", is_flag=True, help="Write over OUT; never over a capture.")
+@access_options
 @click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
 @click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
@@ -46,6 +49,7 @@ def command(
     segment: int | None,
     force: bool,
     quiet: bool,
+    access: Access,
     **options: Any,
 ) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
@@ -57,6 +61,8 @@ def command(
       a.pcapng, a.pcap     packets; STOMP over TCP is found in it   read
       a.parquet            needs the extra spark                    read, written
 
+    A capture is for you alone, unless --mode or --group says otherwise. Other files are made as the umask says.
+
     The exit status is 1 if something was wrong; everything good was written.
     """
     if len(files) != 2:
@@ -67,7 +73,7 @@ def command(
     form = target_form or format_of(target, reading=False)
     count = 0
     try:
-        sink = sink_of(target, form, force=force, segment=segment)
+        sink = sink_of(target, form, force=force, segment=segment, access=access)
         try:
             count, left = _copy(source, sink, complaints)
         finally:

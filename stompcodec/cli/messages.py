@@ -17,6 +17,8 @@ import click
 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
+from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, make_folder, opener
 
 if TYPE_CHECKING:
     from stompcodec.client import Message
@@ -117,12 +119,13 @@ def _show_json(message: Message, number: int) -> bool:
 class Dump:
     """Bodies as numbered files in a folder, and messages.jsonl with their headers. What is there stays."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
+        self._opener = opener(access)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, access)
             found = [_NUMBERED.fullmatch(name) for name in os.listdir(folder)]
-        except OSError as error:
-            raise click.ClickException(f"{folder}: {error.strerror}") from None
+        except (OSError, StoreError) as error:
+            raise click.ClickException(f"{folder}: {getattr(error, 'strerror', None) or error}") from None
         self._folder = folder
         self._before = max((int(match[1]) for match in found if match), default=0)
 
@@ -131,13 +134,14 @@ class Dump:
         suffix = next((_SUFFIXES[word] for word in _SUFFIXES if word in kind), ".bin")
         name = f"{self._before + number:06}{suffix}"
         try:
-            with open(self._folder / name, "xb") as file:
+            with open(self._folder / name, "xb", opener=self._opener) as file:
                 file.write(message.body)
             entry = {"file": name, "headers": message.headers.pairs()}
-            with open(self._folder / "messages.jsonl", "a", encoding="utf-8", errors="backslashreplace") as index:
+            index_file = self._folder / "messages.jsonl"
+            with open(index_file, "a", encoding="utf-8", errors="backslashreplace", opener=self._opener) as index:
                 index.write(json.dumps(entry, ensure_ascii=False) + "\n")
-        except OSError as error:
-            complain(f"{self._folder / name}: cannot be written: {error.strerror}")
+        except (OSError, StoreError) as error:
+            complain(f"{self._folder / name}: cannot be written: {getattr(error, 'strerror', None) or error}")
             sys.exit(1)  # it is not acknowledged, and comes again
         return True
 
@@ -183,10 +187,12 @@ def _show_pretty(message: Message, number: int) -> bool:
     return True
 
 
-def handler(form: str, view: str | None, dump: str | None, shell_command: str | None) -> Handler:
+def handler(
+    form: str, view: str | None, dump: str | None, shell_command: str | None, access: Access = PRIVATE
+) -> Handler:
     handlers: list[Handler] = []
     if dump is not None:
-        handlers.append(Dump(Path(dump)))
+        handlers.append(Dump(Path(dump), access))
     if shell_command is not None:
         handlers.append(_runner(shell_command))
     if view is not None or not handlers:

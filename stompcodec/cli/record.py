@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import broker_options, connected, header_option, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
+from stompcodec.file_access import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
@@ -175,6 +177,7 @@ def _told(state: str, error: Exception | None) -> None:
 @click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
 @click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
 @header_option
+@access_options
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
 @broker_options
 def command(
@@ -190,6 +193,7 @@ def command(
     dedupe: str,
     dedupe_window: int,
     quiet: bool,
+    access: Access,
     **broker: Any,
 ) -> None:
     """Record the messages of queues and topics into a capture, until Ctrl-C or SIGTERM.
@@ -215,7 +219,9 @@ def command(
     kind = True if single else None
     stopped = threading.Event()
     with stopping(stopped.set), saying():
-        capture = CaptureWriter(output, single=kind, segment_octets=segment, segment_seconds=segment_time)
+        capture = CaptureWriter(
+            output, single=kind, segment_octets=segment, segment_seconds=segment_time, access=access
+        )
         if capture.lost and not quiet:
             complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)

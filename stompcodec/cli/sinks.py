@@ -12,6 +12,7 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.reader import HANDSHAKE, Place, version_after
 from stompcodec.cli.sources import Recorded
 from stompcodec.cli.views import json_line
+from stompcodec.file_access import PRIVATE, Access
 
 __all__ = ["Sink", "sink_of"]
 
@@ -70,10 +71,10 @@ class _JsonSink:
 class _CaptureSink:
     """A row of the index for frames that came at one time."""
 
-    def __init__(self, file: str, segment: int | None) -> None:
+    def __init__(self, file: str, segment: int | None, access: Access) -> None:
         single = segment is None
         more: dict[str, Any] = {} if segment is None else {"segment_octets": segment}
-        self._writer = CaptureWriter(file.rstrip("/"), single=single, **more)
+        self._writer = CaptureWriter(file.rstrip("/"), single=single, access=access, **more)
         self._single = single
         self._held: list[bytes] = []
         self._octets = 0
@@ -119,7 +120,7 @@ def _stream(file: str, force: bool) -> BinaryIO:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
+def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:
     """What writes to a file.
 
     Args:
@@ -127,6 +128,7 @@ def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
         form: one of `FORMATS`.
         force: write over what is there; never over a capture.
         segment: octets of a segment, for a capture that is a folder; None for a single file.
+        access: rights of a capture. Other files are made as the umask says.
     """
     if form == "raw":
         return _RawSink(_stream(file, force))
@@ -137,7 +139,7 @@ def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
             raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
         if os.path.exists(file):
             raise click.ClickException(f"{file}: it is there already: name another one")
-        return _CaptureSink(file, segment)
+        return _CaptureSink(file, segment, access)
     if form == "parquet":
         from stompcodec.cli.parquet import ParquetSink, pyarrow_modules
 

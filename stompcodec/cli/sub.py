@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import broker_options, connected, header_option, interrupts, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.messages import Handler, checked_format, handler
 from stompcodec.cli.screen import printable
 from stompcodec.errors import StaleAckError
+from stompcodec.file_access import Access
 
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription
@@ -102,7 +104,12 @@ class Watch:
 )
 @click.option("--json", "view", flag_value="json", help="An object a line, for programs and for pub --json.")
 @click.option("--pretty", "view", flag_value="pretty", help="With headers, the body inflated and indented.")
-@click.option("--dump", metavar="DIR", type=click.Path(), help="A file for each body, and messages.jsonl, in DIR.")
+@click.option(
+    "--dump",
+    metavar="DIR",
+    type=click.Path(),
+    help="A file for each body, and messages.jsonl, in DIR; see --mode.",
+)
 @click.option(
     "--exec",
     "shell_command",
@@ -121,6 +128,7 @@ class Watch:
 @click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
 @click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
 @header_option
+@access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not say that it waits.")
 @broker_options
 def command(
@@ -137,6 +145,7 @@ def command(
     selector: str | None,
     durable: str | None,
     headers: tuple[tuple[str, str], ...],
+    access: Access,
     **broker: Any,
 ) -> None:
     """Show the messages of queues and topics as they come.
@@ -155,7 +164,7 @@ def command(
     if prefetch is None and ack != "auto":
         usual = 1 if shell_command is not None else _PREFETCH  # what waits for a command may go to another worker
         prefetch = min(usual, most or usual)
-    intake = Intake(handler(form, view, dump, shell_command), most)
+    intake = Intake(handler(form, view, dump, shell_command, access), most)
     options: dict[str, Any] = {"ack": ack, "prefetch": prefetch, "selector": selector, "durable": durable}
     watch = Watch()
     with saying(), interrupts() as interrupted:

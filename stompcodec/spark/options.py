@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stompcodec.errors import StompError
+from stompcodec.file_access import mode_of
 
 __all__ = [
     "ALL",
@@ -118,6 +119,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
     "names": (_names, "names with commas between"),
     "text": (_text, "some text"),
+    "mode": (mode_of, "the octal mode of a file, such as 0600 or 0640"),
 }
 
 

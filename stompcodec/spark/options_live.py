@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from stompcodec.client.dedupe import Dedupe
+from stompcodec.file_access import access_of
 from stompcodec.spark.options import FILE_OPTIONS, FileOptions, Option, OptionError
 from stompcodec.spark.options_link import LinkOptions, parse_link
 
@@ -20,6 +21,8 @@ LIVE_OPTIONS = (
     Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
     Option("destination", "names", ..., "what to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "a folder on a disk that the driver and all executors see, for what was received"),
+    Option("spoolMode", "mode", None, "octal mode of the files of the spool, such as 0640; without it 0600"),
+    Option("spoolGroup", "text", None, "their group, for executors that run as another user; with it the mode is 0640"),
     Option("ackMode", ("spool", "batch"), "spool", "when a message is acknowledged: on the disk, or in Spark's log"),
     Option("prefetch", "count positive", 1000, "messages on their way and not acknowledged, of each connection"),
     Option("subscriptions", "count positive", 1, "connections that share the queues"),
@@ -52,6 +55,8 @@ class LiveOptions:
     file: FileOptions
     destination: tuple[str, ...]
     spool_dir: str
+    spool_mode: int | None
+    spool_group: str | None
     ack_mode: str
     prefetch: int
     subscriptions: int
@@ -108,6 +113,10 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
 
 def _check(options: LiveOptions) -> None:
     """What does not go together."""
+    try:
+        access_of(options.spool_mode, options.spool_group)
+    except ValueError as error:
+        raise OptionError(f"option spoolGroup: {str(error).removeprefix('group: ')}") from None
     try:
         Dedupe.of(options.dedupe, 1)
     except ValueError as error:

@@ -18,6 +18,7 @@ from stompcodec.client import Backoff, Client, connect
 from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.recorder import Recorder
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
+from stompcodec.file_access import access_of
 from stompcodec.spark.options_live import LiveOptions
 from stompcodec.spec import Limits
 
@@ -348,6 +349,7 @@ def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
                 single=False,
                 segment_octets=segment,
                 segment_seconds=max(60.0, min(_AGE, options.retain / 4)),
+                access=access_of(options.spool_mode, options.spool_group),
             )
         except CaptureBusyError:
             if time.monotonic() >= until:

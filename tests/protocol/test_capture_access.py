@@ -1,0 +1,109 @@
+"""Captures are for their owner alone, unless an option opens them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.file_access import Access
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
+
+FRAME = b"MESSAGE\ndestination:/queue/a\n\nhello\0"
+
+
+@pytest.fixture(autouse=True, params=["000", "022", "777"])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    old = os.umask(int(request.param, 8))
+    yield
+    os.umask(old)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in sorted(folder.rglob("*"))}
+
+
+def assert_all(folder: Path, access: Access, count: int) -> None:
+    found = modes(folder)
+    wanted = {name: access.folder_mode if (folder / name).is_dir() else access.mode for name in found}
+    assert found == wanted
+    assert len(found) == count
+
+
+@pytest.mark.parametrize("access", [Access(), Access(0o640), Access(0o660)])
+def test_a_folder(access: Access, tmp_path: Path) -> None:
+    """Its lock, segments and indexes, while they are written and when they are sealed, and all folders above."""
+    path = tmp_path / "deep" / "a.stompcap"
+    with CaptureWriter(path, segment_octets=1, access=access) as capture:
+        for number in range(3):
+            capture.append(FRAME, number + 1)
+            capture.sync()
+        capture.append(FRAME, 4, "frames.1")
+        assert_all(tmp_path, access, 2 + 1 + 2 * 4)
+    assert_all(tmp_path, access, 2 + 1 + 2 * 4)
+    with CaptureWriter(path, access=access) as capture:
+        capture.append(FRAME, 5)
+    assert_all(tmp_path, access, 2 + 1 + 2 * 5)
+
+
+@pytest.mark.parametrize("access", [Access(), Access(0o640)])
+def test_a_single_file(access: Access, tmp_path: Path) -> None:
+    """Also its index beside it, while it is written again."""
+    path = tmp_path / "a.stompcap"
+    for number in range(2):
+        with CaptureWriter(path, single=True, access=access) as capture:
+            capture.append(FRAME, number + 1)
+            capture.sync()
+            assert_all(tmp_path, access, 2)
+        assert_all(tmp_path, access, 1)
+    assert len(list(Capture(path).frames())) == 2
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("harm", ["index gone", "index torn", "frame torn"])
+def test_what_is_put_right_keeps_its_rights(single: bool, harm: str, tmp_path: Path) -> None:
+    """Somebody has opened a capture by hand: an index that is made anew can be read by the same people."""
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path, single=single) as capture:
+        capture.append(FRAME, 1)
+        capture.sync()
+        capture.close(seal=False)
+    for each in tmp_path.rglob("*"):
+        each.chmod(0o755 if each.is_dir() else 0o644)
+    (index,) = tmp_path.rglob("*.idx")
+    (segment,) = [each for each in (path, *path.rglob("*.stomp")) if each.is_file()]
+    if harm == "index gone":
+        index.unlink()
+    elif harm == "index torn":
+        os.truncate(index, index.stat().st_size - 3)
+    else:
+        with segment.open("ab") as stream:
+            stream.write(b"MESS")
+    with CaptureWriter(path, single=single) as capture:
+        capture.append(FRAME, 2)
+        capture.sync()
+        found = modes(tmp_path)
+    assert {name: mode for name, mode in found.items() if not (tmp_path / name).is_dir()} == {
+        name: 0o644 for name in found if not (tmp_path / name).is_dir()
+    }
+    assert len(list(Capture(path).frames())) == 2
+
+
+def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.stompcap"
+    path.mkdir()
+    path.chmod(0o755)
+    with CaptureWriter(path) as capture:
+        capture.append(FRAME, 1)
+    assert modes(tmp_path) == {
+        "a.stompcap": 0o755,
+        "a.stompcap/lock": 0o600,
+        "a.stompcap/frames-00000000000000000000.stomp": 0o600,
+        "a.stompcap/frames-00000000000000000000.idx": 0o600,
+    }
