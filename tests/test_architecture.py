@@ -52,7 +52,7 @@ RANKS = {
     **dict.fromkeys(["broker.jms", "broker.terms", "broker.ttl"], 6),
     **dict.fromkeys(["broker.marks", "broker.wildcards"], 6.2),
     **dict.fromkeys(["broker.addresses", "broker.spool", "broker.wanted"], 6.3),
-    **dict.fromkeys([f"broker.{name}" for name in ("backlog", "credit", "forms", "large")], 6.4),
+    **dict.fromkeys([f"broker.{name}" for name in ("backlog", "credit", "faults", "forms", "large")], 6.4),
     **dict.fromkeys(["broker.consumer", "broker.journal", "broker.writer"], 6.5),
     "broker.picking": 6.6,
     "broker.stock": 6.8,

@@ -109,6 +109,14 @@ class Auth:
             return None
         return replace(user, passcode="", vhost=vhost)
 
+    def identity(self, user: User) -> str:
+        """Return the name that tells users apart; "" for everybody where any login will do.
+
+        >>> Auth().identity(User("whoever")), Auth({"ada": User("ada")}).identity(User("ada"))
+        ('', 'ada')
+        """
+        return "" if self._users is None else user.name
+
     def _right(self, user: User, passcode: str, now: float) -> bool:
         digest = hmac.digest(self._key, passcode.encode("utf-8", "surrogatepass"), "sha256")
         known = self._known.get(user.name)

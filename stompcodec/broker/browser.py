@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.bounds import Bound
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.faults import is_barred
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import MOST_LOOKS
 from stompcodec.broker.queue import Queue
 from stompcodec.codec import Frame, serialize
+from stompcodec.errors import FrameError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,12 +121,26 @@ class Browser(Queue):
                 session.broker.journal.watch(self._go_on)
                 return
             self._seq = message.seq
-            if not self.source.is_expired(message) and (
-                consumer.selector is None or consumer.selector.matches(message)
-            ):
-                consumer.send(message)
+            if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
+                continue
+            try:
+                if consumer.selector is None or consumer.selector.matches(message):
+                    consumer.send(message)
+            except Exception as error:
+                self._fail(consumer, message, error)
+                return
         session.stalled = True  # it goes on in the next turn
         session.broker.resume(session)
+
+    def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """A message cannot be shown: it stays in its queue, and is not offered to that user and version any more."""
+        if self._picking.backlog.remove(message) is not None:
+            self.source.keep_left(message, self.source.failed(consumer, message, error))
+
+    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """As in Queue."""
+        consumer.take_back(message)
+        self._fail(consumer, message, error)
 
     def _go_on(self) -> None:
         if not self._consumer.closed:
@@ -146,7 +162,11 @@ class Browser(Queue):
         name = consumer.wanted.include_seq
         if name is not None:
             headers.append((name, str(self._last)))
-        consumer.session.outbox.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
+        try:
+            consumer.session.outbox.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
+        except FrameError as error:
+            consumer.session.fault(self.source, None, error)
+            return
         if not consumer.session.dirty:
             consumer.session.mark()
 

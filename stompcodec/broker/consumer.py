@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.credit import credit_of, size_of
@@ -114,38 +115,35 @@ class Consumer:
 
     def send(self, message: Message) -> None:
         """Into the outbox of the session: the slow road, which knows all cases. `Queue.deliver` has the quick one."""
-        session = self.session
-        if not self.acks:
-            head = self.head % message.ident
-        else:
-            self.last = tag = self.last + 1
-            self.unacked[tag] = message
-            self.credit -= 1
-            if self.tags is None:
-                head = self.head % (message.ident, tag)
-            else:
-                head = self.head % message.ident
-                self.tags[message.id] = tag
-        if self.flow is not None:
-            self.flow.spend(size_of(message))
-            self.credit = self.flow.left(len(self.unacked))
+        session, tag = self.session, self.last + 1
+        numbered = self.acks and self.tags is None
+        head = self.head % ((message.ident, tag) if numbered else message.ident)
         if self.wanted.include_seq is not None:
             head += self.seq_line(message.seq)
         if message.attempts:
             head += b"redelivered:true\nredelivery-count:%d\n" % message.attempts
-        if self.shape is not None:
-            message = self.shape.apply(message)
-        tail = message.tail if self.version == "1.2" else message.tail_for(self.version)
-        if message.body is not None:
-            session.send_large(head, tail, message.body)
-            return
-        if session.whole_frames:
-            session.outbox.append(head + tail + EOL)
+        shaped = message if self.shape is None else self.shape.apply(message)
+        tail = shaped.tail if self.version == "1.2" else shaped.tail_for(self.version)
+        if shaped.body is not None:
+            session.send_large(head, tail, shaped.body, partial(self.queue.take_back, self, message))
         else:
-            session.outbox += (head, tail, EOL)
-        session.room -= message.size
-        if not session.dirty:
-            session.mark()
+            if session.whole_frames:
+                session.outbox.append(head + tail + EOL)
+            else:
+                session.outbox += (head, tail, EOL)
+            session.room -= shaped.size
+            if not session.dirty:
+                session.mark()
+        # Invariant: it is the consumer's only once it is written, so whatever raises above leaves nothing to undo.
+        if self.acks:
+            self.last = tag
+            self.unacked[tag] = message
+            self.credit -= 1
+            if self.tags is not None:
+                self.tags[message.id] = tag
+        if self.flow is not None:
+            self.flow.spend(size_of(message))
+            self.credit = self.flow.left(len(self.unacked))
 
     def seq_line(self, seq: int) -> bytes:
         """The header for the place in the queue, as the subscription calls it; b"" if it did not ask for it."""
@@ -184,6 +182,15 @@ class Consumer:
         if self.tags is not None:
             self.tags.pop(message.id, None)
         self._settled([(tag, message)])
+
+    def take_back(self, message: Message) -> bool:
+        """Undo the delivery of a message that could not be written to its end. False: it is not unacknowledged."""
+        tag = next((tag for tag, unacked in reversed(self.unacked.items()) if unacked is message), None)
+        if tag is not None:
+            del self.unacked[tag]
+        if self.tags is not None:
+            self.tags.pop(message.id, None)
+        return tag is not None
 
     def _settled(self, deliveries: list[Delivery]) -> None:
         """There is credit for as many others."""

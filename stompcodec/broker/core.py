@@ -129,6 +129,8 @@ class Broker:
         self._numbers = itertools.count(1)
         self._resumable: list[Session] = []
         self._opened: list[Topic] = []
+        #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
+        self.failing: list[tuple[Session, Queue]] = []
         #: What message-ids are made of.
         self.ident = epoch.encode() + b"-%d"
         #: Of the latest message.
@@ -287,6 +289,7 @@ class Broker:
                 session.refill()
         if self.pool.blocked:
             self.pool.release()
+        self._end_failing()
         yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
@@ -297,6 +300,7 @@ class Broker:
             if journal.failures > failures:
                 self._retry_at = now + _RETRY
             self._flush_topics()
+            self._end_failing()
             yield from self._handed_out()
             if not journal.batch.waiting:  # else what took effect by that commit has to be stored itself
                 break
@@ -310,6 +314,15 @@ class Broker:
     def _flush_topics(self) -> None:
         while self._opened:
             self._opened.pop().flush()
+
+    def _end_failing(self) -> None:
+        """End the sessions that something could not be written to. What they give back may fail for others."""
+        while self.failing:
+            session, queue = self.failing.pop()
+            session.fail("a message could not be written", "The session cannot carry it. The broker's log tells more.")
+            if not queue.closed:
+                queue.dispatch()
+            self._flush_topics()
 
     # ---- time ----
 
@@ -372,7 +385,7 @@ class Broker:
 
         It is now when a session can take more output already.
         """
-        if self._resumable or self.dirty or self._opened:
+        if self._resumable or self.dirty or self._opened or self.failing:
             return self.now
         times = [] if self._sweep_at is None else [self._sweep_at]
         if self._times:

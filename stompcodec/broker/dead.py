@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.consumer import Delivery
+from stompcodec.broker.faults import UNDELIVERABLE
 from stompcodec.broker.message import WITHOUT, Message, Refused
 from stompcodec.broker.queue import EXPIRED, Queue
 from stompcodec.codec import Frame, serialize_tail
@@ -72,11 +73,17 @@ class DeadLetters:
                 back.append(message)
         queue.restore(back)
 
-    def gone(self, queue: Queue, message: Message, reason: str) -> None:
-        """A message has gone, for its time was over, or to make room: a dead letter where somebody wants those."""
-        kept = self._config.dead_letter_expired and reason == EXPIRED
+    def gone(self, queue: Queue, message: Message, reason: str) -> bool:
+        """Make a dead letter, where somebody wants it, of a message that expired, made room or cannot be delivered.
+
+        One that expires, but has failed for somebody before, is UNDELIVERABLE. False: there is no dead letter.
+        """
+        if reason == EXPIRED and message.faults:
+            reason = UNDELIVERABLE
+        kept = reason == UNDELIVERABLE or (self._config.dead_letter_expired and reason == EXPIRED)
         if (kept or (queue.terms is not None and queue.terms.dead_letter)) and not queue.closed:
-            self.bury(queue, message, reason)
+            return self.bury(queue, message, reason)
+        return False
 
     def bury(self, queue: Queue, message: Message, reason: str) -> bool:
         """Put a dead letter made of a message into the dead letter queue.

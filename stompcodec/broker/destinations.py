@@ -42,7 +42,7 @@ class Destinations:
         wall: the time in seconds since 1970.
         swept: told when destinations have gone, for whoever remembers them.
         opened: where topics enter themselves that are to be flushed.
-        expired: told of an expired message that is gone from a queue.
+        expired: as in Queue.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Destinations:
         wall: Callable[[], float],
         swept: Callable[[], None],
         opened: list[Topic],
-        expired: Callable[[Queue, Message, str], object],
+        expired: Callable[[Queue, Message, str], bool],
     ) -> None:
         self.naming = Naming(
             config.queue_prefixes,

@@ -18,6 +18,7 @@ The file goes with the last Message that holds it, and a persistent one that the
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -123,20 +124,40 @@ class Parcel:
         head: its frame up to the body.
         body: its body.
         whole_frames: chunks are whole frames, or parts that say so: WebSocket.
+        failed: called if the file cannot be read to its end.
     """
 
-    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "moved")
+    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved")
 
-    def __init__(self, before: list[bytes], head: bytes, body: Body, whole_frames: bool) -> None:
+    def __init__(
+        self,
+        before: list[bytes],
+        head: bytes,
+        body: Body,
+        whole_frames: bool,
+        failed: Callable[[Exception], object],
+    ) -> None:
         self._before = before
         self._head = head
         self._body = body  # holds the file
         self._left = body.size
         self._whole_frames = whole_frames
         self._file: FileIO | None = None
+        self.failed = failed
         self.done = False
         #: Something went out since somebody has set this to False.
         self.moved = True
+
+    def open(self) -> None:
+        """Open the file, which `take` does otherwise.
+
+        Raises:
+            OSError: it cannot be opened, or has another size than its body.
+        """
+        self._file = open(self._body.path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
+        if os.fstat(self._file.fileno()).st_size != self._body.size:
+            self.close()
+            raise OSError(f"{self._body.path} does not have the {self._body.size} octets of its message")
 
     def take(self) -> list[bytes]:
         """The next chunks, not many octets at once.
@@ -145,7 +166,8 @@ class Parcel:
             OSError: the file cannot be read, or is too short.
         """
         if self._file is None:
-            self._file = open(self._body.path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
+            self.open()
+            assert self._file is not None
         chunks, self._before, self.moved = self._before, [], True
         most = _WHOLE if self._whole_frames and self._body.size <= _WHOLE else _PULL
         octets = self._file.read(min(most, self._left))

@@ -1,13 +1,14 @@
-"""Marks: messages of a group, and messages that are to be delivered later. All others carry nothing of this."""
+"""Marks: messages of a group, messages to be delivered later, and those that failed for somebody. All others carry
+nothing of this."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, Pair
 from stompcodec.codec import Frame
 
-__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "waiting_again"]
+__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "waiting_again", "with_fault"]
 
 #: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
@@ -22,18 +23,21 @@ _LONGEST = 10**12 // 3
 
 
 class Marked(Message):
-    """A message of a group, or one that waits."""
+    """A message of a group, one that waits, or one that failed for somebody."""
 
-    __slots__ = ("closes_group", "due", "group")
+    __slots__ = ("closes_group", "due", "faults", "group")
 
     # Declared again, for here they are of the message.
     group: bytes | None
     closes_group: bool
     due: float | None
+    faults: frozenset[Pair]
 
     def again(self) -> Message:
         """As in Message. It has waited."""
-        return _mark(super().again(), self.group, self.closes_group, None)
+        copy = _mark(super().again(), self.group, self.closes_group, None)
+        copy.faults = self.faults
+        return copy
 
 
 def _mark(message: Message, group: bytes | None, closes: bool, due: float | None, tail: bytes | None = None) -> Marked:
@@ -48,7 +52,14 @@ def _mark(message: Message, group: bytes | None, closes: bool, due: float | None
         message.attempts,
     )
     copy.with_body(message.body)
-    copy.group, copy.closes_group, copy.due = group, closes, due
+    copy.group, copy.closes_group, copy.due, copy.faults = group, closes, due, message.faults
+    return copy
+
+
+def with_fault(message: Message, pair: Pair) -> Message:
+    """Return a copy that remembers for whom it could not be written. Other queues may hold the message as it is."""
+    copy = _mark(message, message.group, message.closes_group, message.due)
+    copy.faults |= {pair}
     return copy
 
 

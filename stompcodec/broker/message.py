@@ -42,12 +42,17 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from stompcodec.broker.bodies import Body
 
-__all__ = ["Message", "Refused", "message_of", "restored"]
+__all__ = ["Message", "Pair", "Refused", "message_of", "restored"]
+
+#: A user, and the version that its session speaks.
+Pair = tuple[str, str]
 
 #: Headers of SEND that are between the sender and the broker, and those that the broker itself puts on MESSAGE.
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
 WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
+#: Names that only the broker writes to a legacy consumer, in whatever case a sender spells them.
+_LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
 
@@ -91,6 +96,8 @@ class Message:
     closes_group: bool = False
     #: It is READY from then on, in seconds since 1970.
     due: float | None = None
+    #: For whom it could not be written: see `faults.py`.
+    faults: frozenset[Pair] = frozenset()
 
     def __init__(
         self,
@@ -185,11 +192,17 @@ class Message:
 
 
 def _legacy_tail(frame: Frame) -> bytes:
-    """Names in lower case, and no control octets (LEG-HDR-05, LEG-HDR-06). A header that has some is left out."""
+    """Return the tail with names in lower case and without control octets (LEG-HDR-05, LEG-HDR-06).
+
+    A header that has some is left out. So is one that a consumer, who folds names too, would take for a header of the
+    broker or for the length of the body: `Content-Length`, `Message-Id`, `Destination`.
+    """
     pairs = [
         (name, value)
         for name, value in frame.headers.pairs()
-        if name != "content-length" and ":" not in name and not _CONTROL.search(name + value)
+        if (name == "destination" or name.lower() not in _LEGACY_OWN)
+        and ":" not in name
+        and not _CONTROL.search(name + value)
     ]
     return serialize(Frame("MESSAGE", pairs, frame.body), "legacy")[len(b"MESSAGE\n") :]
 

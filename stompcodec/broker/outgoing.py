@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.bounds import Pool, Turns
@@ -35,7 +35,8 @@ class Outgoing:
 
     __slots__ = (
         *("_blockers", "_open", "_paused_at", "_unread", "broker", "closing", "connection", "consumers", "dirty"),
-        *("ended", "flowing", "outbox", "parcels", "paused", "room", "sinks", "stalled", "waiting", "whole_frames"),
+        *("ended", "failing", "flowing", "outbox", "parcels", "paused", "room", "sinks", "stalled", "waiting"),
+        "whole_frames",
     )
 
     def __init__(self, broker: Broker, connection: Connection, whole_frames: bool) -> None:
@@ -66,6 +67,8 @@ class Outgoing:
         self._paused_at = 0.0
         self._blockers: set[Stock | Pool | Journal | Turns] = set()
         self.ended = False
+        #: A message could not be written to it: it gets no more, and ends with this turn.
+        self.failing = False
 
     def mark(self) -> None:
         """There is something for the shell to do at the end of this turn."""
@@ -87,7 +90,7 @@ class Outgoing:
             return self._take_parcels()
         chunks = self.connection.take_output(self.broker.now)
         self.outbox = self.connection.output
-        if self.flowing and not self.ended:
+        if self.flowing and not (self.ended or self.failing):
             self.room = self.broker.config.write_high
             if self.stalled:
                 self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
@@ -106,7 +109,7 @@ class Outgoing:
                 self.mark()
             return
         self.flowing = yes
-        if self.ended:
+        if self.ended or self.failing:
             return
         if yes:
             self.room = self.broker.config.write_high
@@ -127,15 +130,22 @@ class Outgoing:
 
     # ---- large messages ----
 
-    def send_large(self, head: bytes, tail: bytes, body: Body) -> None:
+    def send_large(self, head: bytes, tail: bytes, body: Body, failed: Callable[[Exception], object]) -> None:
         """MESSAGE of a large message. Nothing else can go out before it is out.
 
         Args:
             head: of the consumer.
             tail: of the message, for the version of this session.
             body: of the message.
+            failed: called if the body cannot be read to its end.
+
+        Raises:
+            OSError: the body cannot be read. Nothing of it is sent.
         """
-        self.parcels = (*self.parcels, Parcel(self.outbox[:], head + head_of(tail, body), body, self.whole_frames))
+        parcel = Parcel(self.outbox[:], head + head_of(tail, body), body, self.whole_frames, failed)
+        if not self.parcels:  # those behind are opened one by one: they must not hold a descriptor each
+            parcel.open()
+        self.parcels = (*self.parcels, parcel)
         self.outbox.clear()
         self.flowing = False
         self.room = 0
@@ -150,6 +160,7 @@ class Outgoing:
             chunks = parcel.take()
         except OSError as error:
             self.broker.log.error("%s: a large message cannot be read: %s", self, error)
+            parcel.failed(error)
             self.cut()
             return []
         if parcel.done:

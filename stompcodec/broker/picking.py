@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import START, Backlog, Place
 from stompcodec.broker.consumer import EOL
+from stompcodec.broker.faults import Undelivered, is_barred
 from stompcodec.broker.message import Message
 from stompcodec.broker.ring import Ring
 
@@ -85,8 +86,8 @@ class Picking:
     """
 
     __slots__ = (
-        *("_asked", "_epoch", "_exclusive", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed", "_picky"),
-        *("_queue", "_ring", "backlog", "browsers", "lone"),
+        *("_asked", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed"),
+        *("_picky", "_queue", "_ring", "backlog", "browsers", "lone"),
     )
 
     def __init__(self, queue: Queue, backlog: Backlog) -> None:
@@ -114,17 +115,22 @@ class Picking:
         #: Messages of groups have been READY. There may be some that nobody owns yet.
         self._grouped = False
         self._passed: set[int] = set()
+        #: Where messages stand that have failed for somebody, or have stood.
+        self._failed: set[Place] = set()
 
     # ---- who is there ----
 
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
-        """Take over the consumers of the queue. While any stand in its ring, nothing is READY: they have seen all."""
+        """Take over the consumers of the queue.
+
+        While any stand in its ring, nothing is READY, so they have seen all; unless one has just failed.
+        """
         for consumer in consumers:
             self._add(consumer)
         for consumer in ring:
             self._ring.add(consumer)
-            self._looks[consumer].all = True
-        self._asked = len(self._ring)
+            self._looks[consumer].all = not self.backlog
+        self._asked = 0 if self.backlog else len(self._ring)
         self._choose()
 
     def end(self) -> list[Consumer]:
@@ -178,7 +184,20 @@ class Picking:
     @property
     def is_needed(self) -> bool:
         """Something here is not as in a plain queue."""
-        return bool(self.browsers or self._owners or self._grouped or self._picky)
+        return bool(self.browsers or self._owners or self._grouped or self._picky) or bool(
+            self._failed and self.failed_messages()
+        )
+
+    @property
+    def has_faults(self) -> bool:
+        """Tell whether messages have failed for somebody that may still be READY."""
+        return bool(self._failed)
+
+    def failed_messages(self) -> list[Message]:
+        """Return the READY messages that have failed for somebody."""
+        found = [message for place in self._failed if (message := self.backlog.at(place)) is not None]
+        self._failed = {self.backlog.place(message) for message in found}
+        return found
 
     def _choose(self) -> None:
         """The exclusive consumer with the highest priority, and of those the first, is the holder."""
@@ -196,30 +215,46 @@ class Picking:
     # ---- who gets what ----
 
     def give(self, message: Message) -> Consumer | None:
-        """Something comes, or comes back: the consumer that got it, None if nobody may have it now."""
-        ring, looks, epoch = self._ring, self._looks, self._epoch
-        unable = []
-        for consumer in ring if self._holder is None else [self._holder]:
-            look = looks[consumer]
-            if not look.all or look.epoch != epoch:
-                continue
-            if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
-                unable.append(consumer)
-            elif self._may(consumer, message):
+        """Something comes, or comes back: the consumer that got it, None if nobody may have it now.
+
+        Raises:
+            Undelivered: it could not be written to one, and nobody else can take it now.
+        """
+        has_failed = False
+        while True:
+            ring, looks, epoch = self._ring, self._looks, self._epoch
+            unable = []
+            for consumer in ring if self._holder is None or message.faults else [self._holder]:
+                look = looks[consumer]
+                if not look.all or look.epoch != epoch:
+                    continue
+                if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
+                    unable.append(consumer)
+                elif self._may(consumer, message):
+                    break
+            else:
+                consumer = None
+            for other in unable:
+                self.leave(other)
+            if consumer is None:
                 break
-        else:
-            consumer = None
-        for other in unable:
-            self.leave(other)
-        if consumer is None:
-            return None
-        if len(ring) > 1 or message.group is not None or message.persistent:
-            self._hand(consumer, message)
-        else:  # most
-            consumer.send(message)
-            if consumer.picks:
-                self.lone = consumer
-        return consumer
+            try:
+                if len(ring) > 1 or message.group is not None or message.persistent:
+                    self._hand(consumer, message)
+                else:  # most
+                    consumer.send(message)
+                    if consumer.picks:
+                        self.lone = consumer
+                return consumer
+            except Exception as error:
+                left = self._queue.failed(consumer, message, error)
+                self.leave(consumer)
+                if left is None:
+                    raise Undelivered(None) from None
+                message, has_failed = left, True
+        if has_failed:
+            raise Undelivered(message)
+        return None
 
     def give_plain(self, message: Message) -> bool:
         """As `Queue.put`, for a message that nothing special is about: the shortest road to the consumer that picks."""
@@ -229,9 +264,14 @@ class Picking:
         session, selector, tail = consumer.session, consumer.selector, message.tail
         if session.room <= 0 or selector is None:
             return self._queue.put(message)
-        if not selector.matches(message):
-            return self._queue.keep(message)
-        session.outbox += (consumer.head % message.ident, tail, EOL)
+        try:
+            if not selector.matches(message):
+                return self._queue.keep(message)
+            session.outbox += (consumer.head % message.ident, tail, EOL)
+        except Exception as error:
+            left = self._queue.failed(consumer, message, error)
+            self.leave(consumer)
+            return left is not None and self._queue.put(left)
         session.room -= len(tail)
         if not session.dirty:
             session.mark()
@@ -241,6 +281,8 @@ class Picking:
         """Something has become READY, for `give` found nobody."""
         place = self.backlog.place(message)
         self._grouped = self._grouped or message.group is not None
+        if message.faults:
+            self._failed.add(place)
         for look in self._looks.values():
             if look.epoch == self._epoch:
                 look.note(place)
@@ -261,13 +303,15 @@ class Picking:
         """Whoever is in the ring has what is READY."""
         if self._holder is not None:
             self._serve(self._holder)
-        elif self._asked < len(self._ring):
+        if (self._holder is None or self._failed) and self._asked < len(self._ring):
             for consumer in list(self._ring):
                 self._serve(consumer)
 
     def _serve(self, consumer: Consumer) -> None:
         look, queue = self._look(consumer), self._queue
-        if look is None or look.all or not consumer.waiting or self._holder not in (None, consumer):
+        if look is None or look.all or not consumer.waiting:
+            return
+        if self._holder not in (None, consumer) and not self._failed:
             return
         for _ in range(MOST_LOOKS):
             if not self._is_able(consumer):
@@ -281,11 +325,19 @@ class Picking:
             if queue.is_expired(message):
                 self.backlog.remove(message)
                 queue.expire(message)
-            elif self._may(consumer, message):
+                continue
+            try:
+                if not self._may(consumer, message):
+                    continue
                 self.backlog.remove(message)
                 self._hand(consumer, message)
-                if not consumer.acks:
-                    queue.less(1, message.size)
+            except Exception as error:
+                self.backlog.remove(message)
+                self.leave(consumer)
+                queue.keep_left(message, queue.failed(consumer, message, error))
+                return
+            if not consumer.acks:
+                queue.less(1, message.size)
         consumer.session.stalled = True  # it goes on in the next turn
         consumer.session.broker.resume(consumer.session)
 
@@ -311,7 +363,10 @@ class Picking:
         return consumer.credit > 0
 
     def _may(self, consumer: Consumer, message: Message) -> bool:
-        if self._holder is not None and consumer is not self._holder:
+        if message.faults and is_barred(consumer, message):
+            return False
+        holder = self._holder
+        if holder is not None and consumer is not holder and not (message.faults and is_barred(holder, message)):
             return False
         look, selector = self._looks.get(consumer), consumer.selector  # whatever it has seen: its least counts
         if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
@@ -322,17 +377,24 @@ class Picking:
         owner = self._owners.get(place)
         if owner is None or owner is consumer:
             return True
-        if owner.selector is not None and not owner.selector.matches(message):
-            return True  # its owner will never have it
+        if self._never_gets(owner, message):
+            return True
         self._passed.add(place)
         return False
 
     def _hand(self, consumer: Consumer, message: Message) -> None:
         if consumer.waiting and len(self._ring) > 1:  # behind others of its priority
             self._ring.move(consumer)
+        self._queue.hand(consumer, message)
         if message.group is not None and consumer in self._looks:
             self._own(consumer, message)
-        self._queue.hand(consumer, message)
+
+    @staticmethod
+    def _never_gets(owner: Consumer, message: Message) -> bool:
+        """Tell whether the owner of a group cannot have one of its messages, so that others may."""
+        if message.faults and is_barred(owner, message):
+            return True
+        return owner.selector is not None and not owner.selector.matches(message)
 
     def _own(self, consumer: Consumer, message: Message) -> None:
         """A group belongs to the consumer that got its first message, until one says that it is the last."""

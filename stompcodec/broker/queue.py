@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.backlog import Backlog, Fifo
 from stompcodec.broker.bounds import Bound, Pool
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
 from stompcodec.broker.journal import Journal
-from stompcodec.broker.marks import waiting_again
-from stompcodec.broker.message import Message
+from stompcodec.broker.marks import waiting_again, with_fault
+from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import Picking, is_picky
 from stompcodec.broker.stock import Stock
 
@@ -42,7 +43,8 @@ class Queue(Stock):
         pool: what all queues share.
         journal: to the store; None for a queue that ends with its session or subscription.
         wall: the time in seconds since 1970.
-        expired: told of a message that is gone, for it has expired or had to make room, and why: for the dead letters.
+        expired: told of a message that is gone, for it has expired, had to make room or cannot be delivered, and why.
+            True: it is a dead letter now. False: it is none, and one that cannot be delivered is not gone.
         ranked: messages of higher priority come first.
     """
 
@@ -56,7 +58,7 @@ class Queue(Stock):
         pool: Pool,
         journal: Journal | None,
         wall: Callable[[], float],
-        expired: Callable[[Queue, Message, str], object] | None = None,
+        expired: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
     ) -> None:
         super().__init__(name, key, bound, pool, journal, wall, ranked)
@@ -107,10 +109,13 @@ class Queue(Stock):
                 return False
         if message.group is not None and self.picking is None and self.picks:
             self.pick()
-        if self.ready:
-            consumer = self.deliver(message)
-        else:
-            consumer = None if self.picking is None else self.picking.give(message)
+        try:
+            if self.ready:
+                consumer = self.deliver(message)
+            else:
+                consumer = None if self.picking is None else self.picking.give(message)
+        except Undelivered as failure:
+            return failure.message is not None and self.keep(failure.message)
         if consumer is None:
             return self.keep(message)
         if not consumer.acks:
@@ -139,17 +144,22 @@ class Queue(Stock):
             return self.put(message) if self.picking is None else self.picking.give_plain(message)
         consumer = ready[0]
         session, size, full = consumer.session, len(tail), False
-        if not consumer.acks:
-            session.outbox += (consumer.quick % seq, tail, EOL)
-        else:
-            consumer.last = tag = consumer.last + 1
-            consumer.unacked[tag] = Message(ident % seq, seq, destination, tail)
-            consumer.credit -= 1
-            session.outbox += (consumer.quick % (seq, tag), tail, EOL)
-            self.count += 1
-            self.octets += size
-            self.pool.octets += size
-            full = self.full and (self.overflow is None or self.overflow())
+        try:
+            if not consumer.acks:
+                session.outbox += (consumer.quick % seq, tail, EOL)
+            else:
+                tag = consumer.last + 1
+                session.outbox += (consumer.quick % (seq, tag), tail, EOL)
+                consumer.last = tag
+                consumer.unacked[tag] = Message(ident % seq, seq, destination, tail)
+                consumer.credit -= 1
+                self.count += 1
+                self.octets += size
+                self.pool.octets += size
+                full = self.full and (self.overflow is None or self.overflow())
+        except Exception as error:
+            left = self.failed(consumer, Message(ident % seq, seq, destination, tail), error)
+            return left is not None and self.put(left)
         session.room -= size
         if len(ready) > 1:
             ready.append(ready.pop(0))
@@ -194,20 +204,27 @@ class Queue(Stock):
             for message in back:
                 if message.persistent:
                     self.journal.update(self.key, message)
-        if any(message.group is not None for message in back):
+        if any(message.group is not None or message.faults for message in back):
             self.pick()
         if self.picking is not None:
             for message in sorted(back, key=self.picking.backlog.place):
-                consumer = self.picking.give(message)
-                if consumer is None:
-                    self._add(message)
-                elif not consumer.acks:
-                    self.less(1, message.size)
+                self._restore_one(self.picking, message)
         elif back:
             if any(message.priority != 4 for message in back):
                 self._rank()
             self.own().put_back(back)
         self.dispatch()
+
+    def _restore_one(self, picking: Picking, message: Message) -> None:
+        try:
+            consumer = picking.give(message)
+        except Undelivered as failure:
+            self.keep_left(message, failure.message)
+            return
+        if consumer is None:
+            self._add(message)
+        elif not consumer.acks:
+            self.less(1, message.size)
 
     def _add(self, message: Message) -> None:
         """READY, for nobody can take it now."""
@@ -225,7 +242,11 @@ class Queue(Stock):
     # ---- out ----
 
     def deliver(self, message: Message) -> Consumer | None:
-        """Give a message to the next consumer that can take it; None: nobody can. The hot road."""
+        """Give a message to the next consumer that can take it; None: nobody can. The hot road.
+
+        Raises:
+            Undelivered: it could not be written to one, and nobody else can take it now.
+        """
         ready = self.ready
         while ready:
             consumer = ready[0]
@@ -240,50 +261,65 @@ class Queue(Stock):
             return None
         if len(ready) > 1:
             ready.append(ready.pop(0))
-        if not consumer.direct or message.special:
-            consumer.send(message)
-        else:
-            if consumer.acks:
-                consumer.last = tag = consumer.last + 1
-                consumer.unacked[tag] = message
-                consumer.credit -= 1
-                session.outbox += (consumer.head % (message.ident, tag), message.tail, EOL)
+        try:
+            if not consumer.direct or message.special:
+                consumer.send(message)
             else:
-                session.outbox += (consumer.head % message.ident, message.tail, EOL)
-            session.room -= message.size
-            if not session.dirty:
-                session.mark()
+                if consumer.acks:
+                    tag = consumer.last + 1
+                    session.outbox += (consumer.head % (message.ident, tag), message.tail, EOL)
+                    consumer.last = tag
+                    consumer.unacked[tag] = message
+                    consumer.credit -= 1
+                else:
+                    session.outbox += (consumer.head % message.ident, message.tail, EOL)
+                session.room -= message.size
+                if not session.dirty:
+                    session.mark()
+        except Exception as error:
+            return self._deliver_elsewhere(consumer, message, error)
         if message.persistent and not consumer.acks and self.journal is not None:
             self.journal.remove(self.key, message)
         return consumer
 
     def dispatch(self) -> None:
         """Deliver what is READY, as long as somebody can take it."""
-        if self.picking is not None:
+        if self.picking is None:
+            messages = self.messages
+            while messages and self.ready:
+                message = messages.popleft()
+                if self.is_expired(message):
+                    self.expire(message)
+                    continue
+                try:
+                    consumer = self.deliver(message)
+                except Undelivered as failure:
+                    self.keep_left(message, failure.message)
+                    continue
+                if consumer is None:
+                    messages.appendleft(message)
+                    return
+                if not consumer.acks:
+                    self.less(1, message.size)
+        if self.picking is not None:  # from the start, or because a consumer has failed
             self.picking.serve_all()
-            return
-        messages = self.messages
-        while messages and self.ready:
-            message = messages.popleft()
-            if self.is_expired(message):
-                self.expire(message)
-                continue
-            consumer = self.deliver(message)
-            if consumer is None:
-                messages.appendleft(message)
-                return
-            if not consumer.acks:
-                self.less(1, message.size)
 
     def take_one(self, consumer: Consumer) -> bool:
         """Give the first message that it may have to a consumer that is not in the ring, whatever its credit is.
 
         It looks at so many messages only (`MOST_LOOKS`). False: there is none.
+
+        Raises:
+            Refused: it cannot be written to that consumer.
         """
         message = self.pick().take_one(consumer) if consumer.selector is not None or self.picking else self._first()
         if message is None:
             return False
-        self.hand(consumer, message)
+        try:
+            self.hand(consumer, message)
+        except Exception as error:
+            self.keep_left(message, self.failed(consumer, message, error))
+            raise Refused("the message could not be written", "This session cannot carry it.") from None
         if not consumer.acks:
             self.less(1, message.size)
         return True
@@ -335,6 +371,59 @@ class Queue(Stock):
         consumer.send(message)
         if message.persistent and not consumer.acks and self.journal is not None:
             self.journal.remove(self.key, message)
+
+    # ---- what cannot be written: see `faults.py` ----
+
+    def failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
+        """Note that a message cannot be written to a consumer, whose session ends with this turn.
+
+        Returns:
+            What the queue keeps in its place; None if the message became a dead letter.
+        """
+        consumer.session.fault(self, message, error)
+        if consumer.address is not None or self.closed:  # of a topic: the queue ends with its consumer
+            return message
+        left = with_fault(message, pair_of(consumer))
+        if self._is_buried(left):
+            return None
+        self.pick()
+        return left
+
+    def _is_buried(self, message: Message) -> bool:
+        """Make a dead letter of a message that has failed for too many users, if there is room for it."""
+        if not is_undeliverable(message) or self._expired is None or not self._expired(self, message, UNDELIVERABLE):
+            return False
+        if message.persistent and self.journal is not None:
+            self.journal.settle(self, message)
+        return True
+
+    def _deliver_elsewhere(self, consumer: Consumer, message: Message, error: Exception) -> Consumer:
+        """The end of `deliver` when the consumer has failed.
+
+        Raises:
+            Undelivered: nobody else can take the message now.
+        """
+        left = self.failed(consumer, message, error)
+        other = None if left is None or self.picking is None else self.picking.give(left)
+        if other is None:
+            raise Undelivered(left)
+        return other
+
+    def keep_left(self, message: Message, left: Message | None) -> None:
+        """Put what is left of a message that was counted, and has failed, back into its old place."""
+        if left is None:
+            self.less(1, message.size)
+        elif self.closed:
+            self.forget((left,))
+        elif self.picking is None:
+            self.own().put_back((left,))
+        else:
+            self._add(left)
+
+    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """A large message could not be read to its end. Without acknowledgements it is gone."""
+        if consumer.take_back(message):
+            self.keep_left(message, self.failed(consumer, message, error))
 
     def pick(self) -> Picking:
         """From now on consumers may differ in what they may have."""
@@ -400,6 +489,8 @@ class Queue(Stock):
 
     def sweep(self, now: float) -> None:
         """Look for expired messages: not often in a long queue, for each one is looked at."""
+        if self.picking is not None and self.picking.has_faults:
+            self._sweep_faults(self.picking)
         if not self.messages and self.picking is None and isinstance(self.messages, Backlog):
             self.messages = Fifo()  # the order may be plain again
         if not self.expiring or now < self.swept:
@@ -408,6 +499,16 @@ class Queue(Stock):
         for message in self.messages.take_out(self.is_expired):
             self.expire(message)
         self.expiring = any(message.expires is not None for message in self.messages)
+
+    def _sweep_faults(self, picking: Picking) -> None:
+        """Try dead letters again that there was no room for. Without failed messages the queue is plain again."""
+        for message in picking.failed_messages():
+            if is_undeliverable(message) and not self.is_expired(message) and self._is_buried(message):
+                picking.backlog.remove(message)
+                self.less(1, message.size)
+        if not picking.has_faults:
+            self.pick_no_more()
+            self.dispatch()
 
     def expire(self, message: Message) -> None:
         """Its time is over, and it has left READY."""

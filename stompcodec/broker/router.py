@@ -17,6 +17,7 @@ from stompcodec.broker.journal import Journal
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.topic import Topic
+from stompcodec.broker.wanted import check_writable
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
@@ -86,6 +87,7 @@ class Router:
         Raises:
             Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
         """
+        check_writable(wanted, session.version)
         address = self.destinations.named(self.destinations.addresses.find(wanted.destination, wanted.routing, True))
         self._check_allowed(session, address)
         name = self.destinations.address(address.name, session)
@@ -246,8 +248,8 @@ class Router:
         """NACK. False for requeue: without another attempt."""
         self.dead.reject(queue, deliveries, requeue)
 
-    def _gone(self, queue: Queue, message: Message, reason: str) -> None:
-        self.dead.gone(queue, message, reason)
+    def _gone(self, queue: Queue, message: Message, reason: str) -> bool:
+        return self.dead.gone(queue, message, reason)
 
 
 def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:

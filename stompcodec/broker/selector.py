@@ -8,6 +8,7 @@ the values         headers by type, comparing, LIKE               selector_value
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 
 from stompcodec.broker.message import Message
@@ -18,6 +19,7 @@ from stompcodec.errors import StompError
 
 __all__ = ["MOST_OCTETS", "Selector", "SelectorError", "compile_selector"]
 
+_LOG = logging.getLogger("stompcodec.broker")
 #: Octets of a selector.
 MOST_OCTETS = 4096
 #: Selectors that are remembered, whether or not a subscription uses them.
@@ -69,20 +71,30 @@ class Selector:
     True
     """
 
-    __slots__ = ("_condition", "text")
+    __slots__ = ("_condition", "_failed", "text")
 
     def __init__(self, text: str, condition: Condition) -> None:
         self.text = text
         self._condition = condition
+        self._failed = False
 
     def __repr__(self) -> str:
         return f"<Selector {self.text!r:.200}>"
 
     def matches(self, message: Message) -> bool:
-        """Whether it is true of the message. What is unknown is not."""
+        """Tell whether it is true of the message. What is unknown is not.
+
+        It never raises: one subscriber's selector is asked in the turn of somebody else, who sends.
+        """
         tail = message.tail  # as in `truth`, for a call takes time
         head = b"\n" if tail[0] == 10 else b"\n" + tail[: tail.find(b"\n\n") + 1]
-        return self._condition(head, message, {}) is True
+        try:
+            return self._condition(head, message, {}) is True
+        except Exception:
+            if not self._failed:
+                self._failed = True
+                _LOG.exception("a selector fails on message %s: it does not match what it fails on", message.id)
+            return False
 
     def truth(self, message: Message) -> bool | None:
         """True, False, or None for unknown."""

@@ -129,7 +129,14 @@ class _Peer:
             server.deserted.set()
 
     def flush(self) -> None:
-        """Write what the session holds, and do what it asks for."""
+        """Write what the session holds, and do what it asks for. Any fault ends this connection and no other."""
+        try:
+            self._flush()
+        except Exception:
+            log.exception("%s: cannot be written to, the connection ends", self.wire.peer)
+            self.wire.abort()
+
+    def _flush(self) -> None:
         session, wire = self.session, self.wire
         output = session.take_output()
         if output:

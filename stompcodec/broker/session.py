@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from stompcodec.broker.auth import User
     from stompcodec.broker.bodies import Body
     from stompcodec.broker.core import Broker
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.queue import Queue
     from stompcodec.broker.router import Router
 
 __all__ = ["Session"]
@@ -215,6 +217,26 @@ class Session(Outgoing):
         value = self.header(frame, "receipt")
         if value is not None:
             self.receipt(value)
+
+    def fault(self, queue: Queue, message: Message | None, error: Exception) -> None:
+        """Note that something could not be written to this session: it gets no more, and ends with this turn.
+
+        Not at once, for whoever delivers is in the middle of a queue.
+
+        Args:
+            queue: it is looked at again when the session has ended.
+            message: what could not be written; None for an answer.
+            error: why.
+        """
+        self.room = 0
+        if self.failing or self.ended:
+            return
+        self.failing = True
+        self.broker.failing.append((self, queue))
+        what = "an answer" if message is None else f"message {message.id}"
+        self.broker.log.error(
+            "%s: %s from %s cannot be written, the session ends", self, what, queue.name, exc_info=error
+        )
 
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
         """ERROR, and the end of the session. What waits to be written goes out before."""

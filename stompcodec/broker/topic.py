@@ -114,17 +114,20 @@ class Topic:
         for consumer in self._consumers:
             session = consumer.session
             # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
-            if consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
-                start = consumer.start
-                chunk = chunks.get(start)
-                if chunk is None:
-                    chunk = chunks[start] = start + start.join(tails)
-                session.outbox.append(chunk)
-                session.room -= octets
-                if not session.dirty:
-                    session.mark()
-            else:
-                full = _put(consumer, messages) or full
+            try:
+                if consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
+                    start = consumer.start
+                    chunk = chunks.get(start)
+                    if chunk is None:
+                        chunk = chunks[start] = start + start.join(tails)
+                    session.outbox.append(chunk)
+                    session.room -= octets
+                    if not session.dirty:
+                        session.mark()
+                else:
+                    full = _put(consumer, messages) or full
+            except Exception as error:  # it ends this subscriber; those behind it get theirs
+                session.fault(consumer.queue, messages[0], error)
         for durable in durables:
             full = durable.take(messages) or full
         self.full = full
@@ -132,8 +135,12 @@ class Topic:
     def _spread(self, messages: list[Message], stored: bool) -> bool:
         """As `flush`, without its short cut."""
         self._refresh()
-        durables = self._durables
-        fulls = [_put(consumer, messages) for consumer in self._consumers]
+        fulls, durables = [], self._durables
+        for consumer in self._consumers:
+            try:
+                fulls.append(_put(consumer, messages))
+            except Exception as error:
+                consumer.session.fault(consumer.queue, messages[0], error)
         return any([*fulls, *(durable.take(messages, stored) for durable in durables)])
 
     def stores(self, message: Message) -> Sequence[Queue]:

@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompcodec.broker.message import Refused
 from stompcodec.broker.terms import Terms, terms_of
-from stompcodec.codec import Frame
-from stompcodec.errors import MissingExtraError
+from stompcodec.codec import Frame, serialize
+from stompcodec.errors import FrameError, MissingExtraError
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
     from stompcodec.broker.selector import Selector
 
-__all__ = ["AUTO", "CLIENT", "INDIVIDUAL", "MODES", "UNLIMITED", "Granted", "Wanted", "granted", "wanted_of"]
+__all__ = [
+    "AUTO",
+    "CLIENT",
+    "INDIVIDUAL",
+    "MODES",
+    "UNLIMITED",
+    "Granted",
+    "Wanted",
+    "check_writable",
+    "granted",
+    "wanted_of",
+]
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.
@@ -226,6 +237,38 @@ def wanted_of(frame: Frame, exact: bool, config: Config) -> Wanted:
     fields["terms"] = terms_of(header)
     window, octets = _window(header, fields["mode"], fields.get("credit"), config)
     return Wanted(header("destination") or "", header("id"), window=window, octets=octets, **fields)
+
+
+def check_writable(wanted: Wanted, version: str) -> None:
+    """Check that a version can write every header that a subscription puts on its messages.
+
+    Args:
+        wanted: what the SUBSCRIBE asks for.
+        version: of the session.
+
+    Raises:
+        Refused: it cannot, or would write a header that means something else.
+
+    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.2")
+    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.0")
+    Traceback (most recent call last):
+        ...
+    stompcodec.broker.message.Refused: bad include-seq
+    """
+    seq = wanted.include_seq
+    if seq is not None and version == "legacy" and seq.lower() in _TAKEN:
+        raise Refused("bad include-seq", f"In the legacy dialect, case does not tell {seq} from {seq.lower()}.")
+    for name, pair in (
+        ("id", None if wanted.key is None else ("subscription", wanted.key)),
+        ("destination", ("destination", wanted.destination)),
+        ("include-seq", None if seq is None else (seq, str(2**63))),
+    ):
+        if pair is not None:
+            try:
+                serialize(Frame("MESSAGE", (pair,)), version)
+            except FrameError as error:
+                what = error.detail or error.kind
+                raise Refused(f"bad {name}", f"STOMP {version} cannot write it on each MESSAGE: {what}.") from None
 
 
 def _window(

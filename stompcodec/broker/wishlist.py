@@ -47,7 +47,12 @@ def receive(session: Session, frame: Frame) -> None:
     consumer.single = False
     before = session.room
     queue = consumer.queue
-    if not queue.take_one(consumer):
+    try:
+        taken = queue.take_one(consumer)
+    except Refused:
+        session.router.end_with_last(consumer)
+        raise
+    if not taken:
         pairs = [("destination", wanted.destination)]
         if wanted.key is not None:
             pairs.append(("subscription", wanted.key))

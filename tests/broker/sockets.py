@@ -26,6 +26,7 @@ class Client:
         self.parser = stompcodec.Parser("1.2", heartbeats=True)
         self.frames: list[Frame] = []
         self.beats = 0
+        self.session_id = ""
 
     @classmethod
     async def open(cls, server: Server) -> Client:
@@ -36,7 +37,9 @@ class Client:
         client = await cls.open(server)
         lines = ["CONNECT", "accept-version:1.2", "host:/", "login:guest", "passcode:guest", *headers, "", "\0"]
         client.send("\n".join(lines))
-        assert (await client.frame()).command == "CONNECTED"
+        answer = await client.frame()
+        assert answer.command == "CONNECTED"
+        client.session_id = answer.headers["session"]
         return client
 
     def send(self, text: str | bytes) -> None:
