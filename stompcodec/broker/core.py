@@ -289,7 +289,8 @@ class Broker:
                 session.refill()
         if self.pool.blocked:
             self.pool.release()
-        self._end_failing()
+        if self.failing:
+            self._end_failing()
         yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
@@ -300,7 +301,8 @@ class Broker:
             if journal.failures > failures:
                 self._retry_at = now + _RETRY
             self._flush_topics()
-            self._end_failing()
+            if self.failing:
+                self._end_failing()
             yield from self._handed_out()
             if not journal.batch.waiting:  # else what took effect by that commit has to be stored itself
                 break

@@ -20,12 +20,14 @@
         +-- NACK, or its session or subscription ends: again() --------+   redelivered:true, in its old place
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
+        +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see faults.py
 
     What is persistent is appended to the store when it is put, and removed when it is gone, by the one commit at the
     end of the turn (Journal). Its receipt, and all that a transaction with it does, comes after that commit.
 
-A loss of the session does count as an attempt, but only a NACK makes a dead letter: it is what says that the message
-could not be processed. Whatever came into the outbox counts as delivered: whether the peer got it is not known.
+A loss of the session does count as an attempt, but of what was delivered only a NACK makes a dead letter: it is what
+says that the message could not be processed. Whatever came into the outbox counts as delivered: whether the peer got it
+is not known.
 """
 
 from __future__ import annotations
