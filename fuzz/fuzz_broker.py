@@ -16,6 +16,7 @@ from engine import drive
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from broker.harness import Bench, FaultyStore, Peer
 
+from stompcodec.broker.audit import difference
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.transaction import Settling
 from stompcodec.spec import VERSIONS, Limits
@@ -45,7 +46,6 @@ SMALL = {
     "max_destinations": 7,
     "max_queue_messages": 6,
     "max_queue_octets": 2500,
-    "max_octets": 6000,
     "topic_backlog": 3,
     "write_high": 400,
     "heart_beat": (500, 700),
@@ -236,7 +236,7 @@ class Script:
         queues = [*router.queues.values(), *(c.queue for t in router.topics.values() for c in t.consumers)]
         for queue in queues:
             self.look_at_queue(queue)
-        assert broker.pool.octets == sum(queue.octets for queue in queues)
+        assert difference(broker) == {}
         assert len(broker.sessions) <= SMALL["max_connections"]
         assert len(router.queues) + len(router.topics) <= SMALL["max_destinations"]
 

@@ -149,6 +149,12 @@ class Connection(Pulse):
         """A server that has to answer CONNECT."""
         return self.state is State.CONNECTING and self.role is Role.SERVER
 
+    @property
+    def buffered(self) -> int:
+        """Bytes that have come and that no frame was made of yet, or that nobody has iterated over."""
+        buffered: int = self._parser.buffered
+        return buffered
+
     # ---- what comes ----
 
     def receive(self, data: Any, now: float) -> Iterator[Frame]:

@@ -41,7 +41,7 @@ RANKS = {
     ),
     **dict.fromkeys(
         [
-            *("broker.bodies", "broker.bounds", "broker.heap", "broker.helper", "broker.schema"),
+            *("broker.bodies", "broker.bounds", "broker.heap", "broker.helper", "broker.memory", "broker.schema"),
             *("broker.owners", "broker.ring", "broker.texts"),
         ],
         6,
@@ -60,6 +60,8 @@ RANKS = {
     **dict.fromkeys(["broker.durable", "broker.retained"], 7.1),
     **dict.fromkeys(["broker.browser", "broker.delayed", "broker.topics"], 7.2),
     "broker.durables": 7.25,
+    "broker.shares": 6.2,
+    "broker.audit": 9.5,
     "broker.dead": 7.4,
     **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "receipts", "message")], 6),
     **dict.fromkeys([f"client.{name}" for name in ("options", "outbox", "subscription", "handlers")], 6.2),

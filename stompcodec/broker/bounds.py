@@ -1,4 +1,4 @@
-"""How much queues may hold, each and together, how long a session may keep the loop, and who waits for either."""
+"""How much a queue may hold, and how long a session may keep the loop. All queues together: `memory.py`."""
 
 from __future__ import annotations
 
@@ -6,42 +6,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.memory import LOW
+
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
 
-__all__ = ["Bound", "Pool", "Turns"]
+__all__ = ["Bound", "Turns"]
 
-#: What was full takes messages again when it is down to this part of its bound: not for each message anew.
-_LOW = 0.75
 #: Seconds for which one session may keep the loop, while others wait.
 _SHARE = 0.05
-
-
-class Pool:
-    """The octets of all queues together, and who waits until there are fewer.
-
-    >>> Pool(100).full
-    False
-    """
-
-    __slots__ = ("blocked", "limit", "octets")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.octets = 0
-        self.blocked: dict[Session, None] = {}
-
-    @property
-    def full(self) -> bool:
-        """The limit is passed."""
-        return self.octets > self.limit
-
-    def release(self) -> None:
-        """Let those that wait send again, if there is room."""
-        if self.blocked and self.octets <= self.limit * _LOW:
-            blocked, self.blocked = self.blocked, {}
-            for session in blocked:
-                session.unblock(self)
 
 
 class Bound:
@@ -63,7 +36,7 @@ class Bound:
         >>> Bound(10, 100).is_low(7, 75), Bound(10, 100).is_low(8, 0)
         (True, False)
         """
-        return messages <= self.messages * _LOW and octets <= self.octets * _LOW
+        return messages <= self.messages * LOW and octets <= self.octets * LOW
 
 
 class Turns:

@@ -38,7 +38,7 @@ class Browser(Queue):
     __slots__ = ("_consumer", "_last", "_marker", "_picking", "_seq", "source")
 
     def __init__(self, source: Queue) -> None:
-        super().__init__(source.name, "", _NOTHING, source.pool, None, source.wall)
+        super().__init__(source.name, "", _NOTHING, source.account, None, source.wall)
         self.source = source
         self.members = source.members
         self._consumer: Consumer

@@ -144,11 +144,12 @@ def _ack(session: Session, frame: Frame) -> None:
     number, _, tag = get("id", "").partition("-")
     consumer = session.by_number.get(number)
     if consumer is not None and consumer.single and get("transaction") is None and tag.isdecimal() and len(tag) < 20:
-        message = consumer.unacked.get(int(tag))
+        delivery = int(tag)
+        message = consumer.unacked.get(delivery)
         if message is not None and not message.persistent:
-            del consumer.unacked[int(tag)]
+            del consumer.unacked[delivery]
             consumer.credit += 1
-            consumer.queue.less(1, message.size)
+            consumer.queue.less_one(message.size)
             receipt = get("receipt")
             if receipt is not None:
                 session.receipt(receipt)
@@ -226,7 +227,8 @@ def _begin(session: Session, frame: Frame) -> None:
         raise Refused("transaction exists", "This session has an open transaction of that name.")
     if len(session.transactions) >= config.max_transactions:
         raise Refused("too many transactions", f"A session has at most {config.max_transactions} open.")
-    session.transactions[name] = Transaction()
+    session.transactions[name] = transaction = Transaction(name)
+    session.hold_transaction(0, transaction.base)
     session.answer(frame)
 
 
@@ -237,7 +239,7 @@ def _keep(session: Session, name: str, operation: Sending | Settling) -> None:
         if isinstance(operation, Settling):
             operation.consumer.give_back(operation.deliveries)
         raise Refused("no such transaction", "BEGIN it first.")
-    session.transaction_octets += transaction.add(operation)
+    session.hold_transaction(transaction.add(operation))
     most = session.broker.config.max_transaction_octets
     if session.transaction_octets > most:
         raise Refused("transactions too large", f"Those of a session have at most {most} octets together.")
@@ -247,7 +249,7 @@ def _ended(session: Session, frame: Frame) -> Transaction:
     transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
     if transaction is None:
         raise Refused("no such transaction", "BEGIN it first.")
-    session.transaction_octets -= transaction.octets
+    session.hold_transaction(-transaction.octets, -transaction.base)
     return transaction
 
 

@@ -50,6 +50,7 @@ class Config:
     max_large_octets: int = 16 * 1024 * _MIB
     jms: bool = False
     message_id_header: bool = False
+    memory: int = 1024 * _MIB
     limits: Limits = DEFAULT_LIMITS
     first_limits: Limits = _FIRST_LIMITS
     ws_frame: int = 128 * _MIB
@@ -82,8 +83,9 @@ class Config:
     dead_letter_expired: bool = False
     max_queue_messages: int = 1_000_000
     max_queue_octets: int = 256 * _MIB
-    max_octets: int = 1024 * _MIB
     max_destinations: int = 10_000
+    session_destinations: int = 0
+    user_destinations: int = 0
     topic_prefixes: tuple[str, ...] = ("/topic/",)
     temp_topic_prefix: str = "/temp-topic/"
     topic_backlog: int = 100_000
@@ -146,6 +148,12 @@ class Config:
             ),
             (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
+            (
+                self.memory < _largest(self.limits, self.large),
+                "memory",
+                f"it must be at least {_largest(self.limits, self.large)} bytes: the largest frame that "
+                "limits.max_headers, limits.max_header_line, limits.max_body and messages.large allow has to fit",
+            ),
             (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
             (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),
             (bool(strangers), "rules", f"nobody is called {strangers[0] if strangers else ''!r}: add it to the users"),
@@ -160,6 +168,12 @@ class Config:
     def replace(self, **changes: Any) -> Config:
         """A copy with other values, checked as a new one is."""
         return replace(self, **changes)
+
+
+def _largest(limits: Limits, large: int) -> int:
+    """Bytes of the largest frame that is taken into memory: larger bodies go into files."""
+    head = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2)
+    return head + min(limits.max_body, large) + 4
 
 
 def _unusable(limits: Limits) -> bool:

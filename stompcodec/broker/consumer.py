@@ -38,7 +38,20 @@ class Consumer:
     """
 
     __slots__ = (
-        *("acks", "address", "closed", "credit", "destination", "direct", "durable", "flow", "head", "key", "last"),
+        *(
+            "acks",
+            "address",
+            "closed",
+            "cost",
+            "credit",
+            "destination",
+            "direct",
+            "durable",
+            "flow",
+            "head",
+            "key",
+            "last",
+        ),
         *(
             "mode",
             "number",
@@ -96,6 +109,8 @@ class Consumer:
         #: How bodies have to come; None for as they were sent.
         self.shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
         self.start, self.head, self.quick = self._heads(session.broker.ident)
+        #: Bytes of memory that it takes.
+        self.cost = 0
         #: As SUBSCRIBE had it.
         self.destination = queue.name
         #: Of the topics that its queue, which nobody else has, gets messages of; None for a queue in its own right.

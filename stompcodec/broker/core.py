@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.bounds import Pool, Turns
+from stompcodec.broker.bounds import Turns
 from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.marks import remarked
+from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, restored
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.router import Router
@@ -43,6 +44,8 @@ _SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0
 _RETRY = 1.0
 #: A timer that comes later than this, in seconds, is our fault: so much silence is not held against anybody.
 _STALL = 0.25
+#: Bytes of messages that fit into the outbox of a session, however many sessions there are.
+_LEAST_ROOM = 4096
 #: Seqs that are reserved at a time: more than any turn gives away, by far.
 _RESERVED = 2**20
 
@@ -103,13 +106,14 @@ class Broker:
         self.epoch = epoch
         self.log = log
         self.auth = Auth(config.users, config.rules)
-        self.journal = Journal(None if config.durable == "none" else store, log, call_soon, lambda: self.wake())
+        self.account = account = Account(config.memory)
+        store = None if config.durable == "none" else store
+        self.journal = Journal(store, log, call_soon, lambda: self.wake(), account)
         #: Which messages are stored: those that ask for it, and all.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
-        self.pool = Pool(config.max_octets)
         self.turns = Turns()
         self.spool = _spool(config)
         #: By their ids.
@@ -118,6 +122,8 @@ class Broker:
         self.senders: dict[Session, None] = {}
         #: What makes sessions: called as `Session` is.
         self.session_class: Callable[..., Session] = session_class(config.log_frames)
+        #: Bytes of messages that fit into the outbox of a session in a turn.
+        self.room = config.write_high
         #: Sessions that the shell has to look at when the turn ends.
         self.dirty: list[Session] = []
         #: Set by the shell.
@@ -137,7 +143,7 @@ class Broker:
         self.seq = 0
         #: The store remembers that seqs up to this one may have been given away.
         self._reserved = 0
-        self.delayed = Delayed(self.pool, wall, self.place, config.max_delayed)
+        self.delayed = Delayed(account, wall, self.place, config.max_delayed)
         # Times: (when, session id), of which only the one that `_due` knows counts.
         self._times: list[tuple[float, str]] = []
         self._due: dict[str, float] = {}
@@ -152,7 +158,7 @@ class Broker:
         router = self._routers.get(vhost)
         if router is None:
             router = Router(
-                vhost, self.config, self.pool, self.journal, self.wall, self.place, self._forget_sinks, self._opened
+                vhost, self.config, self.account, self.journal, self.wall, self.place, self._forget_sinks, self._opened
             )
             self._routers[vhost] = router
         return router
@@ -163,11 +169,6 @@ class Broker:
         return {
             (vhost, name): queue for vhost, router in self._routers.items() for name, queue in router.queues.items()
         }
-
-    @property
-    def octets(self) -> int:
-        """Of all messages in memory."""
-        return self.pool.octets + self.journal.leaving
 
     def place(self, message: Message) -> None:
         """Give a message its place in the order of everything, and its message-id."""
@@ -182,7 +183,7 @@ class Broker:
         """Destinations have gone. Only those are told who remember any: each has looked one up since the last time."""
         senders, self.senders = self.senders, {}
         for session in senders:
-            session.sinks.clear()
+            session.forget_sinks()
 
     def open(self, now: float) -> None:
         """Read what the store holds into the queues.
@@ -240,13 +241,16 @@ class Broker:
             whole_frames=whole_frames,
             listener=listener,
         )
-        if self._stopping or len(self.sessions) >= self.config.max_connections:
+        has_room = len(self.sessions) < self.config.max_connections and self.account.has_room(CONNECTION)
+        if self._stopping or not has_room:
             self.stats.sessions_refused += 1
             why = "broker is shutting down" if self._stopping else "too many connections"
             session.fail(why, "Try again later.")
             return session
         self.stats.sessions_total += 1
         self.sessions[session.id] = session
+        session.charge(CONNECTION)
+        self._share_room()
         self._set_time(session, now + self.config.login_timeout)
         return session
 
@@ -257,13 +261,30 @@ class Broker:
 
     def detach(self, session: Session) -> None:
         """A transport is gone."""
-        self.sessions.pop(session.id, None)
+        if self.sessions.pop(session.id, None) is not None:
+            self.account.used -= session.unwritten
+            session.unwritten = 0
+            session.charge(-session.fixed)
+            self._share_room()
         self.senders.pop(session, None)
         self._due.pop(session.id, None)
 
     def watch(self, session: Session) -> None:
         """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
         self._set_time(session, self.now + _STUCK)
+
+    def _share_room(self) -> None:
+        """Output takes a quarter of the memory, if all sessions have some."""
+        share = self.config.memory // 4 // max(1, len(self.sessions))
+        self.room = min(self.config.write_high, max(_LEAST_ROOM, share))
+
+    def relieve(self) -> None:
+        """End the sessions that hold most, until others can go on."""
+        while self.account.is_overheld:
+            session = max(self.sessions.values(), key=_holds, default=None)
+            if session is None or session.ended:
+                break
+            session.exhaust()
 
     def resume(self, session: Session) -> None:
         """A session has room again: its consumers are looked at when the next turn ends."""
@@ -287,8 +308,8 @@ class Broker:
             resumable, self._resumable = self._resumable, []
             for session in resumable:
                 session.refill()
-        if self.pool.blocked:
-            self.pool.release()
+        if self.account.waiting:
+            self.account.release()
         if self.failing:
             self._end_failing()
         yield from self._handed_out()
@@ -381,6 +402,7 @@ class Broker:
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
+        self.account.release(True)
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, in seconds; None for never. Ask again after every turn.
@@ -404,6 +426,10 @@ class Broker:
         self._stopping = True
         for session in list(self.sessions.values()):
             session.fail("broker is shutting down", "Connect again when it is back.")
+
+
+def _holds(session: Session) -> int:
+    return 0 if session.ended else session.holds
 
 
 def access_to(config: Config) -> Access:

@@ -14,6 +14,7 @@ from stompcodec.codec import Frame, serialize_tail
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
     from stompcodec.broker.destination import Naming
+    from stompcodec.broker.shares import Maker
 
 __all__ = ["MAX_ATTEMPTS", "REJECTED", "DeadLetters"]
 
@@ -34,7 +35,7 @@ class DeadLetters:
     Args:
         config: how many attempts there are, and whether expired messages are kept.
         naming: says where dead letters go.
-        queue_of: gives the queue of a name, or raises Refused.
+        queue_of: gives the queue of a name, made by somebody, or raises Refused.
         place: gives a message its message-id and its place in the order.
         wall: the time in seconds since 1970.
     """
@@ -45,7 +46,7 @@ class DeadLetters:
         self,
         config: Config,
         naming: Naming,
-        queue_of: Callable[[str], Queue],
+        queue_of: Callable[[str, Maker | None], Queue],
         place: Callable[[Message], None],
         wall: Callable[[], float],
     ) -> None:
@@ -97,7 +98,7 @@ class DeadLetters:
         if name == queue.name:
             return False
         try:
-            sink = self._queue_of(name)
+            sink = self._queue_of(name, queue.maker)
         except Refused:
             return False
         if sink.full or self._burying:  # a letter that dies as it comes is gone: queues may name each other

@@ -12,13 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.marks import timely
+from stompcodec.broker.memory import DELAY, LOW, MESSAGE
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retaining
 from stompcodec.broker.topic import Topic
 
 if TYPE_CHECKING:
-    from stompcodec.broker.bounds import Pool
+    from stompcodec.broker.memory import Account
+    from stompcodec.broker.session import Session
 
 __all__ = ["Delayed"]
 
@@ -33,23 +35,29 @@ class Delayed:
     """All messages of a broker that wait.
 
     Args:
-        pool: the octets of all queues; what waits for a topic counts there.
+        account: of the broker's memory.
         wall: the time in seconds since 1970.
         place: gives a message its message-id and its place in the order.
         most: messages that may wait.
 
-    >>> from stompcodec.broker.bounds import Pool
-    >>> Delayed(Pool(1000), lambda: 0.0, print, 10).wait is None
+    >>> from stompcodec.broker.memory import Account
+    >>> Delayed(Account(1000), lambda: 0.0, print, 10).wait is None
     True
     """
 
-    __slots__ = ("_heap", "_most", "_number", "_place", "_pool", "_wall")
+    __slots__ = ("_account", "_heap", "_most", "_number", "_place", "_wall", "blocked", "cost")
 
-    def __init__(self, pool: Pool, wall: Callable[[], float], place: Callable[[Message], None], most: int) -> None:
-        self._pool = pool
+    def __init__(
+        self, account: Account, wall: Callable[[], float], place: Callable[[Message], None], most: int
+    ) -> None:
+        self._account = account
         self._wall = wall
         self._place = place
         self._most = most
+        #: Bytes of messages that wait for topics.
+        self.cost = 0
+        #: Sessions that wait until these are fewer.
+        self.blocked: dict[Session, None] = {}
         self._number = 0
         #: When, a number that makes it different from all others, what, and where it goes. A queue holds its messages
         #: itself, so that they go with it: here are their seqs.
@@ -70,8 +78,10 @@ class Delayed:
             Refused: they may not.
         """
         if len(self._heap) + count > self._most:
+            before = len(self._heap)
             self._heap = [entry for entry in self._heap if not _is_gone(entry[2], entry[3])]
             heapq.heapify(self._heap)
+            self._account.used -= (before - len(self._heap)) * DELAY
         if len(self._heap) + count > self._most:
             raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
@@ -93,10 +103,34 @@ class Delayed:
         if isinstance(sink, Queue):
             sink.hold(message, stored)
         else:
-            self._pool.octets += message.size
+            self.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
         assert message.due is not None
         self._add(message.due, message.seq if isinstance(sink, Queue) else message, find)
-        return sink.full if isinstance(sink, Queue) else self._pool.full
+        return sink.full if isinstance(sink, Queue) else self.is_too_large
+
+    @property
+    def is_too_large(self) -> bool:
+        """Memory is short, and what waits for topics takes too much of it."""
+        return self._account.is_large(self.cost)
+
+    @property
+    def is_low(self) -> bool:
+        """There is room again."""
+        return not self._account.is_large(self.cost, LOW)
+
+    def block(self, session: Session) -> None:
+        """Make a session wait until there is room."""
+        if session.block(self):
+            self.blocked[session] = None
+            self._account.wait(self)
+
+    def release_blocked(self) -> None:
+        """Let those that wait send again."""
+        self._account.waiting.pop(self, None)
+        blocked, self.blocked = self.blocked, {}
+        for session in blocked:
+            session.unblock(self)
 
     def add_all(self, queue: Queue) -> None:
         """What a queue has held since before the broker was started anew."""
@@ -106,6 +140,7 @@ class Delayed:
 
     def _add(self, due: float, message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> None:
         self._number += 1
+        self._account.used += DELAY
         heapq.heappush(self._heap, (due, self._number, message, find))
 
     def _retry(self, seq: int, queue: Queue, committed: bool) -> None:
@@ -118,6 +153,7 @@ class Delayed:
         now = self._wall()
         while self._heap and self._heap[0][0] <= now:
             _due, _number, message, find = heapq.heappop(self._heap)
+            self._account.used -= DELAY
             sink = find()
             if isinstance(message, int):
                 held = sink.held.get(message) if isinstance(sink, Queue) else None
@@ -127,7 +163,8 @@ class Delayed:
                     sink.journal.batch.actions.append(partial(self._retry, message, sink))
                 message = held
             else:
-                self._pool.octets -= message.size
+                self.cost -= message.size + MESSAGE
+                self._account.used -= message.size + MESSAGE
             if sink is not None:
                 fresh = timely(message)
                 self._place(fresh)

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.addresses import Address, Addresses
-from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.bounds import Bound
 from stompcodec.broker.destination import Kind, Naming
 from stompcodec.broker.durables import Durables
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.owners import Owners
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retained, Retaining
+from stompcodec.broker.shares import Maker, Shares
 from stompcodec.broker.terms import Terms, agree, is_unused
 from stompcodec.broker.topic import Topic
 from stompcodec.broker.topics import Topics
@@ -37,7 +39,7 @@ class Destinations:
     Args:
         vhost: the name of the virtual host.
         config: bounds, prefixes and settings.
-        pool: what all queues of the broker share.
+        account: of the broker's memory.
         journal: to the store.
         wall: the time in seconds since 1970.
         swept: told when destinations have gone, for whoever remembers them.
@@ -49,7 +51,7 @@ class Destinations:
         self,
         vhost: str,
         config: Config,
-        pool: Pool,
+        account: Account,
         journal: Journal,
         wall: Callable[[], float],
         swept: Callable[[], None],
@@ -81,17 +83,29 @@ class Destinations:
         self.ending: set[str] = set()
         self._vhost = vhost
         self._config = config
-        self._pool = pool
+        self._account = account
         self._journal = journal
         self._wall = wall
         self._swept = swept
         self._expired = expired
         self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
-        self.topics = Topics(self.addresses, opened, self.check_room)
+        self.shares = Shares(config, account)
+        self.topics = Topics(self.addresses, opened, self.check_room, self.shares)
         words = self.addresses.wildcards.words
-        self.retained = Retained(self._retained_queue, words, config.max_destinations, config.max_retained_octets)
-        self.durables = Durables(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room)
+        self.retained = Retained(
+            self._retained_queue, words, config.max_destinations, Part(account, config.max_retained_octets)
+        )
+        self.durables = Durables(
+            config,
+            journal,
+            self.topics,
+            self._queue_of,
+            self.retained_for,
+            self.check_room,
+            self.shares,
+            account,
+        )
         #: Queues and topics that are there from the start.
         self._preset: set[str] = set()
         self._make_presets()
@@ -134,9 +148,9 @@ class Destinations:
             return self.found(address)
         if address.kind is Kind.QUEUE:
             queue = self.queues.get(name)
-            return self.allowed_queue(name) if queue is None else queue
+            return self.allowed_queue(name, self.shares.maker(session)) if queue is None else queue
         if address.kind is Kind.TOPIC:
-            topic = self.topics.find(address)
+            topic = self.topics.find(address, self.shares.maker(session))
             if topic is None:
                 self.check_topic(name)
             if retain is not None and self._config.retain:
@@ -173,25 +187,31 @@ class Destinations:
             raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
         return queue
 
-    def allowed_queue(self, name: str) -> Queue:
+    def allowed_queue(self, name: str, maker: Maker) -> Queue:
         if not self.addresses.setting(name).auto_create_queues:
             raise Refused("no such queue", "The broker's settings for this address do not let clients make queues.")
-        return self.queue(name)
+        return self.queue(name, maker)
 
     def check_topic(self, name: str) -> None:
         if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
             raise Refused("no such address", "The broker's settings do not let clients make addresses of that name.")
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str, maker: Maker | None = None) -> Queue:
         """The queue of that name.
+
+        Args:
+            name: of the queue.
+            maker: who makes it, if it is not there.
 
         Raises:
             Refused: there are too many destinations.
         """
         queue = self.queues.get(name)
         if queue is None:
-            self.check_room(name)
+            self.check_room(name, maker)
             queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
+            queue.maker = maker
+            self.shares.made(queue)
         return queue
 
     def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
@@ -201,7 +221,7 @@ class Destinations:
             name,
             f"{self._vhost}\0{key}",
             self._bound,
-            self._pool,
+            self._account,
             journal,
             self._wall,
             self._expired,
@@ -210,25 +230,24 @@ class Destinations:
 
     def topic_queue(self, address: Address) -> Queue:
         """A queue for one subscription to a topic."""
-        return Queue(address.name, "", self._backlog, self._pool, None, self._wall)
+        return Queue(address.name, "", self._backlog, self._account, None, self._wall)
 
-    def _retained_queue(self, name: str, pool: Pool) -> Queue:
-        return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, pool, self._journal, self._wall)
+    def _retained_queue(self, name: str, part: Part) -> Queue:
+        return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
 
-    def check_room(self, name: str) -> None:
-        """Whether there may be one more destination, of that name.
+    def check_room(self, name: str, maker: Maker | None = None) -> None:
+        """Whether there may be one more destination, of that name. When in doubt, idle ones go.
 
         Raises:
             Refused: there are too many, or the name is too long.
         """
         if len(name) > _MOST_NAME:
             raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
-        for sweep in (None, self._sweep_topics, self.sweep):
-            if sweep is not None:
-                sweep()
-            if len(self.queues) + len(self.topics.by_name) + len(self.durables.by_name) < self._config.max_destinations:
+        for sweep in (self._sweep_topics, self.sweep):
+            if self.shares.why_not(name, maker) is None:
                 return
-        raise Refused("too many destinations", "The broker's max_destinations is reached: use fewer names.")
+            sweep()
+        self.shares.check(name, maker)
 
     def load(self, name: str, message: Message) -> None:
         """A message of a queue, as the store gives it back.
@@ -259,6 +278,7 @@ class Destinations:
         queue = self.queues.pop(name, None)
         self.ending.discard(name)
         if queue is not None:
+            self.shares.gone(queue)
             queue.delete()
             self._swept()
 
@@ -272,7 +292,9 @@ class Destinations:
             if not (queue.count or queue.members or queue.blocked) and not self._keeps_queue(name)
         ]
         for name in idle:
-            self.queues.pop(name).close()
+            queue = self.queues.pop(name)
+            self.shares.gone(queue)
+            queue.close()
             self.ending.discard(name)
             self.owners.release(name)
         self.retained.sweep()

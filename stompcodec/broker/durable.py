@@ -17,6 +17,7 @@ from stompcodec.broker.store import Subscribed
 if TYPE_CHECKING:
     from stompcodec.broker.selector import Selector
     from stompcodec.broker.session import Session
+    from stompcodec.broker.shares import Maker
     from stompcodec.broker.wanted import Wanted
 
 __all__ = ["LONGEST_NAME", "Durable", "durable_name"]
@@ -61,6 +62,11 @@ class Durable:
 
     def __repr__(self) -> str:
         return f"<Durable {self.name!r} of {self.address.name!r}: {self.queue.count} messages>"
+
+    @property
+    def maker(self) -> Maker | None:
+        """Who made it."""
+        return self.queue.maker
 
     @property
     def record(self) -> Subscribed:

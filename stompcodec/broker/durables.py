@@ -10,6 +10,7 @@ from stompcodec.broker.addresses import Address
 from stompcodec.broker.destination import Kind
 from stompcodec.broker.durable import Durable, durable_name
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.memory import selector_cost
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.store import Subscribed
@@ -18,15 +19,18 @@ from stompcodec.broker.topics import Topics
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
+    from stompcodec.broker.memory import Account
     from stompcodec.broker.selector import Selector
     from stompcodec.broker.session import Session
+    from stompcodec.broker.shares import Maker, Shares
     from stompcodec.broker.wanted import Wanted
 
 __all__ = ["Durables"]
 
 #: What the key of a durable subscription's queue begins with. No destination does.
 _MARK = "\0d"
-#: Characters of the different selectors of all: in memory, each takes sixty times as much, and nobody need be there.
+#: Characters of the different selectors of one client; of all, twice as many. In memory, each takes sixty times as
+#: much, and nobody need be there.
 _MOST_SELECTED = 2**20
 
 
@@ -39,7 +43,10 @@ class Durables:
         topics: that they listen to.
         queue_of: makes a queue: its name, its key, and whether what it holds is stored.
         retained: what a new one gets first.
-        check_room: takes a new name; raises Refused when there are too many destinations, or it is too long.
+        check_room: takes a new name, and who makes it; raises Refused when there are too many destinations, or it is
+            too long.
+        shares: where durable subscriptions are counted.
+        account: of the broker's memory.
     """
 
     def __init__(
@@ -49,7 +56,9 @@ class Durables:
         topics: Topics,
         queue_of: Callable[[str, str, bool], Queue],
         retained: Callable[[Address, Selector | None], list[Message]],
-        check_room: Callable[[str], None],
+        check_room: Callable[[str, Maker | None], None],
+        shares: Shares,
+        account: Account,
     ) -> None:
         self.by_name: dict[str, Durable] = {}
         self._selectors = Texts()
@@ -60,6 +69,8 @@ class Durables:
         self._queue_of = queue_of
         self._retained = retained
         self._check_room = check_room
+        self._shares = shares
+        self._account = account
 
     def name(self, session: Session, wanted: Wanted) -> str | None:
         """As `durable_name`."""
@@ -81,10 +92,11 @@ class Durables:
             return durable
         stored = wanted.durable is not None or wanted.durable_flag
         ends = not stored if wanted.auto_delete is None else wanted.auto_delete
-        self._check_room(name)
-        self._check_selectors(wanted.selector)
+        maker = self._shares.maker(session)
+        self._check_room(name, maker)
+        self._check_selectors(wanted.selector, maker)
         durable = Durable(name, self._queue(name, stored), address, wanted.selector, shared=shared, auto_delete=ends)
-        durable.since = session.broker.seq
+        durable.since, durable.queue.maker = session.broker.seq, maker
         self._add(durable)
         for message in self._retained(address, wanted.selector):
             durable.queue.put(message)
@@ -94,11 +106,15 @@ class Durables:
             self._journal.batch.actions.append(partial(self._subscribed, durable))
         return durable
 
-    def _check_selectors(self, selector: Selector | None) -> None:
+    def _check_selectors(self, selector: Selector | None, maker: Maker) -> None:
         if selector is None:
             return
-        if self._selectors.with_one(selector.text) > _MOST_SELECTED:
-            remedy = f"Those of durable subscriptions have at most {_MOST_SELECTED} characters together."
+        length = self._selectors.with_one(selector.text)
+        if length > 2 * _MOST_SELECTED or (length > _MOST_SELECTED and self._has_own(selector.text, maker)):
+            remedy = (
+                f"Those of the durable subscriptions of one client have at most {_MOST_SELECTED} characters together, "
+                f"and those of all clients {2 * _MOST_SELECTED}."
+            )
             raise Refused("too many selectors", remedy)
 
     def _subscribed(self, durable: Durable, committed: bool) -> None:
@@ -141,6 +157,8 @@ class Durables:
         del self.by_name[durable.name]
         if durable.selector is not None:
             self._selectors.remove(durable.selector.text)
+        self._shares.gone(durable)
+        self._charge_selector(durable, -1)
         self._topics.drop(durable, durable.address)
         durable.queue.delete()
         store = self._journal.store
@@ -155,10 +173,22 @@ class Durables:
             self._journal.batch.actions.append(partial(self._unsubscribed, durable))
 
     def _add(self, durable: Durable) -> None:
-        self._topics.add(durable, durable.address)
+        self._topics.add(durable, durable.address, durable.maker)
         self.by_name[durable.name] = durable
         if durable.selector is not None:
             self._selectors.add(durable.selector.text)
+        self._shares.made(durable)
+        self._charge_selector(durable, 1)
+
+    def _has_own(self, text: str, maker: Maker) -> bool:
+        """Whether a selector more is too much for one client."""
+        own = [durable for durable in self.by_name.values() if self._shares.share(maker, durable.maker)]
+        texts = {durable.selector.text for durable in own if durable.selector is not None}
+        return sum(map(len, texts | {text})) > _MOST_SELECTED
+
+    def _charge_selector(self, durable: Durable, sign: int) -> None:
+        selector = durable.selector
+        self._account.charge(sign * selector_cost(None if selector is None else selector.text))
 
     def _queue(self, name: str, stored: bool) -> Queue:
         queue = self._queue_of(name, _MARK + name, stored)

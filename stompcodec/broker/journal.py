@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.store import CallSoon, Store
 from stompcodec.errors import StoreError
@@ -52,7 +53,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "first", "gone", "octets", "put", "settled", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "put", "settled", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -61,8 +62,8 @@ class Batch:
         self.settled: list[tuple[Queue, Message]] = []
         #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
         self.gone: list[tuple[str, Message]] = []
-        #: Of messages that have left their queues: these two.
-        self.octets = 0
+        #: Bytes of messages that no queue holds any more, or not yet.
+        self.cost = 0
         #: What takes effect only afterwards, in order: told whether the commit succeeded.
         self.actions: list[Callable[[bool], None]] = []
         #: The lowest seq of a message that does so; None if there is none.
@@ -83,10 +84,16 @@ class Journal:
         log: where a fault of the store is told.
         call_soon: has the loop call something, from any thread; None to write while everybody waits.
         wake: called when a batch has been written in the background: somebody has something to send.
+        account: where messages are charged that have left their queues, until that is written.
     """
 
     def __init__(
-        self, store: Store | None, log: logging.Logger, call_soon: CallSoon | None, wake: Callable[[], None]
+        self,
+        store: Store | None,
+        log: logging.Logger,
+        call_soon: CallSoon | None,
+        wake: Callable[[], None],
+        account: Account,
     ) -> None:
         self.store = store
         self._log = log
@@ -97,6 +104,7 @@ class Journal:
         #: Sessions that wait for the disk.
         self.blocked: dict[Session, None] = {}
         self.failures = 0
+        self._account = account
         #: Queues that a delayed message came into, and the first seq of such.
         self._late: dict[Queue, int] = {}
         #: Who waits until the horizon moves.
@@ -113,11 +121,6 @@ class Journal:
     def behind(self) -> bool:
         """The disk is slower than those who send."""
         return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
-
-    @property
-    def leaving(self) -> int:
-        """Octets of messages that have left their queues, and stay in memory until that is written."""
-        return self.batch.octets if self.busy is None else self.batch.octets + self.busy.octets
 
     @property
     def horizon(self) -> int | None:
@@ -145,14 +148,16 @@ class Journal:
         if self.store is not None:
             self.store.remove(queue.key, message)
             self.batch.settled.append((queue, message))
-            self.batch.octets += message.size
+            self.batch.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
 
     def remove(self, key: str, message: Message) -> None:
         """A persistent message is gone from the queue of that key, and will not come back."""
         if self.store is not None:
             self.store.remove(key, message)
             self.batch.gone.append((key, message))
-            self.batch.octets += message.size
+            self.batch.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
 
     def update(self, key: str, message: Message) -> None:
         """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
@@ -164,6 +169,11 @@ class Journal:
         waiting = Waiting(session, self.batch, fault)
         self.batch.waiting.append(waiting)
         return waiting
+
+    def charge(self, batch: Batch, cost: int) -> None:
+        """Messages stay in memory until a batch is written, though no queue holds them."""
+        batch.cost += cost
+        self._account.used += cost
 
     def late(self, queue: Queue, seq: int) -> None:
         """A message was put after others that came later."""
@@ -198,6 +208,8 @@ class Journal:
         for session in blocked:
             session.unblock(self)
         batch.let_go()
+        self._account.used -= batch.cost
+        batch.cost = 0
         if not self._inside:
             self._wake()
 

@@ -20,6 +20,11 @@ __all__ = ["KEYS", "explain", "load_config", "markdown", "parse_config"]
 
 
 _BY_NAME = {key.name: key for key in KEYS}
+#: Keys of earlier versions, and what to do instead.
+_GONE = {
+    "queues.max_total_octets": "this key is gone: set limits.memory instead, which bounds all memory that clients "
+    "take, not only the bytes of messages"
+}
 
 
 def load_config(path: str | os.PathLike[str]) -> Config:
@@ -65,6 +70,8 @@ and not empty
     changes: dict[str, Any] = {}
     for name, value in _leaves(_parse_toml(source, file)):
         try:
+            if name in _GONE:
+                raise ValueError(_GONE[name])
             if name not in _BY_NAME:
                 raise ValueError(_unknown(name))
             _put(changes, _BY_NAME[name], value)

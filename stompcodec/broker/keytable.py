@@ -48,6 +48,7 @@ def _limits(table: str, target: str, when: str) -> list[Key]:
 
 _DEFAULTS = Config()
 _COUNT = values.whole(1, 2**40)
+_COUNT_OR_0 = values.whole(0, 2**40)
 _SIZE = values.octets()
 _MS = values.whole(0, 2**40)
 _ROUTING = values.one_of(*ROUTING)
@@ -108,6 +109,14 @@ KEYS: tuple[Key, ...] = (
         "dialect",
         values.one_of(*DIALECTS),
         "Which broker this one is to behave like: it changes the defaults of others, see docs/broker-extensions.md.",
+    ),
+    Key(
+        "limits.memory",
+        "memory",
+        _SIZE,
+        "Memory for everything that clients make the broker keep, in bytes: messages, unfinished frames, transactions, "
+        "output, subscriptions, destinations. When it is short, the senders to the largest queues wait, and the "
+        "sessions that hold most in unfinished frames and transactions are ended.",
     ),
     *_limits("limits", "limits", "of a client that has connected"),
     Key("limits.ws_frame", "ws_frame", _SIZE, "Longest frame of WebSocket; a message may have many of them."),
@@ -200,8 +209,26 @@ KEYS: tuple[Key, ...] = (
     Key("queues.dead_letter_expired", "dead_letter_expired", values.flag, "Whether expired messages go there, too."),
     Key("queues.max_messages", "max_queue_messages", _COUNT, "Messages in a queue. Above, its senders wait."),
     Key("queues.max_octets", "max_queue_octets", _SIZE, "Octets in a queue. Above, its senders wait."),
-    Key("queues.max_total_octets", "max_octets", _SIZE, "Octets in all queues together. Above, all senders wait."),
-    Key("queues.max_destinations", "max_destinations", _COUNT, "Queues and topics at one time."),
+    Key(
+        "queues.max_destinations",
+        "max_destinations",
+        _COUNT,
+        "Queues, topics and durable subscriptions at one time.",
+    ),
+    Key(
+        "queues.session_destinations",
+        "session_destinations",
+        _COUNT_OR_0,
+        "How many of them one session may make; 0 for half of max_destinations. Without users, those that ended "
+        "sessions from the same address left behind count, too.",
+    ),
+    Key(
+        "queues.user_destinations",
+        "user_destinations",
+        _COUNT_OR_0,
+        "How many of them the sessions of one user may make; 0 for half of max_destinations. It means nothing without "
+        "users.",
+    ),
     Key(
         "queues.exclusive",
         "exclusive",

@@ -60,10 +60,12 @@ class Intake:
     <Frame SEND destination='/queue/a'> <Body of 5 octets>
     """
 
-    __slots__ = ("_done", "_draft", "frame")
+    __slots__ = ("_done", "_draft", "cost", "frame")
 
     def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
         self.frame = without_body(frame)
+        #: Bytes of memory that the head takes.
+        self.cost = 3 * sum(len(name) + len(value) for name, value in self.frame.headers.pairs())
         self._done = done
         self._draft: Draft | None = spool.draft()
 
@@ -127,7 +129,7 @@ class Parcel:
         failed: called if the file cannot be read to its end.
     """
 
-    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved")
+    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved", "waiting")
 
     def __init__(
         self,
@@ -145,6 +147,8 @@ class Parcel:
         self._file: FileIO | None = None
         self.failed = failed
         self.done = False
+        #: Bytes in memory that go out before the body.
+        self.waiting = sum(map(len, before)) + len(head)
         #: Something went out since somebody has set this to False.
         self.moved = True
 
@@ -181,7 +185,7 @@ class Parcel:
             chunks.append(piece if self.done else Part(piece))
         else:
             chunks += (chunk for chunk in (self._head, octets, end) if chunk)
-        self._head = b""
+        self._head, self.waiting = b"", 0
         if self.done:
             self.close()
         return chunks

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.bounds import Pool, Turns
+from stompcodec.broker.bounds import Turns
 from stompcodec.broker.large import Parcel, head_of
+from stompcodec.broker.memory import sink_cost
+from stompcodec.broker.message import Refused
 
 if TYPE_CHECKING:
     from stompcodec.broker.bodies import Body
     from stompcodec.broker.consumer import Consumer
     from stompcodec.broker.core import Broker
+    from stompcodec.broker.delayed import Delayed
     from stompcodec.broker.journal import Journal, Waiting
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.stock import Stock
@@ -35,8 +38,8 @@ class Outgoing:
 
     __slots__ = (
         *("_blockers", "_open", "_paused_at", "_unread", "broker", "closing", "connection", "consumers", "dirty"),
-        *("ended", "failing", "flowing", "outbox", "parcels", "paused", "room", "sinks", "stalled", "waiting"),
-        "whole_frames",
+        *("_sinks_cost", "ended", "failing", "fixed", "flowing", "hopeless", "outbox", "parcels", "paused", "room"),
+        *("sinks", "stalled", "unwritten", "waiting", "whole_frames"),
     )
 
     def __init__(self, broker: Broker, connection: Connection, whole_frames: bool) -> None:
@@ -49,12 +52,17 @@ class Outgoing:
         self.outbox = connection.output
         self.dirty = False
         #: Octets of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
-        self.room = broker.config.write_high
+        self.room = broker.room
         #: What is in the outbox goes out.
         self.flowing = True
         #: A consumer was passed over for lack of room.
         self.stalled = False
         self._unread = 0
+        #: Bytes that the transport has not written yet, with those that wait behind a large message.
+        self.unwritten = 0
+        #: Bytes of memory that it takes: the connection, its subscriptions, and the destinations that it remembers.
+        self.fixed = 0
+        self._sinks_cost = 0
         #: Large messages on their way, behind which the outbox waits.
         self.parcels: Sequence[Parcel] = ()
         #: The transport takes more. `flowing` is also False as long as there are parcels.
@@ -63,9 +71,10 @@ class Outgoing:
         self.waiting: Waiting | None = None
         # What the shell looks at.
         self.closing = False
+        self.hopeless = False
         self.paused = False
         self._paused_at = 0.0
-        self._blockers: set[Stock | Pool | Journal | Turns] = set()
+        self._blockers: set[Stock | Delayed | Journal | Turns] = set()
         self.ended = False
         #: A message could not be written to it: it gets no more, and ends with this turn.
         self.failing = False
@@ -86,12 +95,14 @@ class Outgoing:
 
     def take_output(self) -> list[bytes]:
         """Hand over what is to be written, and make room for more."""
+        if self.paused:
+            self._look_blockers()
         if self.parcels:
             return self._take_parcels()
         chunks = self.connection.take_output(self.broker.now)
         self.outbox = self.connection.output
         if self.flowing and not (self.ended or self.failing):
-            self.room = self.broker.config.write_high
+            self.room = self.broker.room
             if self.stalled:
                 self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
         return chunks
@@ -112,7 +123,7 @@ class Outgoing:
         if self.ended or self.failing:
             return
         if yes:
-            self.room = self.broker.config.write_high
+            self.room = self.broker.room
             self._unread = 0
             self._look_paused()
             if self.stalled:
@@ -191,15 +202,58 @@ class Outgoing:
         self.parcels = ()
         self.outbox.clear()
 
+    # ---- memory ----
+
+    def charge(self, cost: int) -> None:
+        """It has a subscription more, or remembers a destination; with a negative cost, one less."""
+        self.fixed += cost
+        self.broker.account.charge(cost)
+
+    def check_memory(self, cost: int) -> None:
+        """Whether it may have one subscription more.
+
+        Raises:
+            Refused: that would take too much memory.
+        """
+        if not self.broker.account.has_room(cost, self.fixed):
+            remedy = "All subscriptions and destinations together take too much of the broker's limits.memory."
+            raise Refused("no memory for another subscription", remedy)
+
+    def remember(self, destination: str, sink: Queue | Topic) -> None:
+        """Note where SENDs to a destination go."""
+        cost = 0 if destination in self.sinks else sink_cost(destination)
+        self.sinks[destination] = sink
+        self.broker.senders[self] = None  # type: ignore[index]  # it is a Session
+        self._sinks_cost += cost
+        self.charge(cost)
+
+    def forget_sinks(self) -> None:
+        """Look anew where SENDs go."""
+        self.sinks.clear()
+        if self._sinks_cost:
+            self.charge(-self._sinks_cost)
+            self._sinks_cost = 0
+
+    def note_unwritten(self, octets: int) -> None:
+        """The transport tells how many bytes it has not written yet."""
+        if self.parcels:
+            octets += self._unread + sum(parcel.waiting for parcel in self.parcels)
+        account, more = self.broker.account, octets - self.unwritten
+        self.unwritten = octets
+        if self.ended:  # it is going, and holds up nobody
+            account.used += more
+        else:
+            account.hold(more)
+
     # ---- who waits ----
 
-    def block(self, holder: Stock | Pool | Journal | Turns) -> bool:
+    def block(self, holder: Stock | Delayed | Journal | Turns) -> bool:
         """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
 
         One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
         """
         if holder in self._blockers or self.ended or self.acknowledges(holder):
-            self.sinks.clear()  # it is looked at again
+            self.forget_sinks()  # it is looked at again
             return False
         self._blockers.add(holder)
         self._look_paused()
@@ -211,13 +265,21 @@ class Outgoing:
         return self.broker.turns in self._blockers
 
     def acknowledges(self, holder: object) -> bool:
-        """Whether its own ACKs would make room there: in a queue that it consumes, or in all queues together."""
+        """Whether its own ACKs would make room there: in a queue that it consumes; where memory is short, in any."""
         consumers = self.consumers.values()
-        if isinstance(holder, Pool):
-            return any(consumer.acks and consumer.unacked for consumer in consumers)
-        return any(consumer.queue.home is holder and consumer.acks for consumer in consumers)
+        if any(consumer.queue.home is holder and consumer.acks for consumer in consumers):
+            return True
+        short = getattr(holder, "is_too_large", False)
+        return short and any(consumer.acks and consumer.unacked for consumer in consumers)
 
-    def unblock(self, holder: Stock | Pool | Journal | Turns) -> None:
+    def _look_blockers(self) -> None:
+        """Do not wait for memory any more if by now there is something to acknowledge that would make room."""
+        for holder in list(self._blockers):
+            if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
+                holder.blocked.pop(self, None)  # type: ignore[call-overload]  # it is a Session
+                self.unblock(holder)
+
+    def unblock(self, holder: Stock | Delayed | Journal | Turns) -> None:
         """There is room again."""
         self._blockers.discard(holder)
         self._look_paused()

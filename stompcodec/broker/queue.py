@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import Backlog, Fifo
-from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.bounds import Bound
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.marks import waiting_again, with_fault
+from stompcodec.broker.memory import MESSAGE, Account, Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import Picking, is_picky
 from stompcodec.broker.stock import Stock
@@ -40,7 +41,7 @@ class Queue(Stock):
         name: the destination.
         key: how the store knows it.
         bound: above it, senders wait.
-        pool: what all queues share.
+        account: where what it holds is charged.
         journal: to the store; None for a queue that ends with its session or subscription.
         wall: the time in seconds since 1970.
         expired: told of a message that is gone, for it has expired, had to make room or cannot be delivered, and why.
@@ -55,13 +56,13 @@ class Queue(Stock):
         name: str,
         key: str,
         bound: Bound,
-        pool: Pool,
+        account: Account | Part,
         journal: Journal | None,
         wall: Callable[[], float],
         expired: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
     ) -> None:
-        super().__init__(name, key, bound, pool, journal, wall, ranked)
+        super().__init__(name, key, bound, account, journal, wall, ranked)
         self._expired = expired
         #: Where consumers differ; then `ready` is empty.
         self.picking: Picking | None = None
@@ -155,7 +156,7 @@ class Queue(Stock):
                 consumer.credit -= 1
                 self.count += 1
                 self.octets += size
-                self.pool.octets += size
+                self.account.used += size + MESSAGE
                 full = self.full and (self.overflow is None or self.overflow())
         except Exception as error:
             left = self.failed(consumer, Message(ident % seq, seq, destination, tail), error)
@@ -190,9 +191,10 @@ class Queue(Stock):
 
     def block(self, session: Session) -> None:
         """Make a session wait until there is room."""
-        holder: Queue | Pool = self.pool if self.pool.full else self
-        if session.block(holder):
-            holder.blocked[session] = None
+        if session.block(self):
+            self.blocked[session] = None
+            if self.is_too_large:
+                self.account.wait(self)
 
     def restore(self, messages: list[Message]) -> None:
         """UNACKED to READY: delivered in vain, and back in their old places, before all that came later."""

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.addresses import Address
-from stompcodec.broker.bounds import Pool
+from stompcodec.broker.memory import Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.topic import Topic
@@ -29,23 +29,23 @@ class Retained:
     """All retained messages of a virtual host.
 
     Args:
-        make: makes the queue for the topic of that name; the octets of all are counted in the pool.
+        make: makes the queue for the topic of that name; what all hold is charged there.
         words: of an address, as patterns match them.
         most: messages.
-        octets: of all together.
+        part: of the account, for all of them together.
     """
 
     def __init__(
         self,
-        make: Callable[[str, Pool], Queue],
+        make: Callable[[str, Part], Queue],
         words: Callable[[str, str], tuple[str, ...]],
         most: int,
-        octets: int,
+        part: Part,
     ) -> None:
         self._make = make
         self._words = words
         self._most = most
-        self.pool = Pool(octets)
+        self.part = part
         #: By the name of the topic, with its words.
         self.queues: dict[str, Queue] = {}
         self._split: dict[str, tuple[str, ...]] = {}
@@ -69,8 +69,12 @@ class Retained:
         queue = self.queues.get(name)
         if queue is None and len(self.queues) >= self._most:
             self.sweep()
-        others = self.pool.octets - (0 if queue is None else queue.octets)
-        return others < self.pool.limit and (queue is not None or len(self.queues) < self._most)
+        if queue is None and len(self.queues) >= self._most:
+            return False
+        others = self.part.used - (0 if queue is None else queue.cost)
+        if others >= self.part.limit:  # that counts more than the bound does
+            others = sum(other.octets for other in self.queues.values() if other is not queue)
+        return others < self.part.limit
 
     def queue(self, address: Address, must: bool = False) -> Queue:
         """Where the message of a topic is.
@@ -82,7 +86,7 @@ class Retained:
         queue = self.queues.get(address.name)
         if queue is None:
             has_room = must or self._has_room(address.name)
-            queue = self._make(address.name, self.pool)
+            queue = self._make(address.name, self.part)
             if not has_room:
                 queue.close()
                 return queue

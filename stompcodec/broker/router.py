@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.addresses import Address
-from stompcodec.broker.bounds import Pool
 from stompcodec.broker.browser import Browser
 from stompcodec.broker.consumer import Consumer, Delivery
 from stompcodec.broker.dead import DeadLetters
@@ -14,6 +13,7 @@ from stompcodec.broker.destination import Kind
 from stompcodec.broker.destinations import Destinations
 from stompcodec.broker.durable import Durable
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.topic import Topic
@@ -33,7 +33,7 @@ class Router:
     Args:
         vhost: its name.
         config: bounds and prefixes.
-        pool: what all queues of the broker share.
+        account: of the broker's memory.
         journal: to the store.
         wall: the time in seconds since 1970.
         place: gives a message its message-id and its place in the order.
@@ -45,7 +45,7 @@ class Router:
         self,
         vhost: str,
         config: Config,
-        pool: Pool,
+        account: Account,
         journal: Journal,
         wall: Callable[[], float],
         place: Callable[[Message], None],
@@ -53,7 +53,7 @@ class Router:
         opened: list[Topic],
     ) -> None:
         self.vhost = vhost
-        self.destinations = Destinations(vhost, config, pool, journal, wall, swept, opened, self._gone)
+        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._gone)
         self.naming = self.destinations.naming
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics.by_name
@@ -98,7 +98,8 @@ class Router:
         elif address.kind is Kind.QUEUE:
             consumer = Consumer(session, *self._taken(session, name, number, wanted))
         elif address.kind is Kind.TEMP_QUEUE:
-            consumer = Consumer(session, self.destinations.queue(name), number, wanted)
+            queue = self.destinations.queue(name, self.destinations.shares.maker(session))
+            consumer = Consumer(session, queue, number, wanted)
         else:
             consumer = self._consumer_of_topic(
                 session, number, wanted, address._replace(rest=name[len(address.prefix) :])
@@ -127,7 +128,7 @@ class Router:
         """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
         queue, new = self.queues.get(name), name not in self.queues
         if queue is None:
-            queue = self.destinations.allowed_queue(name)
+            queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
         if wanted.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:
                 raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
@@ -144,7 +145,7 @@ class Router:
                 return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
         if self.destinations.addresses.pattern(address) is None:
             self.destinations.check_topic(address.name)
-            self.destinations.topics.make(address)
+            self.destinations.topics.make(address, self.destinations.shares.maker(session))
         queue = self.destinations.topic_queue(address)
         consumer = Consumer(session, queue, number, wanted)
         consumer.address = address
@@ -164,7 +165,7 @@ class Router:
         """Deliver to a new consumer."""
         address = consumer.address
         if address is not None:
-            self.destinations.topics.add(consumer, address)
+            self.destinations.topics.add(consumer, address, consumer.session.maker)
             if consumer.closed:  # another subscription of that session was too slow, and it is gone
                 self.destinations.topics.drop(consumer, address)
                 return
@@ -237,9 +238,10 @@ class Router:
         """The end of a session: its temporary destinations go, and its exclusive queues."""
         if session.client_id is not None and self.clients.get(session.client_id) is session:
             del self.clients[session.client_id]
+        self.destinations.shares.end(session)
         for name in self.owners.leave(session):
             if self.naming.is_temporary(name):
-                self.topics.pop(name, None)
+                self.destinations.topics.remove(name)
             self.destinations.delete(name)
 
     # ---- dead letters ----

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retaining
@@ -112,7 +113,7 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
         if found.refuses:
             raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
     for queue in found.holders():
-        if queue.full and session.acknowledges(queue.pool if queue.pool.full else queue):
+        if queue.full and session.acknowledges(queue):
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
     if isinstance(found, Retaining) or (isinstance(found, Queue) and found.terms is not None):
         return found
@@ -120,9 +121,8 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
         certain = destinations.is_certain(destination, address)
         if certain or (goal.routing is None and goal.retain is None):
             if len(session.sinks) >= _MOST_SINKS:
-                session.sinks.clear()
-            session.sinks[destination if certain else _UNLESS_TOLD + destination] = found
-            session.broker.senders[session] = None
+                session.forget_sinks()
+            session.remember(destination if certain else _UNLESS_TOLD + destination, found)
     return found
 
 
@@ -131,18 +131,20 @@ def put(session: Session, sink: Sink, message: Message) -> None:
     session.broker.place(message)
     if session.behind is None:
         if _into(session, sink, message):
-            sink.block(session)
+            _block(session, sink, message)
         return
+    journal = session.broker.journal
     queues = sink.stores(message)
     for queue in queues:
-        session.broker.journal.append(queue, message)
+        journal.append(queue, message)
+    journal.charge(session.behind, message.size + MESSAGE)
     in_order(session, partial(put_late, session, sink, message, queues), message.seq)
 
 
 def put_late(session: Session, sink: Sink, message: Message, queues: Sequence[Queue], _committed: bool = True) -> None:
     """A message takes effect that has its place already, and was stored for these queues."""
     if _into(session, sink, message, stored=True):
-        sink.block(session)
+        _block(session, sink, message)
     if isinstance(sink, Retaining) and session.behind is not None:
         session.waits_on = True  # the one before goes from the store now, behind that commit
     for queue in queues:
@@ -157,6 +159,14 @@ def _into(session: Session, sink: Sink, message: Message, stored: bool = False) 
     if message.due is None:
         return sink.put(message, stored)
     return session.broker.delayed.hold(message, sink, lambda: _now(session.router, sink), stored)
+
+
+def _block(session: Session, sink: Sink, message: Message) -> None:
+    """Make the sender of a message wait."""
+    if message.due is not None and not isinstance(sink, Queue):
+        session.broker.delayed.block(session)
+    else:
+        sink.block(session)
 
 
 def _now(router: Router, sink: Sink) -> Sink:

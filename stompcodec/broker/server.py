@@ -120,6 +120,7 @@ class _Peer:
         self.gone = None
         server = self.server
         server.peers.pop(self.session, None)
+        server.writing.discard(self)
         if server.latest is self:
             server.latest = None
         self.session.lost(server.now(), error)
@@ -127,6 +128,13 @@ class _Peer:
         server.mark()
         if not server.peers:
             server.deserted.set()
+
+    def note_unwritten(self) -> None:
+        """Tell the session what the peer has not taken."""
+        unwritten = self.wire.buffered
+        self.session.note_unwritten(unwritten)
+        if not unwritten:
+            self.server.writing.discard(self)
 
     def flush(self) -> None:
         """Write what the session holds, and do what it asks for. Any fault ends this connection and no other."""
@@ -139,8 +147,15 @@ class _Peer:
     def _flush(self) -> None:
         session, wire = self.session, self.wire
         output = session.take_output()
+        if session.hopeless:
+            wire.abort()
+            return
         if output:
             wire.write(output)
+        unwritten = wire.buffered
+        if unwritten or session.unwritten:
+            session.note_unwritten(unwritten)
+            self.server.writing.add(self)
         if self.bounded and session.connected:
             self.bounded = False
             wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
@@ -189,6 +204,8 @@ class Server:
         self.ports: list[int] = []
         """Further ports of plain STOMP."""
         self.peers: dict[Session, _Peer] = {}
+        self.writing: set[_Peer] = set()
+        """Those that have not taken all that was written."""
         self.deserted = asyncio.Event()
         """Nobody is connected; or nobody is to be waited for any more."""
         self.deserted.set()
@@ -359,7 +376,7 @@ class Server:
                     peer.flush()
         finally:
             self.turning = False
-        self._heap.note(self.broker.octets)
+        self._heap.note(self.broker.account.used)
         self._arm()
 
     def _arm(self) -> None:
@@ -387,9 +404,11 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for peer in list(self.writing):
+            peer.note_unwritten()
         self.broker.tick(self.now())
         self.turn()
-        self._heap.look(self.broker.octets)
+        self._heap.look(self.broker.account.used)
 
 
 def serve(

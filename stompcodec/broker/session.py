@@ -12,6 +12,7 @@ from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
 from stompcodec.broker.journal import Batch, Waiting
 from stompcodec.broker.large import Intake
+from stompcodec.broker.memory import CONNECTION, frame_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
 from stompcodec.broker.texts import Texts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import Message
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.router import Router
+    from stompcodec.broker.shares import Maker
 
 __all__ = ["Session"]
 
@@ -46,8 +48,9 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("behind", "by_number", "client_id", "exact", "id", "intake", "listener", "more", "next_number", "peer"),
-        *("plain", "router", "secure", "selectors", "transaction_octets", "transactions", "user", "version"),
+        *("_begun", "behind", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
+        *("next_number", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
+        *("transactions", "user", "version"),
         *("waits_on", "window"),
     )
 
@@ -83,6 +86,8 @@ class Session(Outgoing):
         self.client_id: str | None = None
         self.user: User
         self.router: Router
+        #: What stands for it where it makes destinations; None as long as it has made none.
+        self.maker: Maker | None = None
         # What it has.
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
@@ -91,7 +96,9 @@ class Session(Outgoing):
         #: Unacknowledged messages that its subscriptions may have, together.
         self.window = 0
         self.transactions: dict[str, Transaction] = {}
-        self.transaction_octets = 0
+        self.transaction_octets = self._begun = 0
+        #: Bytes of memory that what came of an unfinished frame takes.
+        self.pending = 0
         #: What a commit made take effect has to be stored itself.
         self.waits_on = False
         #: A large message that is coming in.
@@ -139,6 +146,51 @@ class Session(Outgoing):
             self.fail("internal error", "The broker's log tells more.", frame)
         if self.outbox and not self.dirty:
             self.mark()
+        buffered = self.connection.buffered
+        if buffered or self.pending or self.intake is not None:
+            self._note_pending(buffered)
+        account = self.broker.account
+        if account.held > account.reserve:
+            self.broker.relieve()
+
+    def _note_pending(self, buffered: int) -> None:
+        """So many bytes have come that no frame was made of, or that wait for the session's turn."""
+        if self.ended:
+            return
+        pending = frame_cost(buffered)
+        if self.intake is not None:
+            pending += self.intake.cost
+        self.broker.account.hold(pending - self.pending)
+        self.pending = pending
+
+    def hold_transaction(self, octets: int, base: int = 0) -> None:
+        """Its transactions take more memory, or less.
+
+        Args:
+            octets: of operations, in their bound, too.
+            base: of transactions as such.
+        """
+        self.transaction_octets += octets
+        self._begun += base
+        self.broker.account.hold(octets + base)
+
+    @property
+    def holds(self) -> int:
+        """Bytes of memory that it could do without: unfinished frames, transactions, unwritten output."""
+        return self.pending + self.transaction_octets + self._begun + self.unwritten
+
+    def exhaust(self) -> None:
+        """End it: memory is short, and it holds more than any other session."""
+        holds, unread = self.holds, self.unwritten * 2 > self.holds
+        self.broker.log.warning("%s: ended to free memory: it held %d bytes", self, holds)
+        remedy = (
+            f"The broker's limits.memory is reached, and this session held most: {holds} bytes of unfinished frames, "
+            "open transactions and unread output. Send smaller frames, COMMIT sooner, or read faster."
+        )
+        self.fail("the broker is short of memory", remedy)
+        if unread:
+            self.hopeless = True
+            self.cut()
 
     def wait_for_turn(self) -> None:
         """Let others have the loop. What is left stays with the connection or the shell, and no more is read."""
@@ -179,6 +231,7 @@ class Session(Outgoing):
         self.room = 0  # nothing that goes back may come here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}
+        self._let_go()
         consumers = list(self.consumers.values())
         self.consumers, self.by_number, self.sinks = {}, {}, {}
         if self.intake is not None:
@@ -189,6 +242,16 @@ class Session(Outgoing):
         for blocker in self._blockers:
             blocker.blocked.pop(self, None)
         self._blockers.clear()
+
+    def _let_go(self) -> None:
+        """Its memory is free again, but for what is still to be written, and the connection."""
+        account = self.broker.account
+        account.hold(-self.pending - self.transaction_octets - self._begun)
+        account.held -= self.unwritten
+        self.pending = self.transaction_octets = self._begun = 0
+        if self.fixed:
+            self.charge(CONNECTION - self.fixed)
+        self._sinks_cost = 0
 
     # ---- answers ----
 

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import Backlog, Fifo
-from stompcodec.broker.bounds import Bound, Pool
+from stompcodec.broker.bounds import Bound
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.terms import Terms
 
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
+    from stompcodec.broker.shares import Maker
 
 __all__ = ["Stock"]
 
@@ -24,12 +26,26 @@ class Stock:
     """The messages of a queue: READY here, UNACKED with its consumers, and held until their time comes.
 
     Args:
-        name, key, bound, pool, journal, wall, ranked: as in Queue.
+        name, key, bound, account, journal, wall, ranked: as in Queue.
     """
 
     __slots__ = (
-        *("blocked", "bound", "closed", "count", "expiring", "held", "idle", "journal", "key", "messages", "name"),
-        *("octets", "pool", "ranked", "swept", "terms", "used", "wall"),
+        *(
+            "account",
+            "blocked",
+            "bound",
+            "closed",
+            "count",
+            "expiring",
+            "held",
+            "idle",
+            "journal",
+            "key",
+            "maker",
+            "messages",
+            "name",
+        ),
+        *("octets", "ranked", "swept", "terms", "used", "wall"),
     )
 
     def __init__(
@@ -37,7 +53,7 @@ class Stock:
         name: str,
         key: str,
         bound: Bound,
-        pool: Pool,
+        account: Account | Part,
         journal: Journal | None,
         wall: Callable[[], float],
         ranked: bool,
@@ -45,7 +61,9 @@ class Stock:
         self.name = name
         self.key = key
         self.bound = bound
-        self.pool = pool
+        self.account = account
+        #: Who made it.
+        self.maker: Maker | None = None
         self.journal = journal
         self.wall = wall
         self.ranked = ranked
@@ -73,15 +91,34 @@ class Stock:
 
     @property
     def full(self) -> bool:
-        """The bound is passed, or that of all queues together."""
-        bound, pool = self.bound, self.pool
-        return self.count > bound.messages or self.octets > bound.octets or pool.octets > pool.limit
+        """The bound is passed, or memory is short and the queue is one of the largest."""
+        bound, account = self.bound, self.account
+        return (
+            self.count > bound.messages
+            or self.octets > bound.octets
+            or (account.used > account.first and account.is_large(self.cost))
+        )
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory that the messages take."""
+        return self.octets + self.count * MESSAGE
+
+    @property
+    def is_low(self) -> bool:
+        """There is room again, and not only for one message."""
+        return self.bound.is_low(self.count, self.octets) and not self.account.is_large(self.cost, LOW)
+
+    @property
+    def is_too_large(self) -> bool:
+        """It is within its bound, but memory is short."""
+        return self.account.is_large(self.cost)
 
     def more(self, message: Message) -> None:
         """A message has come."""
         self.count += 1
         self.octets += message.size
-        self.pool.octets += message.size
+        self.account.used += message.size + MESSAGE
 
     def less(self, count: int, octets: int) -> None:
         """Messages are gone: there is room for others."""
@@ -89,12 +126,23 @@ class Stock:
             return
         self.count -= count
         self.octets -= octets
-        self.pool.octets -= octets
-        if self.blocked and self.bound.is_low(self.count, self.octets):
-            self.release()
+        self.account.used -= octets + count * MESSAGE
+        if self.blocked and self.is_low:
+            self.release_blocked()
 
-    def release(self) -> None:
+    def less_one(self, octets: int) -> None:
+        """As `less`, for one message: the hot road."""
+        if self.closed:
+            return
+        self.count -= 1
+        self.octets -= octets
+        self.account.used -= octets + MESSAGE
+        if self.blocked and self.is_low:
+            self.release_blocked()
+
+    def release_blocked(self) -> None:
         """Let those that wait send again."""
+        self.account.waiting.pop(self, None)
         blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
@@ -128,7 +176,7 @@ class Stock:
 
     def drop_oldest(self) -> bool:
         """Make room in a full queue, at the cost of what has waited longest. Nobody has to wait: False."""
-        while self.messages and (self.count > self.bound.messages or self.octets > self.bound.octets):
+        while self.messages and self.full:
             message = self.messages.popleft()
             self.forget((message,))
             self.less(1, message.size)
@@ -152,8 +200,8 @@ class Stock:
 
     def close(self) -> None:
         """The end of the queue, and of all that is in it."""
-        self.release()
-        self.pool.octets -= self.octets
+        self.release_blocked()
+        self.account.used -= self.cost
         self.closed = True
         self.messages = _NONE
         self.held = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.sending import parts_of
 from stompcodec.broker.wanted import AUTO, Wanted, wanted_of
@@ -65,12 +66,16 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
         if wanted.window < 1:
             raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together.")
     _check_selectors(session, wanted)
+    cost = subscription_cost(name, wanted.destination, wanted.selector_text)
+    session.check_memory(cost)
     number = session.next_number
     consumer = session.router.subscribe(session, number, wanted)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
     if consumer.selector is not None:
         session.selectors.add(consumer.selector.text)
+    consumer.cost = cost
+    session.charge(cost)
     if wanted.mode != AUTO:
         session.window += wanted.window
     return consumer
@@ -120,6 +125,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
         raise Refused("no such subscription", "This session has no subscription with that id.")
     for consumer in consumers:
         del session.by_number[str(consumer.number)]
+        session.charge(-consumer.cost)
         if consumer.acks:
             session.window -= consumer.window
         if consumer.selector is not None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.durable import Durable
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.session import Session
+    from stompcodec.broker.shares import Maker
 
 __all__ = ["Topic"]
 
@@ -39,13 +40,15 @@ class Topic:
 
     __slots__ = (
         *("_consumers", "_durables", "_gathered", "_most", "_octets", "_opened", "_own", "_patterns", "_version"),
-        *("_words", "full", "name"),
+        *("_words", "full", "maker", "name"),
     )
 
     def __init__(
         self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...] = ()
     ) -> None:
         self.name = name
+        #: Who made it.
+        self.maker: Maker | None = None
         #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped. Both are made
         #: anew by `_refresh` when the next message comes, not when a subscription does: that would cost all others.
         self._consumers: tuple[Consumer, ...] = ()

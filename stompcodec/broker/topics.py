@@ -12,6 +12,7 @@ from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
     from stompcodec.broker.durable import Durable
+    from stompcodec.broker.shares import Maker, Shares
 
 __all__ = ["Topics"]
 
@@ -22,28 +23,36 @@ class Topics:
     Args:
         addresses: what names mean.
         opened: where topics enter themselves that are to be flushed.
-        check_room: takes a new name; raises Refused when there are too many, or it is too long.
+        check_room: takes a new name, and who makes it; raises Refused when there are too many, or it is too long.
+        shares: where topics are counted.
     """
 
-    def __init__(self, addresses: Addresses, opened: list[Topic], check_room: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        addresses: Addresses,
+        opened: list[Topic],
+        check_room: Callable[[str, Maker | None], None],
+        shares: Shares,
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
         self._opened = opened
         self._check_room = check_room
+        self._shares = shares
         self._patterns: Patterns[Consumer | Durable] = Patterns()
 
-    def find(self, address: Address) -> Topic | None:
-        """Where a SEND goes; None when nobody would get it.
+    def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
+        """Where a SEND goes; None when nobody would get it. Where only a pattern asks for the topic, it is made.
 
         Raises:
             Refused: there are too many.
         """
         topic = self.by_name.get(address.name)
         if topic is None and self._patterns and self._patterns.find(self._words(address)):
-            topic = self.make(address)
+            topic = self.make(address, maker)
         return topic
 
-    def make(self, address: Address) -> Topic:
+    def make(self, address: Address, maker: Maker | None = None) -> Topic:
         """The topic of that name, a new one if need be.
 
         Raises:
@@ -51,15 +60,17 @@ class Topics:
         """
         topic = self.by_name.get(address.name)
         if topic is None:
-            self._check_room(address.name)
+            self._check_room(address.name, maker)
             topic = Topic(address.name, self._opened, self._patterns, self._words(address))
+            topic.maker = maker
             self.by_name[address.name] = topic
+            self._shares.made(topic)
         return topic
 
     def _words(self, address: Address) -> tuple[str, ...]:
         return self._addresses.wildcards.words(address.prefix, address.rest)
 
-    def add(self, feed: Consumer | Durable, address: Address) -> None:
+    def add(self, feed: Consumer | Durable, address: Address, maker: Maker | None = None) -> None:
         """A new subscription. It gets what comes from now on.
 
         Raises:
@@ -67,7 +78,7 @@ class Topics:
         """
         pattern = self._addresses.pattern(address)
         if pattern is None:
-            self.make(address).add(feed)
+            self.make(address, maker).add(feed)
         else:
             self._flush()
             self._patterns.add(pattern, feed)
@@ -85,9 +96,15 @@ class Topics:
         while self._opened:
             self._opened.pop().flush()
 
+    def remove(self, name: str) -> None:
+        """Let go of a topic, if it is there."""
+        topic = self.by_name.pop(name, None)
+        if topic is not None:
+            self._shares.gone(topic)
+
     def sweep(self, kept: Callable[[str], bool]) -> bool:
         """Let go of those that nobody asks for, unless they are to be kept. Whether there were any."""
         idle = [name for name, topic in self.by_name.items() if topic.is_idle and not kept(name)]
         for name in idle:
-            del self.by_name[name]
+            self.remove(name)
         return bool(idle)

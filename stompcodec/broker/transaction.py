@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.consumer import Consumer, Delivery
+from stompcodec.broker.memory import OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.sending import Goal, Sink, in_order, put_late, sink_of
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.session import Session
 
 __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
-
-#: Octets that an operation takes besides its message, in the bound on transactions.
-OPERATION = 200
 
 
 class Sending(NamedTuple):
@@ -41,16 +39,21 @@ class Settling(NamedTuple):
 class Transaction:
     """What came between BEGIN and COMMIT, in order.
 
-    >>> Transaction().octets
+    Args:
+        name: that BEGIN has.
+
+    >>> Transaction("t").octets
     0
     """
 
-    __slots__ = ("octets", "operations")
+    __slots__ = ("base", "octets", "operations")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.operations: list[Sending | Settling] = []
         #: In the bound.
         self.octets = 0
+        #: Bytes of memory that it takes besides.
+        self.base = transaction_cost(name)
 
     def add(self, operation: Sending | Settling) -> int:
         """Keep an operation. Returns the octets that it takes."""
@@ -101,6 +104,7 @@ class Transaction:
         if self.is_persistent:
             queues = self._store(session, sinks)
             session.behind = session.broker.journal.batch
+            session.broker.journal.charge(session.behind, self.base + self.octets)
             session.plain = False
         in_order(session, partial(self._apply, session, sinks, queues), first)
 

@@ -98,6 +98,11 @@ class Wanted(NamedTuple):
     """What it says of the queue."""
 
     @property
+    def selector_text(self) -> str | None:
+        """The selector as SUBSCRIBE has it; None for none."""
+        return None if self.selector is None else self.selector.text
+
+    @property
     def is_plain(self) -> bool:
         """Its messages may be written as they came, and counted one by one: the quick roads may serve it."""
         return self.selector is None and self.is_direct

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.consumer import EOL, Consumer
+from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.wanted import AUTO, Wanted, wanted_of
 from stompcodec.codec import Frame, serialize
@@ -42,6 +43,8 @@ def receive(session: Session, frame: Frame) -> None:
     """
     wanted = _wanted(session, frame)
     number = session.next_number
+    cost = subscription_cost(f"receive:{number}", wanted.destination, wanted.selector_text)
+    session.check_memory(cost)
     consumer = session.router.subscribe(session, number, wanted)
     consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
     consumer.single = False
@@ -62,6 +65,8 @@ def receive(session: Session, frame: Frame) -> None:
         if consumer.acks:
             session.next_number += 1
             session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
+            consumer.cost = cost
+            session.charge(cost)
             session.window += 1
             if consumer.selector is not None:
                 session.selectors.add(consumer.selector.text)
@@ -95,6 +100,7 @@ def let_go(consumer: Consumer) -> None:
     session = consumer.session
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
+        session.charge(-consumer.cost)
         session.window -= 1
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)

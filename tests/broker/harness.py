@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from stompcodec import Frame, Limits, Parser, serialize
+from stompcodec.broker.audit import audit, difference
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.session import Session
@@ -56,8 +57,25 @@ class Bench:
             waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.turns.blocked
             if not (waiting or self.soon):
                 assert not self.woken
+                self.audit()
                 return
         raise AssertionError("the broker never rests")
+
+    @property
+    def octets(self) -> int:
+        """Of all messages in queues, without what is retained."""
+        routers = self.broker._routers.values()
+        queues = [queue for router in routers for queue in router.queues.values()]
+        queues += [durable.queue for router in routers for durable in router.destinations.durables.by_name.values()]
+        consumers = [consumer for peer in self.peers for consumer in peer.consumers.values()]
+        queues += [consumer.queue for consumer in consumers if consumer.address is not None]
+        delayed = [entry[2] for entry in self.broker.delayed._heap if not isinstance(entry[2], int)]
+        return sum(queue.octets for queue in queues) + sum(message.size for message in delayed)
+
+    def audit(self) -> None:
+        """The memory account is what is held."""
+        account = self.broker.account
+        assert account.used == sum(audit(self.broker)), difference(self.broker)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, from deadline to deadline."""

@@ -35,7 +35,7 @@ def files(bench: Bench) -> int:
 
 def assert_empty(bench: Bench) -> None:
     gc.collect()
-    assert (files(bench), bench.broker.spool.octets, bench.broker.pool.octets) == (0, 0, 0)
+    assert (files(bench), bench.broker.spool.octets, bench.octets) == (0, 0, 0)
 
 
 class Slow(Peer):

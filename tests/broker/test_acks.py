@@ -266,7 +266,7 @@ def test_after_the_last_attempt_it_is_a_dead_letter(attempts):
         letter = peer.next("MESSAGE")
     peer.ack(letter)
     assert list(bench.store.load()) == []
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 def test_a_lost_session_makes_no_dead_letters():

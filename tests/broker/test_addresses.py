@@ -294,7 +294,7 @@ def test_a_composite_subscription():
     assert {frame.headers["subscription"] for frame in frames} == {"1"}
     for frame in frames:
         consumer.ack(frame)
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
     consumer.send("UNSUBSCRIBE", id="1", receipt="r")
     assert consumer.next().command == "RECEIPT"
     sender.put("/queue/a", "x")

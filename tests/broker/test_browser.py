@@ -139,7 +139,7 @@ def test_ack_takes_what_is_still_there(version, persistent):
     left.subscribe("/queue/a", ack="client")
     assert left.bodies() == [b"0", b"1", b"3"]
     assert len(list(bench.store.load())) == (3 if persistent == "true" else 0)
-    assert bench.broker.pool.octets == queue_of(bench).octets
+    assert bench.octets == queue_of(bench).octets
 
 
 def test_ack_in_client_mode_covers_what_was_shown_before():

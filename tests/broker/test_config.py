@@ -120,7 +120,9 @@ GOOD = {
     "queues.prefixes": ('["queue/", "/queue/"]', ("queue/", "/queue/")),
     "queues.dead_letter": ('"/queue/dead"', "/queue/dead"),
     "queues.max_octets": ("1000", 1000),
-    "queues.max_total_octets": ('"1GiB"', 2**30),
+    "limits.memory": ('"2GiB"', 2**31),
+    "queues.session_destinations": ("7", 7),
+    "queues.user_destinations": ("0", 0),
     "topics.slow_consumer": ('"drop"', "drop"),
     "access.virtual_hosts": ('["/", "é"]', ("/", "é")),
 }

@@ -27,7 +27,7 @@ def test_a_window_in_octets(size, count, version):
         for _number, message in enumerate(messages):
             peer.ack(message)
             assert len(peer.take()) <= count
-    assert bench.broker.pool.octets == bench.broker.queues["/", "/queue/a"].octets
+    assert bench.octets == bench.broker.queues["/", "/queue/a"].octets
 
 
 @pytest.mark.req("ART-FLW-01")

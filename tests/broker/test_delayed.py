@@ -43,7 +43,7 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind what came meanwhile
     peer.ack(message)
     assert bench.broker.queues["/", "/queue/a"].count == 0
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
     assert list(bench.store.load()) == []
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
@@ -77,10 +77,10 @@ def test_to_a_topic():
     send(sender, "/topic/a", "x", persistent="true", receipt="r")
     assert sender.next("RECEIPT")
     later.subscribe("/topic/a")
-    assert bench.broker.pool.octets > 0
+    assert bench.octets > 0
     pass_time(bench, 6)
     assert peer.bodies() == later.bodies() == [b"x"]
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 @pytest.mark.parametrize("value", ["0", "", "soon", "-5", "1e3", "9" * 400])
@@ -110,7 +110,7 @@ def test_it_waits_over_a_restart(down):
         bench.wait(1)
     assert peer.bodies() == [b"x"]
     assert list(bench.store.load()) == []
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 def test_one_that_is_forged_is_not_late():
@@ -151,7 +151,7 @@ def test_one_that_could_not_be_stored_never_comes():
     peer.subscribe("/queue/a")
     pass_time(bench, 2)
     assert peer.take() == []
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 def test_a_fault_of_the_disk_when_it_is_due_loses_nothing():
@@ -166,7 +166,7 @@ def test_a_fault_of_the_disk_when_it_is_due_loses_nothing():
     peer.subscribe("/queue/a")
     assert b"x" in peer.bodies()
     assert len(list(bench.store.load())) == 0
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 @pytest.mark.parametrize("delivered", [False, True])
@@ -202,7 +202,7 @@ def test_after_a_fault_of_the_disk_it_comes_into_a_new_place(delivered):
     while store.job is not None:
         store.finish(at_once=True)
         bench.turn()
-    assert (store.bodies, bench.broker.pool.octets, len(bench.broker.delayed)) == ([], 0, 0)
+    assert (store.bodies, bench.octets, len(bench.broker.delayed)) == ([], 0, 0)
 
 
 def test_how_many_may_wait():
@@ -236,7 +236,7 @@ def test_a_temporary_queue_that_is_gone_gets_nothing():
     send(sender, f"/temp-queue/{owner.session.id}-x", "x", value="1000")
     owner.lose()
     pass_time(bench, 2)
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
     assert len(bench.broker.delayed) == 0
 
 

@@ -152,7 +152,7 @@ def test_the_session_ends_and_the_message_stays(hook, ack, whole_frames, backlog
     assert [message.frame.body.decode() for message in queue.messages] == left
     assert [message.attempts for message in queue.messages] == [0, 0] if ack == "auto" else [1, 0, 0]
     assert queue.count == len(left)
-    assert queue.octets == bench.broker.pool.octets == sum(message.size for message in queue.messages)
+    assert queue.octets == bench.octets == sum(message.size for message in queue.messages)
     assert len(list(bench.store.load())) == (len(left) if persistent else 0)
     # The pair of its user and version gets what stands behind it, and others get it.
     again = bench.peer("1.2")

@@ -146,7 +146,7 @@ class PickingMachine(RuleBasedStateMachine):
         assert sorted(ready + unacked) == sorted(set(self.messages) - self.gone)
         if self.queue is not None:
             assert self.queue.count == len(ready) + len(unacked)
-            assert self.queue.octets == self.bench.broker.pool.octets
+            assert self.queue.octets == self.bench.octets
         stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())
         assert stored == sorted(number for number in ready + unacked if self.messages[number].persistent)
 

@@ -170,7 +170,7 @@ def test_an_auto_delete_queue_ends_with_its_last_consumer():
     two.send("UNSUBSCRIBE", id="1", receipt="r")
     assert bench.broker.queues == {}
     assert list(bench.store.load()) == []
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 def test_others_stay():

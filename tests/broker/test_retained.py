@@ -36,7 +36,7 @@ def test_the_latest_one_is_for_those_who_come_later():
     assert late(bench) == []
     bench.broker.router("/").destinations.sweep()
     retained = bench.broker.router("/").destinations.retained
-    assert (bench.broker.pool.octets, retained.pool.octets, retained.queues) == (0, 0, {})
+    assert (bench.octets, retained.part.used, retained.queues) == (0, 0, {})
 
 
 def test_without_the_key_it_is_a_header_like_others():
@@ -73,7 +73,7 @@ def test_it_expires():
     bench.date += 6
     assert late(bench) == []
     bench.wait(30)
-    assert bench.broker.router("/").destinations.retained.pool.octets == 0
+    assert bench.broker.router("/").destinations.retained.part.used == 0
 
 
 def test_an_unknown_value_is_refused():

@@ -197,7 +197,7 @@ class RoutingMachine(RuleBasedStateMachine):
         stored += sum(persistent for _body, persistent in self.retained.values())
         assert len(list(self.store.load())) == stored
         assert len(list(self.store.subscriptions())) == len(self.durables)
-        assert self.bench.broker.pool.octets == sum(durable.queue.octets for durable in found.durables.by_name.values())
+        assert self.bench.octets == sum(durable.queue.octets for durable in found.durables.by_name.values())
 
 
 RoutingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -100,7 +100,7 @@ def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pyte
     async def main(server: Server) -> None:
         seen: list[int] = []
         monkeypatch.setattr(server._heap, "look", seen.append)
-        server.broker.journal.batch.octets = 77
+        server.broker.journal.charge(server.broker.journal.batch, 77)
         server.turn()
         server._tick(True)
         assert (server._heap._most, seen) == (77, [77])

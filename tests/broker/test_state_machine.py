@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from model import broker_model as model
 
+from stompcodec.broker.audit import difference
 from stompcodec.broker.commands import HANDLERS, _acknowledge, _send_any
 
 QUICK = dict(HANDLERS)
@@ -242,9 +243,7 @@ class BrokerMachine(RuleBasedStateMachine):
             held = sum(len(o.taken) for o in self.held() if o.consumer.queue is twin)
             unacked = sum(len(consumer.unacked) for consumer in twin.consumers)
             assert queue.count == len(twin.ready) + unacked + held
-        total = sum(queue.octets for queue in broker.queues.values())
-        topics = [c.queue for topic in broker.router("/").topics.values() for c in topic.consumers]
-        assert broker.pool.octets == total + sum(queue.octets for queue in topics)
+        assert difference(broker) == {}
         stored = {(stored.destination, stored.seq) for stored in self.bench.store.load()}
         assert len(stored) == self.persistent()
 

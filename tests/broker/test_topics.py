@@ -52,10 +52,10 @@ def test_what_a_subscription_holds_goes_with_it():
     peer.subscribe("/topic/a", ack="client", prefetch_count="1")
     for number in range(10):
         sender.put("/topic/a", str(number), persistent="true")
-    assert bench.broker.pool.octets > 0
+    assert bench.octets > 0
     assert list(bench.store.load()) == []
     peer.send("UNSUBSCRIBE", id="1")
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
     peer.take()
     peer.subscribe("/topic/a")
     assert peer.take() == []
@@ -80,7 +80,7 @@ def test_a_slow_subscriber_is_disconnected():
     assert stuck.error().headers["message"] == "slow consumer"
     sender.put("/topic/a", "6")
     assert len(eager.bodies()) == 7
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 def test_a_slow_subscriber_loses_the_oldest():
@@ -199,7 +199,7 @@ def test_it_ends_with_its_owner(kind):
     other.next("RECEIPT")
     assert not other.closed
     assert not bench.broker.router("/").owners
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
     assert bench.broker.queues == {}
     assert list(bench.store.load()) == []
 
@@ -224,7 +224,7 @@ def test_a_session_that_is_too_slow_while_it_subscribes():
     bench.turn()
     assert peer.error().headers["message"] == "slow consumer"
     assert bench.broker.router("/").topics["/topic/a"].consumers == ()
-    assert bench.broker.pool.octets == 0
+    assert bench.octets == 0
 
 
 @pytest.mark.parametrize("name", ["durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName"])

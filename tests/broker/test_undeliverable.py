@@ -97,7 +97,7 @@ def test_one_that_failed_and_expires_is_a_dead_letter(hook, failed):
         assert letter.frame.headers["dead-letter-reason"] == "undeliverable"
     else:
         assert letters is None
-    assert bench.broker.pool.octets == (letter.size if failed else 0)
+    assert bench.octets == (letter.size if failed else 0)
 
 
 def test_no_room_for_the_dead_letter(hook):

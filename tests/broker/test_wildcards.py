@@ -101,7 +101,7 @@ def test_a_pattern_gets_what_is_sent_to_its_topics(ack, early):
     consumer.send("UNSUBSCRIBE", id="1")
     sender.put("/topic/a.b", "late")
     assert consumer.take() == []
-    assert bench.broker.pool.octets == bench.broker.queues["/", "/queue/a.b"].octets
+    assert bench.octets == bench.broker.queues["/", "/queue/a.b"].octets
 
 
 def test_messages_come_in_the_order_of_all_topics():

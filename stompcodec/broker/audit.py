@@ -1,0 +1,142 @@
+"""Audit: the memory account, computed anew from everything that is alive. For tests: it looks at every message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompcodec.broker.browser import Browser
+from stompcodec.broker.memory import (
+    CONNECTION,
+    DELAY,
+    MESSAGE,
+    destination_cost,
+    frame_cost,
+    selector_cost,
+    sink_cost,
+)
+from stompcodec.broker.transaction import Settling
+
+if TYPE_CHECKING:
+    from stompcodec.broker.consumer import Consumer
+    from stompcodec.broker.core import Broker
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.queue import Queue
+    from stompcodec.broker.router import Router
+    from stompcodec.broker.session import Session
+
+__all__ = ["Held", "audit", "difference"]
+
+
+class Held(NamedTuple):
+    """What a broker holds, in bytes, by kind."""
+
+    queues: int
+    """Messages in queues: READY, unacknowledged, and waiting for their time."""
+    backlogs: int
+    """Messages in the queues of subscriptions to topics."""
+    retained: int
+    delayed: int
+    batches: int
+    """Messages that wait for the disk, and are in no queue."""
+    sessions: int
+    """Unfinished frames, open transactions, and output that is not written."""
+    leaving: int
+    """Unwritten output of sessions that have ended."""
+    subscriptions: int
+    """With connections, and the destinations that sessions remember."""
+    destinations: int
+
+
+def audit(broker: Broker) -> Held:
+    """Compute what a broker holds from its queues, sessions and destinations.
+
+    >>> from stompcodec.broker.core import Broker
+    >>> from stompcodec.broker.config import Config
+    >>> broker = Broker(Config())
+    >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
+    True
+    """
+    routers = list(broker._routers.values())
+    sessions = list(broker.sessions.values())
+    journal = broker.journal
+    return Held(
+        queues=sum(_messages(queue) for router in routers for queue in _queues(router)),
+        backlogs=sum(_messages(consumer.queue) for session in sessions for consumer in _backlogs(session)),
+        retained=sum(_messages(queue) for router in routers for queue in router.destinations.retained.queues.values()),
+        delayed=broker.delayed.cost + DELAY * len(broker.delayed),
+        batches=sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
+        sessions=sum(_held(session) for session in sessions if not session.ended),
+        leaving=sum(session.unwritten for session in sessions if session.ended),
+        subscriptions=sum(CONNECTION + _subscriptions(session) for session in sessions),
+        destinations=sum(_destinations(router) for router in routers),
+    )
+
+
+def difference(broker: Broker) -> dict[str, tuple[int, int]]:
+    """Compare the account of a broker with what it holds: {} if it is right, else pairs (account, held) by name."""
+    found, account = audit(broker), broker.account
+    pairs = {
+        "used": (account.used, sum(found)),
+        "held": (account.held, found.sessions),
+        "fixed": (account.fixed, found.subscriptions + found.destinations),
+    }
+    journal = broker.journal
+    if not journal.batch.actions and (journal.busy is None or not journal.busy.actions):  # they hold deliveries, too
+        for queue, messages in _found(broker).items():
+            if not queue.closed:
+                pairs[repr(queue)] = (_messages(queue), sum(message.size + MESSAGE for message in messages))
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _queues(router: Router) -> Iterator[Queue]:
+    yield from router.queues.values()
+    for durable in router.destinations.durables.by_name.values():
+        yield durable.queue
+
+
+def _backlogs(session: Session) -> Iterator[Consumer]:
+    for consumer in session.consumers.values():
+        if consumer.address is not None and not isinstance(consumer.queue, Browser):
+            yield consumer
+
+
+def _messages(queue: Queue) -> int:
+    return queue.octets + MESSAGE * queue.count
+
+
+def _found(broker: Broker) -> dict[Queue, list[Message]]:
+    """Every message of every queue, wherever it is."""
+    found: dict[Queue, list[Message]] = {}
+    for router in broker._routers.values():
+        for queue in [*_queues(router), *router.destinations.retained.queues.values()]:
+            found[queue] = [*queue.messages, *queue.held.values()]
+    for session in broker.sessions.values():
+        for consumer in session.consumers.values():
+            if not isinstance(consumer.queue, Browser):
+                if consumer.address is not None:
+                    found[consumer.queue] = [*consumer.queue.messages]
+                found.setdefault(consumer.queue, []).extend(consumer.unacked.values())
+        for transaction in session.transactions.values():
+            for operation in transaction.operations:
+                if isinstance(operation, Settling):
+                    messages = [message for _tag, message in operation.deliveries]
+                    found.setdefault(operation.consumer.queue, []).extend(messages)
+    return found
+
+
+def _held(session: Session) -> int:
+    intake = 0 if session.intake is None else session.intake.cost
+    transactions = sum(transaction.base + transaction.octets for transaction in session.transactions.values())
+    return frame_cost(session.connection.buffered) + intake + transactions + session.unwritten
+
+
+def _subscriptions(session: Session) -> int:
+    return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(sink_cost, session.sinks))
+
+
+def _destinations(router: Router) -> int:
+    durables = router.destinations.durables.by_name
+    names = [*router.queues, *router.topics, *durables]
+    selectors = [durable.selector.text for durable in durables.values() if durable.selector is not None]
+    return sum(map(destination_cost, names)) + sum(map(selector_cost, selectors))
