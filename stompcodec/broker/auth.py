@@ -117,6 +117,14 @@ class Auth:
         """
         return "" if self._users is None else user.name
 
+    def owner(self, user: User) -> str | None:
+        """Return who has what a user makes and leaves behind: its name, or None where all are one user.
+
+        >>> Auth().owner(User("ada")) is None, Auth({"ada": User("ada")}).owner(User("ada"))
+        (True, 'ada')
+        """
+        return None if self._users is None else user.name
+
     def _right(self, user: User, passcode: str, now: float) -> bool:
         digest = hmac.digest(self._key, passcode.encode("utf-8", "surrogatepass"), "sha256")
         known = self._known.get(user.name)

@@ -47,6 +47,7 @@ def _connect(session: Session, frame: Frame) -> None:
     if user is None:
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
+    session.owner = broker.auth.owner(user)
     session.router = broker.router(vhost)
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"

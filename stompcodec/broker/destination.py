@@ -87,6 +87,17 @@ class Naming:
         _kind, prefix, name = self.split(destination)
         return f"{prefix}{session_id}-{name}"
 
+    def of_letters(self, destination: str) -> str | None:
+        """Return whose dead letters are in a destination, less the prefix; None if it has another name.
+
+        >>> Naming().of_letters("/queue/DLQ.a"), Naming().of_letters("/queue/a")
+        ('a', None)
+        """
+        before, named, after = self._dead_letter.partition("{name}")
+        if not named or not destination.startswith(before) or not destination.endswith(after):
+            return None
+        return destination[len(before) : len(destination) - len(after)]
+
     def dead_letter(self, destination: str) -> str:
         """Where the dead letters of a destination go. A dead letter that dies again stays where it is.
 

@@ -145,7 +145,7 @@ class Destinations:
         """
         name = address.name
         if address.found:
-            return self.found(address)
+            return self.found(address, session, "send")
         if address.kind is Kind.QUEUE:
             queue = self.queues.get(name)
             return self.allowed_queue(name, self.shares.maker(session)) if queue is None else queue
@@ -170,19 +170,25 @@ class Destinations:
             return False
         return self.addresses.is_certain(destination)
 
-    def named(self, address: Address) -> Address:
+    def named(self, address: Address, session: Session) -> Address:
         """With the name that a queue has which has to be there: the rules, and who owns it, are asked by that."""
-        if address.found != "queue" or address.name in self.queues or address.rest in self.durables.by_name:
+        if (
+            address.found != "queue"
+            or address.name in self.queues
+            or self.durables.find(address.rest, session.owner) is not None
+        ):
             return address
         other = address.rest in self.queues and not self.naming.split(address.rest)[1]
         return address._replace(prefix="") if other else address
 
-    def found(self, address: Address) -> Queue:
-        """A queue that has to be there: a durable subscription's, or one that has another name."""
-        durable = self.durables.by_name.get(address.rest)
+    def found(self, address: Address, session: Session, action: str = "subscribe") -> Queue:
+        """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""
+        durable = self.durables.find(address.rest, session.owner)
         if durable is not None:
             return durable.queue
         queue = self.queues.get(address.name)
+        if self.durables.is_taken(address.rest) and (queue is None or address.found == "durable"):
+            raise Refused(f"not allowed to {action} there", "It is a durable subscription of another user.")
         if queue is None or address.found == "durable":
             raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
         return queue
@@ -318,7 +324,7 @@ class Destinations:
 
     def expire(self, now: float) -> None:
         """Look for expired messages."""
-        durables = (durable.queue for durable in self.durables.by_name.values())
+        durables = (durable.queue for durable in self.durables)
         for queue in [*self.queues.values(), *durables, *self.retained.queues.values()]:
             queue.sweep(now)
         for name in [name for name, queue in self.queues.items() if is_unused(queue, now)]:

@@ -8,6 +8,7 @@ queue, `x-queue-name`. Persistent messages are stored for it, and it is stored i
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from stompcodec.broker.addresses import Address
 from stompcodec.broker.message import Message, Refused
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.shares import Maker
     from stompcodec.broker.wanted import Wanted
 
-__all__ = ["LONGEST_NAME", "Durable", "durable_name"]
+__all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
 
 #: Characters of a name. It is kept, also where nobody consumes.
 LONGEST_NAME = 4096
@@ -30,16 +31,17 @@ class Durable:
     """One such subscription.
 
     Args:
-        name: of its queue.
+        name: by which its owner knows it.
         queue: where its messages are.
         address: the topic, or the pattern of topics.
         selector: what it takes; None for everything.
         shared: it may have several consumers at one time.
         auto_delete: it ends with its last consumer.
         since: it takes what has a later place in the order.
+        owner: the user that has it, and nobody else; None where all are one user, or as long as nobody has adopted it.
     """
 
-    __slots__ = ("address", "auto_delete", "name", "queue", "selector", "shared", "since")
+    __slots__ = ("address", "auto_delete", "name", "owner", "queue", "selector", "shared", "since")
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Durable:
         shared: bool = False,
         auto_delete: bool = False,
         since: int = 0,
+        owner: str | None = None,
     ) -> None:
         self.name = name
         self.queue = queue
@@ -59,9 +62,10 @@ class Durable:
         self.shared = shared
         self.auto_delete = auto_delete
         self.since = since
+        self.owner = owner
 
     def __repr__(self) -> str:
-        return f"<Durable {self.name!r} of {self.address.name!r}: {self.queue.count} messages>"
+        return f"<Durable {title(self.owner, self.name)!r} of {self.address.name!r}: {self.queue.count} messages>"
 
     @property
     def maker(self) -> Maker | None:
@@ -73,7 +77,8 @@ class Durable:
         """As the store keeps it."""
         address, text = self.address, None if self.selector is None else self.selector.text
         return Subscribed(
-            self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete
+            *(self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete),
+            self.owner,
         )
 
     def wants(self, message: Message) -> bool:
@@ -95,15 +100,19 @@ class Durable:
                     queue.messages.sort_from(message.seq)
         return full
 
+    def is_meant(self, address: Address, wanted: Wanted, shared: bool) -> bool:
+        """Return whether a SUBSCRIBE that names it asks for the same."""
+        text = None if wanted.selector is None else wanted.selector.text
+        mine = None if self.selector is None else self.selector.text
+        return (address.name, text, shared) == (self.address.name, mine, self.shared)
+
     def check(self, address: Address, wanted: Wanted, shared: bool) -> None:
         """Whether a SUBSCRIBE that names it means it.
 
         Raises:
             Refused: it asks for something else, or there is a consumer already.
         """
-        text = None if wanted.selector is None else wanted.selector.text
-        mine = None if self.selector is None else self.selector.text
-        if (address.name, text, shared) != (self.address.name, mine, self.shared):
+        if not self.is_meant(address, wanted, shared):
             remedy = "Its destination and its selector were others: end it by UNSUBSCRIBE with the same name first."
             raise Refused("the durable subscription is another one", remedy)
         self.check_free()
@@ -116,6 +125,25 @@ class Durable:
         """
         if self.queue.members and not self.shared:
             raise Refused("the durable subscription is in use", "It has a consumer, and can have one at a time.")
+
+
+def title(owner: str | None, name: str) -> str:
+    """Return the name of the queue of a durable subscription, from which that for its dead letters is made.
+
+    >>> title(None, "desk.all"), title("ada", "desk.all")
+    ('desk.all', '~ada~desk.all')
+    """
+    return name if owner is None else f"~{quote(owner, safe='').replace('~', '%7E')}~{name}"
+
+
+def owner_of(title: str) -> str | None:
+    """Return the user that has the durable subscription whose queue has that name; None if nobody does.
+
+    >>> owner_of("~ada~desk.all"), owner_of("desk.all"), owner_of(title("~", "desk"))
+    ('ada', None, '~')
+    """
+    mark, owner, rest = (*title.split("~", 2), "", "")[:3]
+    return unquote(owner) if not mark and rest else None
 
 
 def durable_name(session: Session, wanted: Wanted, by_id: bool) -> str | None:

@@ -11,7 +11,7 @@ from stompcodec.broker.consumer import Consumer, Delivery
 from stompcodec.broker.dead import DeadLetters
 from stompcodec.broker.destination import Kind
 from stompcodec.broker.destinations import Destinations
-from stompcodec.broker.durable import Durable
+from stompcodec.broker.durable import Durable, owner_of
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message, Refused
@@ -58,10 +58,15 @@ class Router:
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics.by_name
         self.owners = self.destinations.owners
-        #: Sessions by the client-id of their CONNECT.
-        self.clients: dict[str, Session] = {}
+        #: Sessions by their user and the client-id of their CONNECT. Users do not take each other's.
+        self._clients: dict[tuple[str | None, str], Session] = {}
         self.dead = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
+
+    @property
+    def clients(self) -> dict[str, Session]:
+        """Sessions by the client-id of their CONNECT. For looking at; made anew each time."""
+        return {client_id: session for (_owner, client_id), session in self._clients.items()}
 
     def join(self, session: Session, client_id: str | None) -> None:
         """A session has connected.
@@ -71,12 +76,13 @@ class Router:
         """
         if not client_id:
             return
-        other, policy = self.clients.get(client_id), self._config.same_client
+        key = session.owner, client_id
+        other, policy = self._clients.get(key), self._config.same_client
         if other is not None and policy == "refuse":
             raise Refused("client-id is in use", "Another session has it: wait for its end, or take another one.")
         if other is not None and policy == "replace":
             other.fail("client-id was taken over", "Another session has connected with the same client-id.")
-        self.clients[client_id] = session
+        self._clients[key] = session
         session.client_id = client_id
 
     # ---- subscriptions ----
@@ -88,8 +94,10 @@ class Router:
             Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
         """
         check_writable(wanted, session.version)
-        address = self.destinations.named(self.destinations.addresses.find(wanted.destination, wanted.routing, True))
+        address = self.destinations.addresses.find(wanted.destination, wanted.routing, True)
+        address = self.destinations.named(address, session)
         self._check_allowed(session, address)
+        self._check_letters(session, address)
         name = self.destinations.address(address.name, session)
         if self.owners.get(name) not in (None, session):
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
@@ -116,13 +124,22 @@ class Router:
         return consumer
 
     def _check_allowed(self, session: Session, address: Address) -> None:
+        if not self._may(session, address):
+            raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+
+    def _check_letters(self, session: Session, address: Address) -> None:
+        """The dead letters of a durable subscription are its owner's, as its messages are."""
+        owner = owner_of(self.naming.of_letters(address.name) or "")
+        if owner is not None and session.owner not in (None, owner):
+            remedy = "The dead letters of a durable subscription can be read by the user that it belongs to."
+            raise Refused("not allowed to subscribe there", remedy)
+
+    def _may(self, session: Session, address: Address) -> bool:
+        """Whether the rules let a session subscribe to a destination."""
         auth, name = session.broker.auth, address.name
         if self.destinations.addresses.pattern(address) is None:
-            allowed = auth.may(session.user, "subscribe", name)
-        else:
-            allowed = auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
-        if not allowed:
-            raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+            return auth.may(session.user, "subscribe", name)
+        return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
 
     def _taken(self, session: Session, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
         """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
@@ -140,7 +157,7 @@ class Router:
 
     def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
         if address.kind is Kind.TOPIC:
-            durable = self.destinations.durables.wanted(session, wanted, address)
+            durable = self.destinations.durables.wanted(session, wanted, address, self._may)
             if durable is not None:
                 return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
         if self.destinations.addresses.pattern(address) is None:
@@ -153,11 +170,13 @@ class Router:
         return consumer
 
     def _consumer_of_found(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
-        queue, durable = self.destinations.found(address), self.destinations.durables.by_name.get(address.rest)
+        durables = self.destinations.durables
+        queue, durable = self.destinations.found(address, session), durables.find(address.rest, session.owner)
         consumer = Consumer(session, queue, number, wanted)
         if durable is not None:
             self._check_allowed(session, durable.address)
             durable.check_free()
+            durables.adopt(durable, session)
             _of_durable(consumer, durable)
         return consumer
 
@@ -204,7 +223,7 @@ class Router:
             return
         if consumer.durable is not None and consumer.durable.auto_delete:
             self.destinations.durables.delete(consumer.durable)
-        elif consumer.address is None and consumer.queue.name in self.destinations.ending:
+        elif consumer.durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
             self.destinations.delete(consumer.queue.name)
 
     def named(self, session: Session, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
@@ -216,14 +235,17 @@ class Router:
             consumers: that it ends.
 
         Raises:
-            Refused: another session consumes one of them.
+            Refused: another session consumes one of them, or the rules do not allow it to subscribe to its destination.
         """
         if wanted.durable is None and not wanted.durable_flag:
             return []
         durables = [consumer.durable for consumer in consumers if consumer.durable is not None]
         if not durables:
             name = self.destinations.durables.name(session, wanted) or ""
-            durables = [self.destinations.durables.by_name[name]] if name in self.destinations.durables.by_name else []
+            durable = self.destinations.durables.find(name, session.owner)
+            durables = [] if durable is None else [durable]
+        for durable in durables:
+            self._check_allowed(session, durable.address)
         mine = set(consumers)
         if any(len(durable.queue.members) > len(mine & durable.queue.members.keys()) for durable in durables):
             raise Refused("the durable subscription is in use", "Another consumer has it: that has to go before.")
@@ -231,13 +253,13 @@ class Router:
 
     def end(self, durable: Durable) -> None:
         """The end of a durable subscription, unless it has ended by itself."""
-        if self.destinations.durables.by_name.get(durable.name) is durable:
+        if self.destinations.durables.has(durable):
             self.destinations.durables.delete(durable)
 
     def forget(self, session: Session) -> None:
         """The end of a session: its temporary destinations go, and its exclusive queues."""
-        if session.client_id is not None and self.clients.get(session.client_id) is session:
-            del self.clients[session.client_id]
+        if session.client_id is not None and self._clients.get((session.owner, session.client_id)) is session:
+            del self._clients[session.owner, session.client_id]
         self.destinations.shares.end(session)
         for name in self.owners.leave(session):
             if self.naming.is_temporary(name):

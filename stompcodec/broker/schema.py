@@ -44,6 +44,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "ALTER TABLE state ADD COLUMN seq INTEGER NOT NULL DEFAULT 0",
     ),
+    ("ALTER TABLE subscription ADD COLUMN owner TEXT",),  # NULL: made before there were owners, or without users
 )
 
 _PAGE = 8192

@@ -102,7 +102,7 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
     if sink is not None:
         return sink
     destinations = session.router.destinations
-    address = destinations.named(destinations.addresses.find(destination, goal.routing, False))
+    address = destinations.named(destinations.addresses.find(destination, goal.routing, False), session)
     if not session.broker.auth.may(session.user, "send", address.name):
         raise Refused("not allowed to send there", "The rules of the broker do not allow it.")
     found = destinations.sink(address, session, goal.retain)

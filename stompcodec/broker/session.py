@@ -49,7 +49,7 @@ class Session(Outgoing):
 
     __slots__ = (
         *("_begun", "behind", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
-        *("next_number", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
+        *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "user", "version"),
         *("waits_on", "window"),
     )
@@ -85,6 +85,8 @@ class Session(Outgoing):
         #: The client-id of its CONNECT; None without.
         self.client_id: str | None = None
         self.user: User
+        #: Whose what it makes and leaves behind is; None where all are one user.
+        self.owner: str | None = None
         self.router: Router
         #: What stands for it where it makes destinations; None as long as it has made none.
         self.maker: Maker | None = None

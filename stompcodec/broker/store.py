@@ -72,7 +72,8 @@ class Subscribed(NamedTuple):
     """A durable subscription as a store gives it back.
 
     `queue` is the key of the queue that holds its messages; `prefix` and `name` are what it asked for, in which
-    nothing is a wildcard if it is `literal`. `shared` means that it may have several consumers.
+    nothing is a wildcard if it is `literal`. `shared` means that it may have several consumers. `owner` is the name of
+    the user that has it; None if it was made without users, or by a broker that kept no owners.
     """
 
     queue: str
@@ -82,6 +83,7 @@ class Subscribed(NamedTuple):
     selector: str | None = None
     shared: bool = False
     auto_delete: bool = False
+    owner: str | None = None
 
 
 class Store(Protocol):

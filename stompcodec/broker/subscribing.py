@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.memory import subscription_cost
@@ -30,13 +29,12 @@ def subscribe(session: Session, frame: Frame) -> None:
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
     consumers, durables = [], session.router.destinations.durables
-    had = len(durables.by_name)
+    had = len(durables)
     try:
         for number, part in enumerate(parts_of(wanted.destination, config.composite)):
             consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
     except Refused:
-        made = islice(reversed(durables.by_name.values()), len(durables.by_name) - had)
-        for durable in list(made):  # one of another part, that nobody had before
+        for durable in durables.made_since(had):  # one of another part, that nobody had before
             durables.delete(durable)
         raise
     if session.broker.stores_some and any(consumer.durable is not None for consumer in consumers):
@@ -116,14 +114,15 @@ def unsubscribe(session: Session, frame: Frame) -> None:
         Refused: there is no such subscription.
     """
     destination, key = session.header(frame, "destination"), session.header(frame, "id")
-    consumers, name = [], _name(destination or "", key)
-    while name in session.consumers:
-        consumers.append(session.consumers.pop(name))
-        name += _PART
+    consumers: list[Consumer] = []
+    name = _name(destination or "", key)
+    while name + _PART * len(consumers) in session.consumers:
+        consumers.append(session.consumers[name + _PART * len(consumers)])
     durables = session.router.named(session, wanted_of(frame, session.exact, session.broker.config), consumers)
     if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")
-    for consumer in consumers:
+    for part, consumer in enumerate(consumers):
+        del session.consumers[name + _PART * part]
         del session.by_number[str(consumer.number)]
         session.charge(-consumer.cost)
         if consumer.acks:

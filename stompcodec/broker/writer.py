@@ -181,13 +181,14 @@ class Writer:
         assert self._db is not None
         try:
             rows = self._db.execute(
-                "SELECT queue, prefix, name, literal, selector, shared, auto_delete FROM subscription ORDER BY queue"
+                "SELECT queue, prefix, name, literal, selector, shared, auto_delete, owner "
+                "FROM subscription ORDER BY queue"
             ).fetchall()
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
         return [
-            Subscribed(queue, prefix, name, bool(literal), selector, bool(shared), bool(auto_delete))
-            for queue, prefix, name, literal, selector, shared, auto_delete in rows
+            Subscribed(queue, prefix, name, bool(literal), selector, bool(shared), bool(auto_delete), owner)
+            for queue, prefix, name, literal, selector, shared, auto_delete, owner in rows
         ]
 
     def holds(self, number: int) -> bool:
@@ -250,7 +251,7 @@ class Writer:
         for queue, subscription in batch.subscriptions.items():
             db.execute("DELETE FROM subscription WHERE queue = ?", (queue,))
             if subscription is not None:
-                db.execute("INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?)", subscription)
+                db.execute("INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", subscription)
         if batch.reserved is not None:
             db.execute("UPDATE state SET seq = ?", (batch.reserved,))
         self._wal += _COMMIT + _ROW * len(batch)
