@@ -91,7 +91,7 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
 
 def _queues(router: Router) -> Iterator[Queue]:
     yield from router.queues.values()
-    for durable in router.destinations.durables.by_name.values():
+    for durable in router.destinations.durables:
         yield durable.queue
 
 
@@ -136,7 +136,7 @@ def _subscriptions(session: Session) -> int:
 
 
 def _destinations(router: Router) -> int:
-    durables = router.destinations.durables.by_name
-    names = [*router.queues, *router.topics, *durables]
-    selectors = [durable.selector.text for durable in durables.values() if durable.selector is not None]
+    durables = list(router.destinations.durables)
+    names = [*router.queues, *router.topics, *(durable.name for durable in durables)]
+    selectors = [durable.selector.text for durable in durables if durable.selector is not None]
     return sum(map(destination_cost, names)) + sum(map(selector_cost, selectors))

@@ -153,7 +153,7 @@ def test_its_owner_can_end_it(place: Place) -> None:
     assert place.kept == {}
     place.subscribe(ada)
     assert ada.take() == []
-    assert place.bench.broker.pool.octets == 0
+    assert place.bench.octets == 0
 
 
 @every_way
