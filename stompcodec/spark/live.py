@@ -11,6 +11,7 @@ Spark imports this module whenever it looks for sources, so the heavy ones are i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,8 @@ __all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
 
 #: Seconds in which a query is told of a login that is refused, and such, with its first batch.
 _FIRST = 5.0
-Offset = dict[str, int]
+Offset = dict[str, Any]
+_log = logging.getLogger("stompcodec.spark")
 
 
 class Stomp(Shipped, DataSource):
@@ -130,7 +132,9 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._options = parse_live(options)
         self._projection = Projection(schema, self._options.file.decode)
         self._receiver: Receiver | None = None
-        self._target: Offset | None = None
+        #: With the trigger availableNow: read what there is, and end.
+        self._now = False
+        self._target: dict[str, int] | None = None
         self._more = False
 
     def initialOffset(self) -> Offset:
@@ -145,37 +149,59 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        receiver = self._open()
+        from stompcodec.spark.plan import limited
+        from stompcodec.spark.spool import stamped
+
+        receiver, begin = self._open(start)
         receiver.check()
         ends = receiver.ends()
-        self._look_for_loss(start, ends)
-        receiver.release({chain: offset for chain, offset in start.items() if offset <= ends.get(chain, 0)})
-        if self._target is not None and start == {**start, **self._target}:
-            while self._more and start == {**start, **self._target}:
-                self.prepareForTriggerAvailableNow()  # maybe only the prefetch has come
-            receiver.flush()  # if that was all, Spark ends now, and does not wait
-        end = dict(sorted({**start, **(ends if self._target is None else self._target)}.items()))
-        options = self._options
-        if isinstance(limit, ReadAllAvailable):
-            return end
-        from stompcodec.spark.plan import limited
-
-        file = options.file
-        return limited(options.spool_dir, start, end, file.max_bytes_per_trigger, file.max_frames_per_trigger)
+        receiver.release({chain: offset for chain, offset in begin.items() if offset <= ends.get(chain, 0)})
+        if self._now:
+            if self._target is None:
+                self._drain(receiver)
+            elif self._reached(begin):
+                while self._more and self._reached(begin):
+                    self._drain(receiver)  # maybe only the prefetch has come
+                receiver.flush()  # if that was all, Spark ends now, and does not wait
+        end = {**begin, **(ends if self._target is None else self._target)}
+        file = self._options.file
+        if not isinstance(limit, ReadAllAvailable):
+            most = file.max_bytes_per_trigger, file.max_frames_per_trigger
+            end = limited(self._options.spool_dir, begin, end, *most)
+        return stamped(end, receiver.identity)
 
     def reportLatestOffset(self) -> Offset | None:
-        return None if self._receiver is None else self._receiver.ends()
+        from stompcodec.spark.spool import stamped
+
+        receiver = self._receiver
+        return None if receiver is None else stamped(receiver.ends(), receiver.identity)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        receiver = self._open()
+        self._now = True  # nothing is received before `latestOffset` has looked for loss
+
+    def _drain(self, receiver: Receiver) -> None:
         self._more = receiver.drain()
         self._target = receiver.ends()
 
+    def _reached(self, begin: Mapping[str, int]) -> bool:
+        """Return whether all that was there has been read."""
+        return self._target is not None and begin == {**begin, **self._target}
+
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from stompcodec.spark.plan import spool_splits
+        from stompcodec.spark.spool import identity_of, positions_of
 
         options = self._options
-        return [] if start == end else spool_splits(options.spool_dir, start, end, options.file)
+        if start == end:
+            return []
+        (before, begin), (identity, stop) = positions_of(start), positions_of(end)
+        if identity is not None and identity != identity_of(options.spool_dir):
+            ranges = [(chain, begin.get(chain, 0), offset) for chain, offset in stop.items()]
+            self._lost(", ".join(f"octets {low} to {high} of {chain}" for chain, low, high in ranges if low < high))
+            return []
+        if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
+            begin = {}
+        return spool_splits(options.spool_dir, begin, stop, options.file)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options.file)
@@ -185,19 +211,39 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         if receiver is not None:
             receiver.close()
 
-    def _look_for_loss(self, start: Offset, ends: Offset) -> None:
-        """The end of what was read has to be in the spool; `partitions` looks for what was not read."""
-        for chain, offset in start.items():
-            if offset > ends.get(chain, 0) and self._options.file.fail_on_data_loss:
-                raise StoreError(
-                    f"{self._options.spool_dir}: {chain} was read to octet {offset}, and ends at {ends.get(chain, 0)}: "
-                    "it is another spool, or was deleted (failOnDataLoss=false goes on with what there is)"
-                )
-
-    def _open(self) -> Receiver:
+    def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
+        """Return the receiver, and where to go on in its spool. Loss is looked for before anything is received."""
         from stompcodec.spark.receiver import Receiver
+        from stompcodec.spark.spool import positions_of
 
         if self._receiver is None:
+            self._look_for_loss(start)
             self._receiver = Receiver(self._options)
             self._receiver.wait(_FIRST)
-        return self._receiver
+        identity, begin = positions_of(start)
+        return self._receiver, begin if identity in (None, self._receiver.identity) else {}
+
+    def _look_for_loss(self, start: Offset) -> None:
+        """See that the spool is the one that was read, and as long; `partitions` looks for what was not read."""
+        from stompcodec.spark.plan import spool_end
+        from stompcodec.spark.spool import identity_of, positions_of
+
+        folder = self._options.spool_dir
+        identity, begin = positions_of(start)
+        ends = spool_end(folder)
+        if identity is not None and identity != identity_of(folder):
+            self._lost(", ".join(f"what {chain} had behind octet {offset}" for chain, offset in begin.items()))
+            return
+        for chain, offset in begin.items():
+            if offset > ends.get(chain, 0):
+                self._lost(f"octets {ends.get(chain, 0)} to {offset} of {chain}, which were read already")
+
+    def _lost(self, what: str) -> None:
+        """Raise an error, or warn, for frames that are gone with another spool."""
+        folder = self._options.spool_dir
+        text = f"{folder} is not the spool of the checkpoint, or was deleted and made anew: gone is {what}"
+        if self._options.file.fail_on_data_loss:
+            raise StoreError(
+                f"{text} (put the old folder back, or failOnDataLoss=false reads the new one from its start)"
+            )
+        _log.warning("%s", text)

@@ -20,6 +20,7 @@ from stompcodec.client.recorder import Recorder
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.file_access import access_of
 from stompcodec.spark.options_live import LiveOptions
+from stompcodec.spark.spool import identify
 from stompcodec.spec import Limits
 
 __all__ = ["Receiver"]
@@ -67,6 +68,8 @@ class Receiver:
         numbers = range(options.subscriptions)
         self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
         self._capture = _opened(options, self._segment)
+        self.identity = self._identified()
+        """Of the spool."""
         self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}
@@ -86,6 +89,13 @@ class Receiver:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
         self._thread.start()
+
+    def _identified(self) -> str:
+        try:
+            return identify(self._options.spool_dir)
+        except StoreError:
+            self._capture.close()
+            raise
 
     # ---- what Spark's thread calls ----
 

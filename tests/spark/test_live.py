@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -174,6 +175,35 @@ def test_a_spool_that_is_gone_is_told(spark, broker, queue: str, tmp_path: Path)
     with running(spark, tmp_path, sink, options) as query:
         wait_for(lambda: len(sink.rows) == 13, query)
     assert sink.column() == list(range(13))
+
+
+@pytest.mark.parametrize("now", [False, True], ids=["stream", "availableNow"])
+def test_another_spool_is_never_taken_for_the_one_before(spark, broker, queue: str, tmp_path: Path, now: bool) -> None:
+    """The new spool may be longer than the old one: each start fails, and takes nothing from the broker."""
+    trigger = {"availableNow": True} if now else {"processingTime": "50 milliseconds"}
+    sink = Rows()
+    options = {"url": broker.url, "destination": queue, "idleTimeout": "200ms"}
+    with running(spark, tmp_path, sink, options) as query:
+        publish(broker.url, queue, 3)
+        wait_for(lambda: len(sink.rows) == 3 and broker.count(queue) == 0, query)
+    shutil.move(tmp_path / "spool", tmp_path / "kept")
+    with running(spark, tmp_path / "other", Rows(), {**options, "spoolDir": str(tmp_path / "spool")}) as query:
+        publish(broker.url, queue, 20, first=100)  # another query fills a spool of that name, and ends
+        wait_for(lambda: broker.count(queue) == 0, query)
+    publish(broker.url, queue, 5, first=3)
+    for _ in range(3):
+        with running(spark, tmp_path, sink, options, **trigger) as query:
+            wait_for(query.exception)
+        assert "is not the spool of the checkpoint" in str(query.exception())
+        assert re.search(
+            r"gone is (what frames had behind octet \d+|octets \d+ to \d+ of frames)", str(query.exception())
+        )
+        assert broker.count(queue) == 5
+    shutil.rmtree(tmp_path / "spool")
+    shutil.move(tmp_path / "kept", tmp_path / "spool")
+    with running(spark, tmp_path, sink, options, **trigger) as query:
+        wait_for(lambda: len(sink.rows) == 8, query)
+    assert sink.column() == list(range(8))
 
 
 def test_options_are_looked_at_before_anything_happens(spark, broker, tmp_path: Path) -> None:
