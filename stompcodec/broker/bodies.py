@@ -10,7 +10,7 @@ import os
 import shutil
 import weakref
 import zlib
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from stompcodec.broker.folder import is_body
 from stompcodec.errors import StoreError
 from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, grant
 
-__all__ = ["Bodies", "Body", "BodyFile", "link"]
+__all__ = ["Bodies", "Body", "BodyFile", "file_crc", "link"]
 
 
 class BodyFile(NamedTuple):
@@ -51,12 +51,14 @@ class Body:
     >>> folder.cleanup()
     """
 
-    __slots__ = ("__weakref__", "crc", "path", "size")
+    __slots__ = ("__weakref__", "crc", "damaged", "path", "size")
 
     def __init__(self, path: Path, size: int, crc: int, gone: Callable[[str, int], object] | None = None) -> None:
         self.path = path
         self.size = size
         self.crc = crc
+        #: It was read, and is not what was written.
+        self.damaged = False
         if gone is not None:
             weakref.finalize(self, gone, path.name, size)
 
@@ -87,6 +89,19 @@ def link(path: Path, folder: BodyFolder, name: str) -> None:
         except BaseException:
             folder.discard(name)
             raise
+
+
+def file_crc(path: Path) -> int:
+    """Return the CRC-32 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    crc = 0
+    with open(path, "rb") as file:
+        while piece := file.read(2**20):
+            crc = zlib.crc32(piece, crc)
+    return crc
 
 
 class Bodies:
@@ -157,16 +172,29 @@ class Bodies:
             raise
         return BodyFile(name, body.size, body.crc)
 
-    def body(self, body: BodyFile) -> Body | None:
-        """What was adopted; None if the file is gone, or torn. It stays here until `remove`."""
+    def body(self, body: BodyFile, verify: bool = False) -> Body | None:
+        """What was adopted; None if the file is gone, or torn. It stays here until `remove`.
+
+        Args:
+            body: of which file.
+            verify: read it, and compare the checksum. Otherwise that is done when it is delivered.
+        """
         path = self._folder.path / body.file
         if not is_body(body.file):
             return None
         try:
-            whole = path.stat().st_size == body.size
-        except OSError:
+            whole = path.stat().st_size == body.size and not (verify and file_crc(path) != body.crc)
+        except (OSError, ValueError):
             return None
         return Body(path, body.size, body.crc) if whole else None
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Return whether all these files are there.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        return set(names) <= set(self._folder.names())
 
     def sync(self) -> None:
         """Has the names of new files on the disk, before a commit speaks of them.
@@ -189,7 +217,7 @@ class Bodies:
             return None
         try:
             octets = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
         except OSError as error:
             raise StoreError(

@@ -229,7 +229,8 @@ class Durables:
         durable = self._by_key.get(key)
         if durable is not None:
             durable.queue.load(message)
-        else:  # its subscription ended when a transaction held it, or before all of it was gone
+        elif self._journal.store is None or not self._journal.store.incomplete:
+            # Its subscription ended when a transaction held it, or before all of it was gone.
             queue = self._queue("", key, True)
             self._journal.remove(queue.key, message)
         return True

@@ -164,6 +164,15 @@ class Journal:
         if self.store is not None:
             self.store.update(key, message)
 
+    def set_aside(self, key: str, message: Message) -> None:
+        """The body of a message is damaged. It stays in the store, which checks it at the next start."""
+        if self.store is None:
+            self._log.error("message %s is lost: its body is damaged", message.id)
+            return
+        if message.persistent:
+            self.store.update(key, message.again())
+        self.store.report(message)
+
     def wait(self, session: Session, fault: str | None) -> Waiting:
         """Receipts of a session follow the commit of the open batch."""
         waiting = Waiting(session, self.batch, fault)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,10 @@ class Parcel:
         failed: called if the file cannot be read to its end.
     """
 
-    __slots__ = ("_before", "_body", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved", "waiting")
+    __slots__ = (
+        *("_before", "_body", "_crc", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved"),
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -143,6 +147,7 @@ class Parcel:
         self._head = head
         self._body = body  # holds the file
         self._left = body.size
+        self._crc = 0
         self._whole_frames = whole_frames
         self._file: FileIO | None = None
         self.failed = failed
@@ -178,7 +183,11 @@ class Parcel:
         if len(octets) == 0 < self._left:
             raise OSError(f"{self._body.path} is too short")
         self._left -= len(octets)
+        self._crc = zlib.crc32(octets, self._crc)
         self.done = self._left == 0
+        if self.done and self._crc != self._body.crc:  # the end of the frame is still here: nobody takes it for whole
+            self.done, self._body.damaged = False, True
+            raise OSError(f"{self._body.path} is damaged: it does not have its checksum")
         end = _END if self.done else b""
         if self._whole_frames:
             piece = b"%b%b%b" % (self._head, octets, end)

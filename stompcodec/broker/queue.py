@@ -424,8 +424,18 @@ class Queue(Stock):
 
     def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """A large message could not be read to its end. Without acknowledgements it is gone."""
-        if consumer.take_back(message):
+        if not consumer.take_back(message):
+            return
+        if message.body is not None and message.body.damaged:
+            self._set_aside(message)
+        else:
             self.keep_left(message, self.failed(consumer, message, error))
+
+    def _set_aside(self, message: Message) -> None:
+        """Nobody gets a message whose body is damaged. A stored one stays in the store, for salvage."""
+        self.less(1, message.size)
+        if self.journal is not None:
+            self.journal.set_aside(self.key, message)
 
     def pick(self) -> Picking:
         """From now on consumers may differ in what they may have."""

@@ -45,20 +45,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE state ADD COLUMN seq INTEGER NOT NULL DEFAULT 0",
     ),
     ("ALTER TABLE subscription ADD COLUMN owner TEXT",),  # NULL: made before there were owners, or without users
+    (  # adds columns only, which takes no time in a large file: NULL is a row that was never checked or counted
+        "ALTER TABLE message ADD COLUMN crc INTEGER",
+        "ALTER TABLE queue ADD COLUMN count INTEGER",
+        "ALTER TABLE queue ADD COLUMN high INTEGER NOT NULL DEFAULT -1",
+        "ALTER TABLE queue ADD COLUMN crc INTEGER",
+        "ALTER TABLE subscription ADD COLUMN crc INTEGER",
+        "ALTER TABLE state ADD COLUMN subscriptions INTEGER",
+        "ALTER TABLE state ADD COLUMN crc INTEGER",
+    ),
 )
 
 _PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop stands still meanwhile.
 _BUSY = 0.25
 
+_DAMAGED = "copy what is whole by stompcodec broker salvage, or put the data folder back from a backup"
 #: What SQLite says, and what to do about it.
 _REMEDIES = (
     ("full", "free space on the disk"),
     ("disk i/o", "look for faults of the disk in the log of the system"),
     ("readonly", "give the broker the right to write to its data folder"),
     ("unable to open", "give the broker the right to write to its data folder"),
-    ("malformed", "put the data folder back from a backup, or move it away to start with an empty one"),
-    ("not a database", "put the data folder back from a backup, or move it away to start with an empty one"),
+    ("malformed", _DAMAGED),
+    ("not a database", _DAMAGED),
     ("locked", "end the other program that uses the data folder"),
 )
 
@@ -117,6 +127,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {_PAGE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; an older one stays as it is
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = OFF")

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from stompcodec.broker.damage import Damage
 from stompcodec.broker.helper import Helper, HelperThread
 from stompcodec.broker.store import CallSoon, Done, Storable, Stored, Subscribed
 from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
@@ -107,19 +108,29 @@ class SqliteStore:
         """The last broker did not close the store: it crashed, or was killed."""
         return self._writer.unclean
 
+    @property
+    def damage(self) -> Damage:
+        """What was found damaged since the store was opened."""
+        return self._writer.damage
+
+    @property
+    def incomplete(self) -> bool:
+        """As in `Store`."""
+        return self._writer.incomplete
+
     def load(self) -> Iterator[Stored]:
-        """As in `Store`. A message whose file is gone or torn is told to the log, and left out for good."""
+        """As in `Store`. A damaged message is reported to the log and left out, but it stays in the file."""
         names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
         suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
-        for key, ident, destination, tail, body, *rest, attempts, redelivered in self._writer.rows():
+        for key, ident, destination, tail, *rest, attempts, redelivered, body in self._writer.rows():
             number, seq = key >> SEQ_BITS, key & seq_of
-            if tail is None:
-                self._log.error("message %s of %s is lost: its file is gone or torn", ident, destination)
-                self._open.removes[key] = None
+            queue = names.get(number)
+            if queue is None:
+                self._writer.damage.message(ident, destination, "the name of its queue is lost")
+                self._writer.keep_aside(key)
                 continue
-            again = bool(redelivered) or key < suspects.get(number, 0)
-            queue, (persistent, *others) = names[number], rest
-            content: Any = (destination, tail, bool(persistent), *others, attempts, again, body)
+            again = redelivered or key < suspects.get(number, 0)
+            content: Any = (destination, tail, *rest, attempts, again, body)
             yield Stored(queue, seq, ident, *content)
 
     @property
@@ -145,11 +156,15 @@ class SqliteStore:
 
     def append(self, queue: str, message: Storable) -> None:
         """As in `Store`."""
-        self._open.puts[self._key(queue, message.seq)] = message
+        seq, base = message.seq, self._bases.get(queue)
+        if base is None or seq >> SEQ_BITS:
+            base = self._key(queue, seq) - seq
+        self._open.puts[base + seq] = message
 
     def remove(self, queue: str, message: Storable) -> None:
         """As in `Store`."""
-        key, batch = self._key(queue, message.seq), self._open
+        seq, base, batch = message.seq, self._bases.get(queue), self._open
+        key = self._key(queue, seq) if base is None or seq >> SEQ_BITS else base + seq
         if batch.puts.pop(key, None) is None:
             batch.updates.pop(key, None)
             batch.removes[key] = None
@@ -162,6 +177,10 @@ class SqliteStore:
         else:
             batch.updates[key] = message
 
+    def report(self, message: Storable) -> None:
+        """As in `Store`."""
+        self._writer.damage.message(message.id, message.destination, "its body is damaged")
+
     def _key(self, queue: str, seq: int) -> int:
         if seq >> SEQ_BITS:
             raise ValueError(f"seq is {seq}: it must be 0 or more, and less than 2**{SEQ_BITS}")
@@ -169,13 +188,16 @@ class SqliteStore:
         return seq + (self._register(queue) if base is None else base)
 
     def _register(self, queue: str) -> int:
-        if self._free:
-            number = self._free.pop()
-        else:
-            number = self._next
-            if number >= _MOST_QUEUES:
-                raise StoreError(f"{number} queues hold stored messages (use less)")
-            self._next += 1
+        while True:
+            if self._free:
+                number = self._free.pop()
+            else:
+                number = self._next
+                if number >= _MOST_QUEUES:
+                    raise StoreError(f"{number} queues hold stored messages (use less)")
+                self._next += 1
+            if number not in self._writer.aside:
+                break
         self._unsaved[queue] = number
         base = self._bases[queue] = number << SEQ_BITS
         return base

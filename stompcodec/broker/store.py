@@ -111,6 +111,10 @@ class Store(Protocol):
     def mark(self) -> int:
         """The greatest seq that was reserved, as the last commit left it; 0 at first."""
 
+    @property
+    def incomplete(self) -> bool:
+        """Some durable subscriptions could not be read by `subscriptions`: their messages must not be removed."""
+
     def reserve(self, seq: int) -> None:
         """Set `mark`, in the open batch: seqs up to that may be given away, though no stored message may show it."""
 
@@ -128,6 +132,9 @@ class Store(Protocol):
 
     def update(self, queue: str, message: Storable) -> None:
         """Keep `attempts` and `redelivered` of a message, in the open batch. It may be a copy of the one put."""
+
+    def report(self, message: Storable) -> None:
+        """Log and count a message whose body was found damaged when it was read."""
 
     def commit(self) -> None:
         """Write the open batch: afterwards it is on the disk, or none of it is. An empty batch costs nothing.
@@ -166,6 +173,8 @@ class MemoryStore:
     >>> [message.id for message in store.load()]
     ['m-1']
     """
+
+    incomplete = False
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], Stored] = {}
@@ -226,6 +235,9 @@ class MemoryStore:
             self._puts[key] = message
         else:
             self._updates[key] = message
+
+    def report(self, message: Storable) -> None:
+        """As in `Store`. What is in memory has no checksum: nothing is done."""
 
     def commit(self) -> None:
         """As in `Store`; it never fails."""

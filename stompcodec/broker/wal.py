@@ -1,0 +1,163 @@
+"""SQLite's write-ahead log as a file: which commits recovery takes over, and whether it passes over intact ones.
+
+Each frame is one page, with a checksum over itself and all frames before it. Recovery stops at the first bad frame and
+drops what follows without a word. A torn write at a power cut looks the same, but it can only hit the last commit: the
+broker syncs each one before it begins the next. So an intact frame behind a damaged commit means damage.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+__all__ = ["Frame", "Wal", "examine_wal"]
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+#: The last bit says that checksums read big-endian words.
+_MAGIC = 0x377F0682
+_DEFAULT_PAGE = 8192
+_MASK = 2**32 - 1
+
+
+class Frame(NamedTuple):
+    """A frame that belongs to the current run of the log."""
+
+    number: int
+    """The page that it holds."""
+    offset: int
+    """Where the page begins in the file."""
+    commits: bool
+    """It is the last one of a transaction."""
+
+
+class Wal(NamedTuple):
+    """What `examine_wal` found."""
+
+    taken: list[Frame]
+    """Frames that recovery takes over: whole transactions up to the first bad frame."""
+    behind: list[Frame]
+    """Intact frames behind the bad one, which recovery drops."""
+    lost: int
+    """Transactions at least that are dropped although they were synced."""
+    torn: bool
+    """The last transaction is complete by its marks, but not by its checksums: a power cut, or damage."""
+    page: int = _DEFAULT_PAGE
+    """Bytes of a page."""
+
+
+class _Scanned(NamedTuple):
+    frame: Frame
+    head: bytes
+    salts: tuple[int, int]
+    before: tuple[int, int]
+    """The computed checksum of the frame before."""
+    stored: tuple[int, int]
+    chained: tuple[int, int]
+    """The checksum as it follows from the stored one of the frame before."""
+    computed: tuple[int, int]
+    """The checksum as it follows from the computed one of the frame before."""
+
+    @property
+    def intact(self) -> bool:
+        return self.stored in (self.chained, self.computed)
+
+
+def examine_wal(path: Path) -> Wal:
+    """Read a log without changing it. A missing or empty one has no frames.
+
+    Args:
+        path: of the log, `messages.sqlite-wal`. Nobody may write to it meanwhile.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        return Wal([], [], 0, False)
+    with file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            return Wal([], [], 0, False)
+        return _examine(file, head)
+
+
+def _examine(file: BinaryIO, head: bytes) -> Wal:
+    magic, _version, page, _count, *salts, first, second = _HEADER.unpack(head)
+    known = magic & ~1 == _MAGIC
+    words = ("<", ">")[magic & 1] if known else ("<" if sys.byteorder == "little" else ">")
+    sound = known and _checksum(words, head[:24], (0, 0)) == (first, second)
+    if not 512 <= page <= 65536 or page & page - 1:
+        page = _DEFAULT_PAGE
+    scanned = list(_scan(file, page, words, (first, second)))
+    run = (salts[0], salts[1]) if sound else _usual_salts(scanned)
+    end = taken = 0
+    while sound and end < len(scanned) and scanned[end].salts == run and scanned[end].stored == scanned[end].computed:
+        end += 1
+        if scanned[end - 1].frame.commits:
+            taken = end
+    good = [one.frame for one in scanned[:taken]]
+    if end == len(scanned):
+        return Wal(good, [], 0, False, page)
+    last = end  # of the transaction with the bad frame, which may be a torn one
+    while sound and last < len(scanned) - 1 and not scanned[last].frame.commits:
+        last += 1
+    behind = [one.frame for one in scanned[end:] if one.salts == run and one.intact]
+    later = [one for one in scanned[last + 1 :] if one.salts == run and one.intact]
+    if not sound:
+        later = [one for one in scanned if one.salts == run and one.intact]
+    certain = sound and scanned[end].salts == run and _is_one_bit(scanned[end], words, file, page)
+    ours = any(one.salts == run for one in scanned[end:])
+    lost = sum(one.frame.commits for one in later)
+    if (later and sound) or certain:
+        lost += 1
+    torn = not lost and ours and any(one.frame.commits and one.salts == run for one in scanned[end:])
+    return Wal(good, behind, lost, torn, page)
+
+
+def _scan(file: BinaryIO, page: int, words: str, seed: tuple[int, int]) -> Iterator[_Scanned]:
+    """Yield every frame of the file, of earlier runs, too."""
+    computed, stored, offset = seed, seed, _HEADER.size
+    while True:
+        head, content = file.read(_FRAME.size), file.read(page)
+        if len(content) < page:
+            return
+        number, size, *rest = _FRAME.unpack(head)
+        before, seed = computed, stored
+        stored = (rest[2], rest[3])
+        chained = computed = _checksum(words, content, _checksum(words, head[:8], seed))
+        if seed != before:
+            computed = _checksum(words, content, _checksum(words, head[:8], before))
+        frame = Frame(number, offset + _FRAME.size, size != 0)
+        yield _Scanned(frame, head[:8], (rest[0], rest[1]), before, stored, chained, computed)
+        offset += _FRAME.size + page
+
+
+def _checksum(words: str, octets: bytes, seed: tuple[int, int]) -> tuple[int, int]:
+    """Return SQLite's checksum of the log: two sums that go through each other."""
+    first, second = seed
+    for one, two in struct.iter_unpack(words + "II", octets):
+        first = first + one + second & _MASK
+        second = second + two + first & _MASK
+    return first, second
+
+
+def _usual_salts(scanned: list[_Scanned]) -> tuple[int, int]:
+    """Return the salts of most frames, where the header cannot be trusted."""
+    return Counter(one.salts for one in scanned).most_common(1)[0][0] if scanned else (0, 0)
+
+
+def _is_one_bit(bad: _Scanned, words: str, file: BinaryIO, page: int) -> bool:
+    """Return whether one flipped bit in its head explains a bad frame. A torn write leaves no such thing."""
+    wrong = (bad.stored[0] ^ bad.computed[0]) << 32 | bad.stored[1] ^ bad.computed[1]
+    if bin(wrong).count("1") == 1:
+        return True
+    file.seek(bad.frame.offset)
+    content, head = file.read(page), int.from_bytes(bad.head, "big")
+    heads = ((head ^ 1 << bit).to_bytes(8, "big") for bit in range(64))
+    return any(_checksum(words, content, _checksum(words, head, bad.before)) == bad.stored for head in heads)
