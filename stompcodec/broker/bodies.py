@@ -12,12 +12,15 @@ import weakref
 import zlib
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.body_folder import BodyFolder
 from stompcodec.broker.folder import is_body
 from stompcodec.errors import StoreError
 from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, grant
+
+if TYPE_CHECKING:
+    from stompcodec.broker.helper import Helper
 
 __all__ = ["Bodies", "Body", "BodyFile", "file_crc", "link"]
 
@@ -110,6 +113,7 @@ class Bodies:
     Args:
         folder: made if it is missing.
         access: rights of the folder, if it is made, and of its files.
+        helper: what removes files; None for a thread.
 
     Raises:
         OSError: it cannot be made.
@@ -125,8 +129,8 @@ class Bodies:
     >>> bodies.close(); folder.cleanup()
     """
 
-    def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
-        self._folder = BodyFolder(folder, access)
+    def __init__(self, folder: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
+        self._folder = BodyFolder(folder, access, helper)
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:

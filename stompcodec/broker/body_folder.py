@@ -10,11 +10,15 @@ import weakref
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stompcodec.broker.folder import is_body
 from stompcodec.broker.remover import Remover
 from stompcodec.errors import StoreError
 from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
+
+if TYPE_CHECKING:
+    from stompcodec.broker.helper import Helper
 
 __all__ = ["BodyFolder"]
 
@@ -25,6 +29,7 @@ class BodyFolder:
     Args:
         path: of the folder, which is made if it is missing. It must not be a symbolic link.
         access: rights of the folder, if it is made, and of its files.
+        helper: what removes files; None for a thread.
 
     Raises:
         OSError: it cannot be made or opened.
@@ -40,10 +45,10 @@ class BodyFolder:
     (0, 1, ['notes.txt'])
     """
 
-    def __init__(self, path: Path, access: Access = PRIVATE) -> None:
+    def __init__(self, path: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
         self.path = path
         self.access = access
-        self.remover = Remover()
+        self.remover = Remover(helper)
         #: No name is used twice: a removed file must not come back with other octets before the commit that says so,
         #: nor be one of a later broker of this process, while bodies of this one are still going.
         self._prefix = os.urandom(8).hex()

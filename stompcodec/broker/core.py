@@ -33,6 +33,7 @@ from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
+    from stompcodec.broker.helper import Helper
     from stompcodec.broker.store import CallSoon, Store
 
 __all__ = ["Broker", "Stats", "access_to"]
@@ -83,6 +84,7 @@ class Broker:
         log: where faults and refusals are told. Never a header's value.
         call_soon: has the loop call something, from any thread: then what is stored may be written in the background.
             `wake` of the broker, which the shell sets, is called when that is done: another turn is wanted.
+        helper: what removes files of large messages; None for a thread.
 
     >>> broker = Broker(Config())
     >>> session = broker.attach(0.0, peer="test")
@@ -100,6 +102,7 @@ class Broker:
         epoch: str = "0",
         log: logging.Logger = _LOG,
         call_soon: CallSoon | None = None,
+        helper: Helper | None = None,
     ) -> None:
         self.config = config
         self.wall = wall
@@ -115,7 +118,7 @@ class Broker:
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.turns = Turns()
-        self.spool = _spool(config)
+        self.spool = _spool(config, helper)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
         #: Those that remember destinations, in `sinks`.
@@ -444,9 +447,9 @@ def access_to(config: Config) -> Access:
         raise ConfigError(str(error), key="group") from None
 
 
-def _spool(config: Config) -> Spool:
+def _spool(config: Config, helper: Helper | None) -> Spool:
     """Beside what is stored, so that storing a large message does not mean to copy it."""
     own = None if config.data is None else Path(config.data, "incoming")
     folder = own if config.large_folder is None else Path(config.large_folder)
     shared = folder is not None and own is not None and folder.resolve() == own.resolve()
-    return Spool(own if shared else folder, config.max_large_octets, access_to(config), shared=shared)
+    return Spool(own if shared else folder, config.max_large_octets, access_to(config), shared=shared, helper=helper)

@@ -6,7 +6,11 @@ import logging
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompcodec.broker.helper import Helper
 
 __all__ = ["Remover"]
 
@@ -19,6 +23,9 @@ class Remover:
 
     `put` may be called from any thread, also by the garbage collector in the middle of another call.
 
+    Args:
+        helper: what does the jobs instead of a thread of its own. Whoever made it stops it.
+
     >>> remover = Remover()
     >>> remover.put(lambda: print("removed")); remover.flush()
     removed
@@ -27,7 +34,8 @@ class Remover:
     >>> remover.close()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, helper: Helper | None = None) -> None:
+        self._helper = helper
         # Nothing here takes a lock that a finalizer could find taken by its own thread.
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._given = 0
@@ -42,8 +50,8 @@ class Remover:
         """Jobs that are not done yet."""
         return self._given - self._done[0]
 
-    def start(self) -> None:
-        """Start the thread, unless it runs. Otherwise the first `put` does."""
+    def _start(self) -> None:
+        """Start the thread, unless it runs."""
         if self._started:
             return
         self._started = True
@@ -60,12 +68,19 @@ class Remover:
         if self._closed:
             return
         self._given += 1
+        if self._helper is not None:
+            self._helper.give(lambda: _do(job, self._done))
+            return
         self._jobs.put(job)
-        self.start()
+        self._start()
 
     def flush(self) -> None:
         """Wait until all that was given so far is done."""
-        if not self._closed and self._thread is not None and self.pending:
+        if self._closed or not self.pending or self._thread is current_thread():  # there, a finalizer may call this
+            return
+        if self._helper is not None:
+            self._helper.wait()
+        elif self._thread is not None:
             done = Event()
             self.put(done.set)
             done.wait()
@@ -74,20 +89,25 @@ class Remover:
         """Wait until all that was given is done, and end the thread. Closing twice does nothing."""
         if self._closed:
             return
+        self.flush()
         self._closed = True
         self._jobs.put(None)
         if self._thread is None:
             _work(self._jobs, self._done)
-        else:
+        elif self._thread is not current_thread():
             self._thread.join()
 
 
 def _work(jobs: SimpleQueue[Job | None], done: list[int]) -> None:
     while (job := jobs.get()) is not None:
-        try:
-            job()
-        except Exception:
-            _LOG.exception("a file could not be removed")
-        done[0] += 1
+        _do(job, done)
         del job  # it may hold a folder
     jobs.put(None)
+
+
+def _do(job: Job, done: list[int]) -> None:
+    try:
+        job()
+    except Exception:
+        _LOG.exception("a file could not be removed")
+    done[0] += 1

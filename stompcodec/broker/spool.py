@@ -16,6 +16,7 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stompcodec.broker.bodies import Body, link
 from stompcodec.broker.body_folder import BodyFolder
@@ -23,6 +24,9 @@ from stompcodec.broker.folder import FolderLock, examine_large, is_lock, mark
 from stompcodec.broker.message import Refused
 from stompcodec.errors import StoreError
 from stompcodec.file_access import PRIVATE, Access, make_folder
+
+if TYPE_CHECKING:
+    from stompcodec.broker.helper import Helper
 
 __all__ = ["Draft", "Spool"]
 
@@ -42,6 +46,7 @@ class Spool:
         limit: octets in all files together. Above, no more is taken.
         access: rights of the folder, if it is made, and of its files.
         shared: the folder is a part of a data folder, which the store has locked and marked.
+        helper: what removes files; None for a thread.
 
     >>> spool = Spool(None, 100)
     >>> draft = spool.draft(); draft.write(b"hel"); draft.write(b"lo")
@@ -52,23 +57,39 @@ class Spool:
     >>> spool.close()
     """
 
-    def __init__(self, folder: Path | None, limit: int, access: Access = PRIVATE, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        limit: int,
+        access: Access = PRIVATE,
+        *,
+        shared: bool = False,
+        helper: Helper | None = None,
+    ) -> None:
         self._path = folder
         self.limit = limit
         self._access = access
         self._shared = shared
+        self._helper = helper
         self._folder: BodyFolder | None = None
         self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
         self._octets = 0
         #: Sizes of bodies that are gone. The store's thread may have held the last one.
         self._gone: deque[int] = deque()
+        #: Octets of those whose files are still to be removed, and of those that were.
+        self._leaving = 0
+        self._removed: deque[int] = deque()
 
     @property
     def octets(self) -> int:
         """In all files."""
         while self._gone:
-            self._octets -= self._gone.popleft()
+            octets = self._gone.popleft()
+            self._octets -= octets
+            self._leaving += octets
+        while self._removed:
+            self._leaving -= self._removed.popleft()
         return self._octets
 
     def open(self) -> None:
@@ -99,7 +120,7 @@ class Spool:
             lock = FolderLock(path, "large", self._access)
             self._end = weakref.finalize(self, lock.release)
             mark(path, "large", self._access)
-        self._folder = BodyFolder(path, self._access)
+        self._folder = BodyFolder(path, self._access, self._helper)
         self._made = path
         return self._folder
 
@@ -140,13 +161,13 @@ class Spool:
         return self._temporary() if self._path is None else self._claim(self._path)
 
     def _temporary(self) -> BodyFolder:
-        _remove_dead()
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         path.chmod(0o700)  # the umask may have taken our own rights
         lock = FolderLock(path, "large")
-        folder = BodyFolder(path, self._access)
+        folder = BodyFolder(path, self._access, self._helper)
         self._end = weakref.finalize(self, _remove_temporary, folder, lock)
         self._folder, self._made = folder, path
+        folder.remover.put(_remove_dead)
         return folder
 
     def more(self, octets: int) -> None:
@@ -155,15 +176,21 @@ class Spool:
         Raises:
             Refused: there is no room for them.
         """
-        if self.octets + octets > self.limit:
+        if self.octets + octets > self.limit or self._leaving > self.limit:
             raise Refused("no room for large messages", "Send it again when others have been taken out of the queues.")
         self._octets += octets
 
     def discard(self, name: str, octets: int) -> None:
         """A file is not needed any more. Its octets count no longer, and it is removed soon. From any thread."""
         self._gone.append(octets)
-        if self._folder is not None:
-            self._folder.discard(name)
+        folder, removed = self._folder, self._removed
+        if folder is not None:
+
+            def remove() -> None:
+                folder.remove(name)
+                removed.append(octets)
+
+            folder.remover.put(remove)
 
     def flush(self) -> None:
         """Wait until what is not needed any more is removed."""
@@ -172,7 +199,7 @@ class Spool:
 
     def close(self) -> None:
         """End with the broker: its files go, and so does a folder for temporary ones."""
-        if self._folder is not None:
+        if self._folder is not None and self._path is not None:
             self._folder.clear()
             self._folder.close()
         if self._end is not None:
@@ -236,17 +263,22 @@ def _remove_dead() -> None:
             lock = FolderLock(path, "large")
             folder = BodyFolder(path)
             folder.sweep(())
-            _remove_temporary(folder, lock)
+            folder.close()
+            _remove_rest(path, lock)
 
 
 def _remove_temporary(folder: BodyFolder, lock: FolderLock) -> None:
-    """Remove a folder of ours, unless it holds what is not."""
+    """Have a folder of ours removed, unless it holds what is not."""
     folder.clear()
+    folder.remover.put(lambda: _remove_rest(folder.path, lock))
     folder.close()
+
+
+def _remove_rest(path: Path, lock: FolderLock) -> None:
     with suppress(OSError):
-        os.unlink(folder.path / "lock")
+        os.unlink(path / "lock")
     lock.release()
     with suppress(OSError):
-        os.unlink(folder.path / "lock")  # Windows keeps it as long as it is open
+        os.unlink(path / "lock")  # Windows keeps it as long as it is open
     with suppress(OSError):
-        os.rmdir(folder.path)
+        os.rmdir(path)

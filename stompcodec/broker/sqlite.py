@@ -53,7 +53,7 @@ class SqliteStore:
     Args:
         folder: of this store alone. Made if it is missing.
         log: where it is told what cannot be raised.
-        helper: what waits for the disk; by default a thread of this store. The store stops it.
+        helper: what waits for the disk, and removes files; by default a thread for each. The store stops it.
         clock: the time in seconds, by which commits are measured.
         access: rights of the files, and of the folder, if it is made.
 
@@ -81,7 +81,7 @@ class SqliteStore:
         access: Access = PRIVATE,
     ) -> None:
         self._log = log or logging.getLogger("stompcodec.broker")
-        self._writer = Writer(Path(folder), self._log, clock, access)
+        self._writer = Writer(Path(folder), self._log, clock, access, helper)
         self._open = Batch()
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}

@@ -18,6 +18,7 @@ from stompcodec.broker.bodies import Bodies, Body, BodyFile
 from stompcodec.broker.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.damage import Damage, shown
 from stompcodec.broker.folder import DATABASE, FolderLock, examine_data, mark
+from stompcodec.broker.helper import Helper
 from stompcodec.broker.message import Message
 from stompcodec.broker.schema import fault, is_passing, open_database
 from stompcodec.broker.store import Storable, Subscribed
@@ -128,13 +129,19 @@ class Writer:
         log: where it is told what cannot be raised.
         clock: the time in seconds, by which commits are measured.
         access: rights of the files, and of the folder, if it is made.
+        helper: what removes files of large bodies; None for a thread.
 
     Raises:
         StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
     """
 
     def __init__(
-        self, folder: Path, log: logging.Logger, clock: Callable[[], float] = perf_counter, access: Access = PRIVATE
+        self,
+        folder: Path,
+        log: logging.Logger,
+        clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
+        helper: Helper | None = None,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -158,7 +165,7 @@ class Writer:
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
         try:
-            self._bodies = Bodies(folder / "bodies", access)
+            self._bodies = Bodies(folder / "bodies", access, helper)
             self._examine_wal()
             self._db = self._opened()
             mark(folder, "data", access)

@@ -20,14 +20,16 @@ __all__ = ["Bench", "FaultyStore", "Peer"]
 class Bench:
     """A broker, its clocks, and the turns of a loop that flushes all sessions."""
 
-    def __init__(self, store: Any = None, **config: Any) -> None:
+    def __init__(self, store: Any = None, *, helper: Any = None, **config: Any) -> None:
         self.now = 0.0
         self.date = 1_000_000.0
         self.config = Config(**config)
         self.store = MemoryStore() if store is None else store
         #: What the store wants the loop to call.
         self.soon: list[Callable[[], object]] = []
-        self.broker = Broker(self.config, self.store, wall=lambda: self.date, epoch="e", call_soon=self.soon.append)
+        self.broker = Broker(
+            self.config, self.store, wall=lambda: self.date, epoch="e", call_soon=self.soon.append, helper=helper
+        )
         #: Set by the broker when something was done in the background.
         self.woken = False
         self.broker.wake = self._wake

@@ -243,6 +243,7 @@ def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pyt
         draft = spool.draft()
         draft.write(b"hello")
         bodies.append(draft.done())
+        spool.flush()
     assert not dead.exists()
     assert stranger.exists(), "it holds no lock, so it is no folder of ours"
     assert [body.path.read_bytes() for body in bodies] == [b"hello"] * 2, "that of a living broker stays"
