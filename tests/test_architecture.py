@@ -42,7 +42,7 @@ RANKS = {
     **dict.fromkeys(
         [
             *("broker.bodies", "broker.bounds", "broker.heap", "broker.helper", "broker.memory", "broker.schema"),
-            *("broker.owners", "broker.ring", "broker.texts"),
+            *("broker.origins", "broker.owners", "broker.ring", "broker.texts"),
         ],
         6,
     ),

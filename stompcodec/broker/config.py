@@ -8,6 +8,7 @@ from typing import Any
 
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User
+from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
 
@@ -54,6 +55,8 @@ class Config:
     limits: Limits = DEFAULT_LIMITS
     first_limits: Limits = _FIRST_LIMITS
     ws_frame: int = 128 * _MIB
+    ws_origins: tuple[str, ...] | None = None
+    ws_hosts: tuple[str, ...] = ()
     heart_beat: tuple[int, int] = (500, 1000)
     ttl: int = 0
     ttl_override: int = 0
@@ -145,6 +148,13 @@ class Config:
                 sum(1 + len(preset.queues) for preset in self.presets) > self.max_destinations,
                 "presets",
                 f"they cannot be more than max_destinations, {self.max_destinations}",
+            ),
+            *(
+                (fault is not None, field, fault or "")
+                for field, fault in (
+                    ("ws_origins", fault_of(self.ws_origins or (), ())),
+                    ("ws_hosts", fault_of((), self.ws_hosts)),
+                )
             ),
             (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),

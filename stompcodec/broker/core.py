@@ -7,9 +7,11 @@ end of a turn of its loop it calls `turn`, and writes what the sessions hold tha
 
 from __future__ import annotations
 
+import base64
 import heapq
 import itertools
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +49,8 @@ _RETRY = 1.0
 _STALL = 0.25
 #: Bytes of messages that fit into the outbox of a session, however many sessions there are.
 _LEAST_ROOM = 4096
+#: Random bytes in the id of a session: 16 letters and digits. Messages with a temporary reply-to have it in memory.
+_ID_SIZE = 10
 #: Seqs that are reserved at a time: more than any turn gives away, by far.
 _RESERVED = 2**20
 
@@ -79,12 +83,13 @@ class Broker:
         store: where durable messages live; None to keep nothing.
         wall: the time in seconds since 1970, for expiry alone. All other times are given, by a clock that never goes
             back.
-        epoch: a word that no broker of this store had before; ids of sessions and messages begin with it. Letters,
-            digits, "." and "_" only.
+        epoch: a word that no broker of this store had before; ids of messages begin with it. Letters, digits, "." and
+            "_" only.
         log: where faults and refusals are told. Never a header's value.
         call_soon: has the loop call something, from any thread: then what is stored may be written in the background.
             `wake` of the broker, which the shell sets, is called when that is done: another turn is wanted.
         helper: what removes files of large messages; None for a thread.
+        entropy: so many random bytes. Ids of sessions, and so names of temporary destinations, cannot be guessed.
 
     >>> broker = Broker(Config())
     >>> session = broker.attach(0.0, peer="test")
@@ -103,6 +108,7 @@ class Broker:
         log: logging.Logger = _LOG,
         call_soon: CallSoon | None = None,
         helper: Helper | None = None,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.config = config
         self.wall = wall
@@ -136,6 +142,7 @@ class Broker:
         self._stopping = False
         self._routers: dict[str, Router] = {}
         self._numbers = itertools.count(1)
+        self._entropy = entropy
         self._resumable: list[Session] = []
         self._opened: list[Topic] = []
         #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
@@ -237,7 +244,7 @@ class Broker:
         self.now = now
         session = self.session_class(
             self,
-            f"{self.epoch}-{next(self._numbers)}",
+            f"{next(self._numbers)}-{base64.b32encode(self._entropy(_ID_SIZE)).decode().lower()}",
             now,
             peer=peer,
             secure=secure,

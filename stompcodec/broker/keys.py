@@ -235,6 +235,8 @@ _FORMS = {
     "listen.ws_port": "15674",
     "listen.tls_port": "61614",
     "listen.legacy_port": "61612",
+    "websocket.origins": '["https://app.example", "http://localhost:*"]',
+    "websocket.hosts": '["broker.example"]',
     "tls.cert": '"server.pem"',
     "tls.key": '"server.key"',
     "tls.ca": '"clients.pem"',

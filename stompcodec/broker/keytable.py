@@ -79,6 +79,22 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("tls.ca", "tls_ca", values.text, "File of the authorities whose certificates clients must show, PEM."),
     Key(
+        "websocket.origins",
+        "ws_origins",
+        values.origins,
+        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default "
+        "those of localhost and of loopback addresses if the broker listens on loopback only, else none. Programs that "
+        "send no Origin need no entry.",
+    ),
+    Key(
+        "websocket.hosts",
+        "ws_hosts",
+        values.hosts,
+        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host, localhost, "
+        "loopback addresses, and the address that a connection comes in on count anyhow; behind a proxy only what is "
+        "listed here, and listen.host.",
+    ),
+    Key(
         "store.data",
         "data",
         values.text,

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker, access_to
 from stompcodec.broker.heap import Heap
+from stompcodec.broker.origins import Gate, is_loopback, own_names
 from stompcodec.broker.session import Session
 from stompcodec.broker.store import MemoryStore, Store
 from stompcodec.spec import Limits
@@ -217,6 +218,7 @@ class Server:
         self.store = store
         self.broker: Broker
         self._heap = Heap()
+        self._gate = _gate(config, False)  # until it is known where it listens
         self._listeners: list[aio.Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
@@ -317,6 +319,15 @@ class Server:
             self.tls_port = await self._listener("tls", config.tls_port, context=secure)
         if config.legacy_port is not None:
             self.legacy_port = await self._listener("legacy", config.legacy_port)
+        addresses = [address for listener in self._listeners for address in listener.addresses]
+        local = all(is_loopback(address) for address in addresses)
+        self._gate = _gate(config, local)
+        if not local and not config.users and not _wants_certificates(config):
+            log.warning(
+                "listening on %s without users: whoever reaches this machine may read and write everything. Set users "
+                "(--login, or [users] in the configuration), or listen on 127.0.0.1 only",
+                config.host,
+            )
 
     async def _listener(
         self, name: str, port: int, *, context: ssl.SSLContext | None = None, websocket: bool = False
@@ -331,6 +342,7 @@ class Server:
             max_message=_largest_frame(config.limits),
             high=config.write_high,
             pace=_Peer.wait,  # type: ignore[arg-type]  # its owners are peers
+            admit=lambda *request: self._gate.refusal(*request),
         )
         self._listeners.append(listener)
         log.info("listening on %s:%d (%s)", config.host, listener.port, name)
@@ -443,6 +455,17 @@ def _store(config: Config) -> Store:
     from stompcodec.broker.sqlite import SqliteStore
 
     return SqliteStore(config.data, access=access_to(config))
+
+
+def _gate(config: Config, local: bool) -> Gate:
+    """Make what decides about requests of WebSocket."""
+    return Gate(config.ws_origins, [*config.ws_hosts, *own_names(config.host)], local=local)
+
+
+def _wants_certificates(config: Config) -> bool:
+    """Return whether no client gets in without a certificate."""
+    others = (config.port, *config.ports, config.ws_port, config.legacy_port)
+    return config.tls_ca is not None and all(port is None for port in others)
 
 
 def _largest_frame(limits: Limits) -> int:

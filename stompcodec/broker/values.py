@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User, parse_hash
+from stompcodec.broker.origins import fault_of
 from stompcodec.file_access import mode_of
 
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "factor",
     "flag",
     "heart_beat",
+    "hosts",
     "line",
     "mode",
     "octets",
     "one_of",
+    "origins",
     "port",
     "ports",
     "prefix",
@@ -181,6 +184,35 @@ def texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, list) and value:
         return tuple(map(text, value))
     raise ValueError('it must be a list of texts, such as ["/"]')
+
+
+def origins(value: Any) -> tuple[str, ...]:
+    """A list of origins of pages; an empty one allows none.
+
+    >>> origins(["https://app.example"])
+    ('https://app.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of origins, such as ["https://app.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of(entries, ()))
+
+
+def hosts(value: Any) -> tuple[str, ...]:
+    """A list of names or addresses without ports.
+
+    >>> hosts(["broker.example"])
+    ('broker.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of names, such as ["broker.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of((), entries))
+
+
+def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | None]) -> tuple[str, ...]:
+    fault = check(entries)
+    if fault is not None:
+        raise ValueError(fault)
+    return entries
 
 
 def flag(value: Any) -> bool:

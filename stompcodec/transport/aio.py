@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from stompcodec.transport.seams import (
@@ -19,6 +19,7 @@ from stompcodec.transport.seams import (
     LINGER_ROUNDS,
     MOST_REPLIES,
     TIMEOUT,
+    Admit,
     Layer,
     Octets,
     Owner,
@@ -44,7 +45,7 @@ class _Plan:
     def __init__(
         self,
         make_owner: Callable[[], Owner],
-        make_layer: Callable[[], Layer] | None,
+        make_layer: Callable[[str], Layer] | None,
         *,
         secure: bool,
         whole_frames: bool,
@@ -192,7 +193,7 @@ class Wire(asyncio.BufferedProtocol):
             return
         plan.opening.add(self)
         self._set_timer(plan.timeout, self._too_slow)
-        self._layer = plan.make_layer()
+        self._layer = plan.make_layer(_host_of(transport.get_extra_info("sockname")))
         self._layer.start()
         self._put(self._layer.take_output())
 
@@ -354,9 +355,11 @@ class Wire(asyncio.BufferedProtocol):
 class Listener:
     """A place where connections are accepted. `listen` makes it."""
 
-    def __init__(self, server: asyncio.AbstractServer, plan: _Plan, port: int) -> None:
+    def __init__(self, server: asyncio.AbstractServer, plan: _Plan, port: int, addresses: Sequence[str]) -> None:
         self._server = server
         self._plan = plan
+        self.addresses = addresses
+        """Of this machine, on which it listens."""
         self.port = port
         """The port; the real one where 0 was asked for."""
 
@@ -397,7 +400,12 @@ async def connect(
     loop = asyncio.get_running_loop()
     make_layer = client_layer(address, ssl)
     plan = _Plan(
-        lambda: owner, make_layer, secure=address.tls, whole_frames=address.websocket, high=high, timeout=timeout
+        lambda: owner,
+        None if make_layer is None else lambda _own: make_layer(),
+        secure=address.tls,
+        whole_frames=address.websocket,
+        high=high,
+        timeout=timeout,
     )
     plan.waiter = loop.create_future()
     wire: Wire | None = None
@@ -434,6 +442,7 @@ async def listen(
     high: int = HIGH,
     timeout: float = TIMEOUT,
     pace: Callable[[Owner], None] | None = None,
+    admit: Admit | None = None,
 ) -> Listener:
     """Accept connections.
 
@@ -451,12 +460,13 @@ async def listen(
         pace: called with an owner when its share of the loop is used up, but not what was read. Whoever gives this
             calls `go_on` of the owner's wire when its next turn has come, and gets what a share holds in one piece.
             None: each turn of the loop has a share.
+        admit: over WebSocket, asked about each request; those that it refuses get 403. It must not raise.
 
     Raises:
         OSError: the port cannot be had.
         MissingExtraError: WebSocket without the package it needs.
     """
-    make_layer = server_layer(ssl, websocket, max_message, path)
+    make_layer = server_layer(ssl, websocket, max_message, path, admit)
     plan = _Plan(
         make_owner,
         make_layer,
@@ -473,4 +483,8 @@ async def listen(
         server.close()
         await asyncio.sleep(0)
         server = await loop.create_server(plan, host, ports[0], backlog=backlog)
-    return Listener(server, plan, ports[0])
+    return Listener(server, plan, ports[0], [_host_of(sock.getsockname()) for sock in server.sockets])
+
+
+def _host_of(address: object) -> str:
+    return str(address[0]) if isinstance(address, tuple) else ""

@@ -21,6 +21,7 @@ __all__ = [
     "MOST_REPLIES",
     "READ_SIZE",
     "TIMEOUT",
+    "Admit",
     "Layer",
     "Octets",
     "Over",
@@ -51,6 +52,8 @@ MOST_REPLIES = 64 * 1024
 
 
 Octets = bytes | memoryview
+#: Asked about each request of HTTP: its target, its headers, and our own address on the connection. A text refuses it.
+Admit = Callable[[str, Sequence[tuple[str, str]], str], str | None]
 
 
 class Part(bytes):
@@ -266,15 +269,15 @@ def _websocket_client(place: Place) -> Layer:
 
 
 def server_layer(
-    context: SSLContext | None, websocket: bool, max_message: int, path: str | None
-) -> Callable[[], Layer] | None:
-    """What makes the layers of an accepted connection; None: plain TCP."""
-    make_upper: Callable[[], Layer] | None = None
+    context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None
+) -> Callable[[str], Layer] | None:
+    """Return what makes the layers of an accepted connection of our own address; None: plain TCP."""
+    make_upper: Callable[[str], Layer] | None = None
     if websocket:
         from stompcodec.transport import websocket as room
 
-        def make_upper() -> Layer:
-            return room.server_layer(max_message, path)
+        def make_upper(address: str) -> Layer:
+            return room.server_layer(max_message, path, admit, address)
 
     if context is None:
         return make_upper
@@ -282,6 +285,6 @@ def server_layer(
 
     chosen = context
     if make_upper is None:
-        return lambda: TlsLayer(chosen)
+        return lambda _address: TlsLayer(chosen)
     upper = make_upper
-    return lambda: Over(TlsLayer(chosen), upper())
+    return lambda address: Over(TlsLayer(chosen), upper(address))

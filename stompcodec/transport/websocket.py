@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stompcodec.errors import MissingExtraError
-from stompcodec.transport.seams import Part
+from stompcodec.transport.seams import Admit, Part
 
 try:
     from websockets.client import ClientProtocol
@@ -64,12 +64,16 @@ class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]
 _log = _Log(logging.getLogger("stompcodec.transport.websocket"), {})
 
 
-def server_layer(max_message: int = MAX_MESSAGE, path: str | None = None) -> WebSocketLayer:
+def server_layer(
+    max_message: int = MAX_MESSAGE, path: str | None = None, admit: Admit | None = None, address: str = ""
+) -> WebSocketLayer:
     """The server's side of one connection.
 
     Args:
         max_message: octets of a message at most; larger ones end the connection with code 1009.
         path: the only path that is served, others get 404; None: any.
+        admit: asked about each request before all else; those that it refuses get 403 with its reason.
+        address: our own, for `admit`.
     """
     protocol = ServerProtocol(
         subprotocols=SUBPROTOCOLS,  # type: ignore[arg-type]
@@ -77,7 +81,7 @@ def server_layer(max_message: int = MAX_MESSAGE, path: str | None = None) -> Web
         max_size=max_message,
         logger=_log,
     )
-    return WebSocketLayer(protocol, max_message, path)
+    return WebSocketLayer(protocol, max_message, path, admit, address)
 
 
 def client_layer(
@@ -117,9 +121,18 @@ def is_text(chunk: bytes) -> bool:
 class WebSocketLayer:
     """One connection's WebSocket, without I/O (a `stompcodec.transport.Layer`)."""
 
-    def __init__(self, protocol: Protocol, max_message: int, path: str | None = None) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        max_message: int,
+        path: str | None = None,
+        admit: Admit | None = None,
+        address: str = "",
+    ) -> None:
         self._protocol = protocol
         self._path = path
+        self._admit = admit
+        self._address = address
         self._most = MAX_HANDSHAKE
         self._waiting = 0  # octets that came since the last thing was handed over
         self._bound = max_message
@@ -208,13 +221,19 @@ class WebSocketLayer:
         """The peer's half of the handshake has come."""
         protocol = self._protocol
         if isinstance(event, Request) and isinstance(protocol, ServerProtocol):
-            if self._path is not None and event.path.partition("?")[0] != self._path:
+            reason = None
+            if self._admit is not None:
+                reason = self._admit(event.path, list(event.headers.raw_items()), self._address)
+            if reason is not None:
+                response = protocol.reject(403, f"{reason}\n")
+            elif self._path is not None and event.path.partition("?")[0] != self._path:
                 response = protocol.reject(404, f"Nothing is served here. {_HINT}\n")
             else:
                 response = protocol.accept(event)
             protocol.send_response(response)
             if response.status_code != 101:
-                self.error = _refused(f"{response.status_code} {response.reason_phrase}", protocol.handshake_exc)
+                why = reason or protocol.handshake_exc
+                self.error = _refused(f"{response.status_code} {response.reason_phrase}", why)
         elif isinstance(event, Response) and protocol.handshake_exc is not None:
             self.error = _refused(f"{event.status_code} {event.reason_phrase}", protocol.handshake_exc)
         self.opened = protocol.state is OPEN

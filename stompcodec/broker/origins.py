@@ -1,0 +1,238 @@
+"""Which requests of HTTP the broker answers: by the page that sends them (Origin), by the name they use for us (Host).
+
+A browser sends the requests of any page to any address, also to this machine's own. So a page has to be allowed, and
+the name under which it found the broker has to be one of ours: an attacker can let a name of their own point here (DNS
+rebinding). Programs other than browsers send no Origin.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Gate", "Origin", "fault_of", "host_of", "is_loopback", "origin_of", "own_names"]
+
+_SCHEME = "[a-z][a-z0-9+.-]*"
+#: A name (letters of other alphabets come as xn--), an IPv4 address, or an IPv6 address in brackets.
+_HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\]"
+_ORIGIN = re.compile(rf"({_SCHEME})://({_HOST})(?::([0-9]{{1,5}}|\*))?", re.IGNORECASE | re.ASCII)
+_AUTHORITY = re.compile(rf"({_HOST})(?::[0-9]{{0,5}})?", re.IGNORECASE | re.ASCII)
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+#: Pages come by these.
+_PAGES = ("http", "https")
+_PROXY = ("forwarded", "via", "x-real-ip", "x-client-ip")
+_MOST_SHOWN = 100
+
+
+class Origin(NamedTuple):
+    """Where a page comes from: scheme, host and port."""
+
+    scheme: str
+    host: str
+    port: int | None
+    """None: whatever port."""
+
+
+def origin_of(text: str, *, listed: bool = False) -> Origin:
+    """Read an origin, as browsers write it.
+
+    Args:
+        text: scheme, host, and the port where it is not the usual one; no path, no slash at the end.
+        listed: it stands in the configuration, where the port may be `*`.
+
+    Raises:
+        ValueError: it is none, or `null`.
+
+    >>> origin_of("HTTPS://App.Example:443") == origin_of("https://app.example.")
+    True
+    >>> origin_of("http://[::1]:*", listed=True)
+    Origin(scheme='http', host='::1', port=None)
+    """
+    if text.lower() == "null":
+        raise ValueError("Pages without an origin ('null': a file, or a sandboxed frame) may not use this broker")
+    found = _ORIGIN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{_shown(text)} is not an origin such as https://app.example or http://localhost:3000")
+    scheme, name, digits = found[1].lower(), found[2], found[3]
+    if digits == "*":
+        if not listed:
+            raise ValueError(f"{_shown(text)} is not an origin: its port is not a number")
+        return Origin(scheme, _normal(name), None)
+    port = _PORTS.get(scheme, 0) if digits is None else int(digits)
+    if port > 65535:
+        raise ValueError(f"{_shown(text)} is not an origin: its port is above 65535")
+    return Origin(scheme, _normal(name), port)
+
+
+def host_of(text: str) -> str:
+    """Read the host of a Host header; the port does not matter, for it may be forwarded.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> host_of("LOCALHOST.:15674"), host_of("[::1]"), host_of("[::ffff:127.0.0.1]:80")
+    ('localhost', '::1', '127.0.0.1')
+    """
+    found = _AUTHORITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{_shown(text)} is not a host such as broker.example or 127.0.0.1:15674")
+    return _normal(found[1])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, as `host_of` returns it, can only be this machine: `localhost`, or a loopback address.
+
+    >>> is_loopback("localhost"), is_loopback("127.8.9.1"), is_loopback("::1"), is_loopback("127.0.0.1.evil.example")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def own_names(host: str) -> list[str]:
+    """Return the names of the broker that an address to listen on says: none for loopback and for all addresses.
+
+    >>> own_names("broker.example"), own_names("0.0.0.0"), own_names("127.0.0.1")
+    (['broker.example'], [], [])
+    """
+    try:
+        name = _plain_host(host.partition("%")[0])
+    except ValueError:
+        return []
+    address = _address(name)
+    if is_loopback(name) or (address is not None and address.is_unspecified):
+        return []
+    return [name]
+
+
+def fault_of(origins: Iterable[str], hosts: Iterable[str]) -> str | None:
+    """Return what is wrong with lists of a configuration; None: nothing.
+
+    >>> fault_of(["https://app.example", "http://localhost:*"], ["broker.example"])
+    >>> fault_of(["*"], [])
+    "'*' is not an origin such as https://app.example or http://localhost:3000"
+    """
+    try:
+        Gate(origins, hosts, local=False)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+class Gate:
+    """What decides about each request.
+
+    Args:
+        origins: what `websocket.origins` lists; None: loopback names and addresses, if `local`, else none.
+        hosts: names and addresses of the broker beside those of loopback. They count behind a proxy, too.
+        local: the broker listens on loopback addresses only.
+
+    >>> gate = Gate(None, ["broker.example"], local=True)
+    >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
+    >>> gate.refusal("/", [("Host", "broker.example")])
+    >>> gate.refusal("/", [("Host", "localhost"), ("Origin", "null")])[:30]
+    "Pages without an origin ('null"
+    """
+
+    def __init__(self, origins: Iterable[str] | None, hosts: Iterable[str], *, local: bool) -> None:
+        self._origins = None if origins is None else frozenset(origin_of(text, listed=True) for text in origins)
+        self._hosts = frozenset(_plain_host(text) for text in hosts)
+        self._local = local
+
+    def refusal(self, target: str, headers: Sequence[tuple[str, str]], address: str = "") -> str | None:
+        """Return why a request is refused, in words for whoever sent it; None: it is let in.
+
+        Args:
+            target: what stands behind the method: a path.
+            headers: all headers, repeats too.
+            address: our own address on this connection; it names us as well.
+        """
+        names = [name.lower() for name, _ in headers]
+        passed_on = any(name in _PROXY or name.startswith("x-forwarded") for name in names)
+        try:
+            self._check_host(target, [value for name, value in headers if name.lower() == "host"], address, passed_on)
+            self._check_origin([value for name, value in headers if name.lower() == "origin"], passed_on)
+        except ValueError as error:
+            return f"{str(error).rstrip('.')}."
+        return None
+
+    def _check_host(self, target: str, hosts: list[str], address: str, passed_on: bool) -> None:
+        if not target.startswith("/"):  # a whole URL there would count instead of the Host header
+            raise ValueError(f"The target of the request, {_shown(target)}, is not a path.")
+        if len(hosts) != 1:
+            raise ValueError(f"There must be one Host header, not {len(hosts)}.")
+        host = host_of(hosts[0])
+        if host in self._hosts:
+            return
+        if is_loopback(host):
+            if passed_on:
+                raise ValueError(
+                    f"A proxy passed this request on, so the host {_shown(hosts[0])} does not name this broker: have "
+                    "the proxy send the name that clients use as Host, and list it in websocket.hosts of the broker."
+                )
+        elif passed_on or not _same(host, address):
+            raise ValueError(
+                f"The host {_shown(hosts[0])} does not name this broker: list it in websocket.hosts of the broker."
+            )
+
+    def _check_origin(self, origins: list[str], passed_on: bool) -> None:
+        if not origins:  # not a browser
+            return
+        if len(origins) != 1:
+            raise ValueError(f"There must be one Origin header at most, not {len(origins)}.")
+        origin = origin_of(origins[0])
+        if self._origins is not None:
+            allowed = origin in self._origins or origin._replace(port=None) in self._origins
+        else:
+            allowed = self._local and not passed_on and origin.scheme in _PAGES and is_loopback(origin.host)
+        if not allowed:
+            why = " since a proxy passed it on" if passed_on and self._origins is None else ""
+            raise ValueError(
+                f"Pages of {_shown(origins[0])} may not use this broker{why}: list that origin in websocket.origins of "
+                "the broker."
+            )
+
+
+def _normal(host: str) -> str:
+    """A host in one spelling: lower case, no dot at the end, addresses as Python writes them, IPv4 in IPv6 as IPv4."""
+    host = host.lower()
+    if host.startswith("["):
+        address = _address(host[1:-1])
+        if address is None or ":" not in host:
+            raise ValueError(f"{_shown(host)} is not an IPv6 address")
+        return str(address)
+    host = host.removesuffix(".")
+    address = _address(host)
+    return host if address is None else str(address)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _plain_host(text: str) -> str:
+    """A host of the configuration: without a port; an IPv6 address with brackets or without."""
+    bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+    if re.fullmatch(_HOST, bare, re.IGNORECASE | re.ASCII) is None:
+        raise ValueError(
+            f"{_shown(text)} is not a host such as broker.example or 10.1.2.3; a port does not belong to it"
+        )
+    return _normal(bare)
+
+
+def _same(host: str, address: str) -> bool:
+    """Whether a host is that address. An address cannot be made to point elsewhere, as a name can."""
+    own = _address(address)
+    return own is not None and not own.is_unspecified and host == str(own)
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
