@@ -75,6 +75,7 @@ def extension():
         "stompcodec._codec_c",
         ["src/_codec_c.pyx", *sorted(set(glob("src/*.c")) - {"src/_codec_c.c"})],
         include_dirs=["src"],
+        define_macros=[("STOMP_PYTHON", "1")],
         depends=glob("src/*.h") + glob("src/*.px*"),
         extra_compile_args=CFLAGS + EXTRA,
         extra_link_args=EXTRA,

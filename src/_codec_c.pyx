@@ -6,12 +6,11 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport SIZE_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcpy, memmove
 
 from stomp cimport *

@@ -4,14 +4,25 @@ cdef void _free_schema(object capsule) noexcept:
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
     if schema.release:
         schema.release(schema)
-    free(schema)
+    PyMem_RawFree(schema)
 
 
 cdef void _free_array(object capsule) noexcept:
     cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
     if array.release:
         array.release(array)
-    free(array)
+    PyMem_RawFree(array)
+
+
+cdef object _capsule(void *empty, const char *name, PyCapsule_Destructor destructor):
+    """A capsule for a structure that is filled afterwards. The capsule frees it, even if it stays empty."""
+    if not empty:
+        raise MemoryError
+    try:
+        return PyCapsule_New(empty, name, destructor)
+    except MemoryError:
+        PyMem_RawFree(empty)
+        raise
 
 
 @cython.final
@@ -33,11 +44,11 @@ cdef class Columns:
 
     def __arrow_c_schema__(self):
         """What the columns are, as a PyCapsule."""
-        cdef ArrowSchema *schema = <ArrowSchema *>malloc(sizeof(ArrowSchema))
-        if not schema or stomp_columns_schema(&self.columns, schema) < 0:
-            free(schema)
+        cdef ArrowSchema *schema = <ArrowSchema *>PyMem_RawCalloc(1, sizeof(ArrowSchema))
+        capsule = _capsule(schema, "arrow_schema", _free_schema)
+        if stomp_columns_schema(&self.columns, schema) < 0:
             raise MemoryError
-        return PyCapsule_New(schema, "arrow_schema", _free_schema)
+        return capsule
 
     def __arrow_c_array__(self, requested_schema=None):
         """Schema and columns, as two PyCapsules. Works once."""
@@ -45,12 +56,12 @@ cdef class Columns:
         schema = self.__arrow_c_schema__()
         if self.taken:
             raise ValueError("these columns were handed over already: parse again")
-        array = <ArrowArray *>malloc(sizeof(ArrowArray))
-        if not array or stomp_columns_array(&self.columns, array) < 0:
-            free(array)
+        array = <ArrowArray *>PyMem_RawCalloc(1, sizeof(ArrowArray))
+        both = schema, _capsule(array, "arrow_array", _free_array)
+        if stomp_columns_array(&self.columns, array) < 0:  # nothing behind this can fail: the columns are in it
             raise MemoryError
         self.taken = True
-        return schema, PyCapsule_New(array, "arrow_array", _free_array)
+        return both
 
 
 @cython.final

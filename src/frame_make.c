@@ -44,13 +44,14 @@ static PyObject *sequence_of_pairs(PyObject *headers)
         return stomp_headers_pairs(headers);
     if (PyDict_CheckExact(headers)) {
         items = PyDict_Items(headers);
-    } else if (PyObject_HasAttrString(headers, "keys")) {
-        PyObject *dict = PyDict_New();
+    } else {
+        int mapping = stomp_has_keys(headers);
+        PyObject *dict = mapping > 0 ? PyDict_New() : NULL;
         if (dict && PyDict_Update(dict, headers) == 0)
             items = PyDict_Items(dict);
+        else if (!mapping)
+            items = Py_NewRef(headers);
         Py_XDECREF(dict);
-    } else {
-        items = Py_NewRef(headers);
     }
     pairs = items ? PySequence_Fast(items, wrong) : NULL;
     Py_XDECREF(items);

@@ -53,6 +53,19 @@ static void headers_dealloc(PyObject *headers)
     PyDict_Type.tp_dealloc(headers);
 }
 
+int stomp_has_keys(PyObject *object)
+{
+    PyObject *keys = PyObject_GetAttrString(object, "keys");
+    if (keys) {
+        Py_DECREF(keys);
+        return 1;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 PyObject *stomp_headers_pairs(PyObject *headers)
 {
     PyObject *pairs = ((Headers *)headers)->pairs;
@@ -80,11 +93,13 @@ static PyObject *headers_getall(PyObject *headers, PyObject *name)
 static PyObject *headers_richcompare(PyObject *a, PyObject *b, int op)
 {
     PyObject *other, *answer = NULL;
+    int mapping;
     if (PyDict_Check(b))
         return PyDict_Type.tp_richcompare(a, b, op);
-    if ((op != Py_EQ && op != Py_NE) || !PyMapping_Check(b) || !PyObject_HasAttrString(b, "keys"))
+    mapping = (op == Py_EQ || op == Py_NE) && PyMapping_Check(b) ? stomp_has_keys(b) : 0;
+    if (!mapping)
         Py_RETURN_NOTIMPLEMENTED;
-    other = PyDict_New();
+    other = mapping > 0 ? PyDict_New() : NULL;
     if (other && PyDict_Update(other, b) == 0)
         answer = PyDict_Type.tp_richcompare(a, other, op);
     Py_XDECREF(other);

@@ -14,6 +14,9 @@ int stomp_headers_init(PyObject *helpers);
 /* The headers of a frame, made anew. */
 PyObject *stomp_headers_new(StompFrame *frame);
 
+/* Has it a method keys(), as mappings have? 1, 0, or -1 with an error set. */
+int stomp_has_keys(PyObject *object);
+
 /* Every entry as a list of pairs. */
 PyObject *stomp_headers_pairs(PyObject *headers);
 

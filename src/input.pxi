@@ -129,14 +129,19 @@ cdef class _Input:
         cdef size_t unread = self.end - self.start
         if (unread and (block.room <= PIECE or unread > block.room // 8)) or (self.lease is not None and self.lease.owner is block):
             return 0
-        self.block = None
+        cdef _Block smaller = None
         if unread:
-            self.block = _block_for(2 * unread)
-            memcpy(self.block.data, block.data + self.start, unread)
-            self.data = self.block.data
+            try:
+                smaller = _block_for(2 * unread)
+            except MemoryError:  # then the large one stays
+                return 0
+            memcpy(smaller.data, block.data + self.start, unread)
+            self.data = smaller.data
             self.start = 0
             self.end = unread
-        _give_back(block)
+        self.block = smaller
+        if Py_REFCNT(<void *>block) == 1:  # nobody has an older view of it
+            _give_back(block)
         return 0
 
     cdef int _end_lease(self) except -1:
@@ -147,7 +152,11 @@ cdef class _Input:
         if self.lease is None or not self.lease.views:
             return 0
         if self.lease.owner is self.block:
-            block = _Block(unread + SMALL)
+            try:
+                block = _Block(unread + SMALL)
+            except MemoryError:  # what is fed now cannot be kept
+                self._die(_NO_MEMORY)
+                raise
             if self.data == self.block.data:
                 memcpy(block.data, self.data + self.start, unread)
                 self.data = block.data
@@ -158,12 +167,19 @@ cdef class _Input:
         return 0
 
     cdef object _fail(self, int error, size_t at):
-        """Report what is wrong `at` octets behind the first unread one, and be dead from now on."""
-        offset = self.total - self._unread() + at
-        near = b""
-        if self._in_head() and self.start < self.end:
-            near = _excerpt(PyBytes_FromStringAndSize(<const char *>self.data + self.start, <Py_ssize_t>min(self.end - self.start, <size_t>PIECE)), at)
-        self._die((error, offset, near))
+        """Report what is wrong `at` octets behind the first unread one, and be dead from now on, whatever else fails."""
+        cdef bytes head = b""
+        try:
+            offset = self.total - self._unread() + at
+            if self._in_head() and self.start < self.end:
+                head = PyBytes_FromStringAndSize(<const char *>self.data + self.start, <Py_ssize_t>min(self.end - self.start, <size_t>PIECE))
+            failure = error, offset, b""
+        except MemoryError:
+            self._die(_NO_MEMORY)
+            raise
+        self._die(failure)
+        if head:
+            self.failure = error, offset, _excerpt(head, at)
         self._fail_again()
 
     cdef object _fail_again(self):

@@ -111,6 +111,7 @@ cdef class Parser(_Bodies):
     def get_buffer(self, hint=-1):
         """Room for a reader to write octets into, as asyncio.BufferedProtocol wants it; then call buffer_updated."""
         cdef size_t size = PIECE
+        cdef _Lease lease
         if hint > 0:
             size = min(<size_t>min(hint, PIECE), <size_t>PIECE)
         self.lent = False
@@ -119,12 +120,14 @@ cdef class Parser(_Bodies):
         if self.lent_body:
             self._body_room(min(size, <size_t>(self.need - self.have)), self.have)
             size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
-            self.lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
+            lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
         else:
             self._make_room(size)
-            self.lease = _lend(self.block, self.block.data + self.end, self.block.room - self.end)
+            lease = _lend(self.block, self.block.data + self.end, self.block.room - self.end)
+        view = memoryview(lease)
+        self.lease = lease
         self.lent = True
-        return memoryview(self.lease)
+        return view
 
     @cython.critical_section
     def buffer_updated(self, n):
@@ -144,7 +147,12 @@ cdef class Parser(_Bodies):
         elif not self.lent_body and self.lease.owner is self.block and self.lease.data == self.block.data + self.end:
             self.end += count
         else:  # it was iterated meanwhile, and the octets belong elsewhere now
-            self._append(<const uint8_t *>PyBytes_AS_STRING(PyBytes_FromStringAndSize(<char *>self.lease.data, n)), count)
+            try:
+                octets = PyBytes_FromStringAndSize(<char *>self.lease.data, n)
+            except MemoryError:  # they cannot be kept
+                self._die(_NO_MEMORY)
+                raise
+            self._append(<const uint8_t *>PyBytes_AS_STRING(octets), count)
         self.total += count
         return self
 
@@ -160,12 +168,13 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     cdef PyObject *_next(self) except? NULL:
-        """The next thing to hand out, as a reference to give away, or NULL."""
+        """The next thing to hand out, as a reference to give away, or NULL. A MemoryError loses nothing: either the same
+        is handed out next time, or the parser is dead."""
         cdef int outcome
         cdef size_t head, here, most
         cdef const uint8_t *frame
         cdef const uint8_t *nul
-        cdef PyObject *body
+        cdef PyObject *made
         while True:
             if self.state != IN_HEAD:
                 if self._has_all():
@@ -192,19 +201,22 @@ cdef class Parser(_Bodies):
                         if here > most and self.scan.length <= self.stream_over:
                             if frame[head + most]:
                                 self._fail(STOMP_MISSING_NULL, head + most)
+                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
-                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                            return made
                     elif here:
                         if not frame[head]:
+                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
                             self.start += head + 1
-                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
+                            return made
                         if not stomp_takes_body(&self.rules, self.scan.command):
                             self._fail(STOMP_BODY_NOT_ALLOWED, head)
                         nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
                         if nul:
                             most = nul - frame - head
+                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
-                            return stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                            return made
                         if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
                             self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body)
                     if self._begin_body():

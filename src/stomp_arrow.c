@@ -1,8 +1,8 @@
 /* Columns handed over by the Arrow C data interface: every node owns its buffers and its children. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "stomp_columns.h"
+#include "stomp_memory.h"
 
 #define BUFFERS 3
 
@@ -11,12 +11,12 @@ static void release_array(struct ArrowArray *array)
     for (int64_t i = 0; i < array->n_children; i++) {
         if (array->children[i]->release)
             array->children[i]->release(array->children[i]);
-        free(array->children[i]);
+        stomp_release(array->children[i]);
     }
     for (int64_t i = 0; array->buffers && i < array->n_buffers; i++)
-        free((void *)(uintptr_t)array->buffers[i]);
-    free(array->children);
-    free((void *)array->buffers);
+        stomp_release((void *)(uintptr_t)array->buffers[i]);
+    stomp_release(array->children);
+    stomp_release((void *)array->buffers);
     array->release = NULL;
 }
 
@@ -26,52 +26,25 @@ static int make_array(struct ArrowArray *array, int64_t length, int64_t buffers,
     memset(array, 0, sizeof *array);
     array->length = length;
     array->n_buffers = buffers;
-    array->buffers = calloc(BUFFERS, sizeof *array->buffers);
-    array->children = calloc((size_t)children + 1, sizeof *array->children);
+    array->buffers = stomp_alloc_zeroed(BUFFERS, sizeof *array->buffers);
+    array->children = stomp_alloc_zeroed((size_t)children + 1, sizeof *array->children);
     array->release = release_array;
     if (!array->buffers || !array->children)
         return -1;
     for (; array->n_children < children; array->n_children++)
-        if (!(array->children[array->n_children] = calloc(1, sizeof **array->children)))
+        if (!(array->children[array->n_children] = stomp_alloc_zeroed(1, sizeof **array->children)))
             return -1;
     return 0;
 }
 
-static const void *take(struct stomp_buffer *buffer)
-{
-    const void *data = buffer->data;
-    buffer->data = NULL;
-    return data;
-}
+/* ---- the nodes, without any buffer: all that can fail ---- */
 
-static int text_array(struct ArrowArray *array, struct stomp_column *c, int64_t length)
+static int make_map(struct ArrowArray *array, const struct stomp_columns *c)
 {
-    if (make_array(array, length, 3, 0) < 0)
+    if (make_array(array, c->rows, 2, 1) < 0 || make_array(array->children[0], c->headers, 1, 2) < 0)
         return -1;
-    array->null_count = c->nulls;
-    array->buffers[0] = take(&c->valid);
-    array->buffers[1] = take(&c->offsets);
-    array->buffers[2] = take(&c->data);
-    return 0;
-}
-
-static int number_array(struct ArrowArray *array, struct stomp_buffer *numbers, int64_t length)
-{
-    if (make_array(array, length, 2, 0) < 0)
-        return -1;
-    array->buffers[1] = take(numbers);
-    return 0;
-}
-
-static int map_array(struct ArrowArray *array, struct stomp_columns *c)
-{
-    if (make_array(array, c->rows, 2, 1) < 0)
-        return -1;
-    array->buffers[1] = take(&c->entries);
-    struct ArrowArray *entries = array->children[0];
-    if (make_array(entries, c->headers, 1, 2) < 0)
-        return -1;
-    return text_array(entries->children[0], &c->keys, c->headers) < 0 ? -1 : text_array(entries->children[1], &c->values, c->headers);
+    struct ArrowArray **entry = array->children[0]->children;
+    return make_array(entry[0], c->headers, 3, 0) < 0 ? -1 : make_array(entry[1], c->headers, 3, 0);
 }
 
 static int64_t columns_of(const struct stomp_columns *c)
@@ -82,53 +55,102 @@ static int64_t columns_of(const struct stomp_columns *c)
     return count;
 }
 
-static int column_array(struct ArrowArray *array, struct stomp_columns *c, int bit)
+static int make_column(struct ArrowArray *array, const struct stomp_columns *c, int bit)
 {
     switch (bit) {
-    case STOMP_COLUMN_COMMAND: return text_array(array, &c->command, c->rows);
-    case STOMP_COLUMN_HEADERS: return map_array(array, c);
-    case STOMP_COLUMN_BODY: return text_array(array, &c->body, c->rows);
-    case STOMP_COLUMN_OFFSET: return number_array(array, &c->offset, c->rows);
-    case STOMP_COLUMN_LENGTH: return number_array(array, &c->length, c->rows);
-    default: return text_array(array, &c->error, c->rows);
+    case STOMP_COLUMN_HEADERS: return make_map(array, c);
+    case STOMP_COLUMN_OFFSET:
+    case STOMP_COLUMN_LENGTH: return make_array(array, c->rows, 2, 0);
+    default: return make_array(array, c->rows, 3, 0);
+    }
+}
+
+static int make_columns(struct ArrowArray *out, const struct stomp_columns *c)
+{
+    int64_t at = 0;
+    if (make_array(out, c->rows, 1, columns_of(c)) < 0)
+        return -1;
+    for (int bit = 1; bit < STOMP_COLUMNS; bit <<= 1)
+        if (c->wanted & bit && make_column(out->children[at++], c, bit) < 0)
+            return -1;
+    for (; at < out->n_children; at++)
+        if (make_array(out->children[at], c->rows, 3, 0) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- the buffers, which move into them ---- */
+
+static const void *take(struct stomp_buffer *buffer)
+{
+    const void *data = buffer->data;
+    buffer->data = NULL;
+    return data;
+}
+
+static void move_text(struct ArrowArray *array, struct stomp_column *c)
+{
+    array->null_count = c->nulls;
+    array->buffers[0] = take(&c->valid);
+    array->buffers[1] = take(&c->offsets);
+    array->buffers[2] = take(&c->data);
+}
+
+static void move_map(struct ArrowArray *array, struct stomp_columns *c)
+{
+    struct ArrowArray **entry = array->children[0]->children;
+    array->buffers[1] = take(&c->entries);
+    move_text(entry[0], &c->keys);
+    move_text(entry[1], &c->values);
+}
+
+static void move_column(struct ArrowArray *array, struct stomp_columns *c, int bit)
+{
+    switch (bit) {
+    case STOMP_COLUMN_COMMAND: move_text(array, &c->command); break;
+    case STOMP_COLUMN_HEADERS: move_map(array, c); break;
+    case STOMP_COLUMN_BODY: move_text(array, &c->body); break;
+    case STOMP_COLUMN_OFFSET: array->buffers[1] = take(&c->offset); break;
+    case STOMP_COLUMN_LENGTH: array->buffers[1] = take(&c->length); break;
+    default: move_text(array, &c->error);
     }
 }
 
 int stomp_columns_array(struct stomp_columns *c, struct ArrowArray *out)
 {
     int64_t at = 0;
-    if (make_array(out, c->rows, 1, columns_of(c)) < 0)
-        goto fail;
+    if (make_columns(out, c) < 0) {
+        release_array(out);
+        return -1;
+    }
     for (int bit = 1; bit < STOMP_COLUMNS; bit <<= 1)
-        if (c->wanted & bit && column_array(out->children[at++], c, bit) < 0)
-            goto fail;
+        if (c->wanted & bit)
+            move_column(out->children[at++], c, bit);
     for (size_t i = 0; i < c->extra_count; i++)
-        if (text_array(out->children[at++], &c->extra[i], c->rows) < 0)
-            goto fail;
+        move_text(out->children[at++], &c->extra[i]);
     return 0;
-fail:
-    release_array(out);
-    return -1;
 }
+
+/* ---- what the columns are ---- */
 
 static void release_schema(struct ArrowSchema *schema)
 {
     for (int64_t i = 0; i < schema->n_children; i++) {
         if (schema->children[i]->release)
             schema->children[i]->release(schema->children[i]);
-        free(schema->children[i]);
+        stomp_release(schema->children[i]);
     }
-    free(schema->children);
-    free(schema->private_data); /* the name */
+    stomp_release(schema->children);
+    stomp_release(schema->private_data); /* the name */
     schema->release = NULL;
 }
 
 static int make_schema(struct ArrowSchema *schema, const char *format, const char *name, size_t len, int64_t flags, int64_t children)
 {
     memset(schema, 0, sizeof *schema);
-    char *copy = malloc(len + 1);
+    char *copy = stomp_alloc(len + 1);
     schema->private_data = copy;
-    schema->children = calloc((size_t)children + 1, sizeof *schema->children);
+    schema->children = stomp_alloc_zeroed((size_t)children + 1, sizeof *schema->children);
     schema->release = release_schema;
     if (!copy || !schema->children)
         return -1;
@@ -138,7 +160,7 @@ static int make_schema(struct ArrowSchema *schema, const char *format, const cha
     schema->format = format;
     schema->flags = flags;
     for (; schema->n_children < children; schema->n_children++)
-        if (!(schema->children[schema->n_children] = calloc(1, sizeof **schema->children)))
+        if (!(schema->children[schema->n_children] = stomp_alloc_zeroed(1, sizeof **schema->children)))
             return -1;
     return 0;
 }

@@ -1,9 +1,9 @@
 #include "stomp_columns.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "stomp_mask.h"
+#include "stomp_memory.h"
 #include "stomp_select.h"
 #include "stomp_text.h"
 
@@ -336,8 +336,8 @@ static int put_errors(struct stomp_columns *out)
     struct stomp_column *c = &out->error;
     if (!(out->wanted & STOMP_COLUMN_ERROR))
         return 0;
-    c->offsets.data = calloc(rows + 1, 4);
-    c->valid.data = calloc(rows / 8 + 1, 1);
+    c->offsets.data = stomp_alloc_zeroed(rows + 1, 4);
+    c->valid.data = stomp_alloc_zeroed(rows / 8 + 1, 1);
     if (!c->offsets.data || !c->valid.data || stomp_grow(&c->data, strlen(name)) < 0)
         return -1;
     c->offsets.len = 4 * (rows + 1);
@@ -362,7 +362,7 @@ int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules 
     memset(columns, 0, sizeof *columns);
     columns->names = wanted->names;
     columns->wanted = wanted->columns;
-    columns->extra = calloc(wanted->names_count + 1, sizeof *columns->extra);
+    columns->extra = stomp_alloc_zeroed(wanted->names_count + 1, sizeof *columns->extra);
     columns->extra_count = columns->extra ? wanted->names_count : 0;
     stomp_scan_init(&scan);
     r.text.scan = &scan;
@@ -373,16 +373,16 @@ int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules 
         set_lengths(columns);
     }
     stomp_finder_free(&r.finder);
-    free(r.text.scratch.data);
+    stomp_release(r.text.scratch.data);
     stomp_scan_free(&scan);
     return failed ? -1 : 0;
 }
 
 static void free_column(struct stomp_column *c)
 {
-    free(c->offsets.data);
-    free(c->data.data);
-    free(c->valid.data);
+    stomp_release(c->offsets.data);
+    stomp_release(c->data.data);
+    stomp_release(c->valid.data);
     memset(c, 0, sizeof *c);
 }
 
@@ -395,9 +395,9 @@ void stomp_columns_free(struct stomp_columns *columns)
     free_column(&columns->error);
     for (size_t i = 0; i < columns->extra_count; i++)
         free_column(&columns->extra[i]);
-    free(columns->extra);
-    free(columns->entries.data);
-    free(columns->offset.data);
-    free(columns->length.data);
+    stomp_release(columns->extra);
+    stomp_release(columns->entries.data);
+    stomp_release(columns->offset.data);
+    stomp_release(columns->length.data);
     memset(columns, 0, sizeof *columns);
 }

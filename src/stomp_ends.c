@@ -1,9 +1,9 @@
 #include "stomp_ends.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "stomp_mask.h"
+#include "stomp_memory.h"
 
 #define NONE SIZE_MAX
 #define WINDOW 64
@@ -162,7 +162,7 @@ static int give(struct stomp_ends *ends, size_t end)
 {
     if (ends->count == ends->room) {
         size_t room = 2 * ends->room + 64;
-        int64_t *larger = realloc(ends->ends, room * sizeof *larger);
+        int64_t *larger = stomp_resize(ends->ends, room * sizeof *larger);
         if (!larger)
             return -1;
         ends->ends = larger;
@@ -211,6 +211,6 @@ int stomp_frame_ends(struct stomp_ends *ends, const struct stomp_ends_wanted *wa
 
 void stomp_ends_free(struct stomp_ends *ends)
 {
-    free(ends->ends);
+    stomp_release(ends->ends);
     memset(ends, 0, sizeof *ends);
 }

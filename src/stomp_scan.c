@@ -1,10 +1,10 @@
 #include "stomp_scan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "stomp_command.h"
 #include "stomp_mask.h"
+#include "stomp_memory.h"
 #include "stomp_text.h"
 
 #define NONE SIZE_MAX
@@ -14,8 +14,8 @@ enum { LINE_TAKEN = 0, LINE_BLANK = -1 }; /* what a line checker answers besides
 void stomp_scan_free(struct stomp_scan *scan)
 {
     if (scan->lines != scan->few)
-        free(scan->lines);
-    free(scan->starts);
+        stomp_release(scan->lines);
+    stomp_release(scan->starts);
     scan->starts = NULL;
     scan->lines = scan->few;
     scan->room = STOMP_INLINE_LINES;
@@ -152,17 +152,17 @@ static inline int take_length(struct stomp_scan *s, const struct stomp_rules *ru
 
 static int more_room(struct stomp_scan *s)
 {
-    struct stomp_line *lines = malloc(sizeof *lines * 2 * s->room);
-    struct stomp_start *starts = s->starts ? realloc(s->starts, sizeof *starts * 2 * s->room) : NULL;
+    struct stomp_line *lines = stomp_alloc(sizeof *lines * 2 * s->room);
+    struct stomp_start *starts = s->starts ? stomp_resize(s->starts, sizeof *starts * 2 * s->room) : NULL;
     if (starts)
         s->starts = starts;
     if (!lines || (s->starts && !starts)) {
-        free(lines);
+        stomp_release(lines);
         return bad(s, STOMP_NO_MEMORY, s->line);
     }
     memcpy(lines, s->lines, sizeof *lines * s->count);
     if (s->lines != s->few)
-        free(s->lines);
+        stomp_release(s->lines);
     s->lines = lines;
     s->room *= 2;
     return 0;
@@ -325,9 +325,9 @@ static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct sto
     s->marks = rules->flags & (STOMP_LEGACY | STOMP_TRIMS_HEADERS) ? STOMP_CHANGED : 0;
     if (irregular == (s->starts != NULL))
         return 0;
-    free(s->starts);
+    stomp_release(s->starts);
     s->starts = NULL;
-    if (irregular && !(s->starts = malloc(sizeof *s->starts * s->room)))
+    if (irregular && !(s->starts = stomp_alloc(sizeof *s->starts * s->room)))
         return bad(s, STOMP_NO_MEMORY, 0);
     return 0;
 }

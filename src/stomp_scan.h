@@ -123,7 +123,7 @@ struct stomp_scan {
     size_t skip, head, at;
     int error;
     uint32_t room;
-    struct stomp_line *lines;   /* count of them; either `few` or from malloc */
+    struct stomp_line *lines;   /* count of them; either `few` or allocated */
     struct stomp_start *starts; /* as many, or NULL under rules that neither trim nor skip */
     struct stomp_line few[STOMP_INLINE_LINES];
 };

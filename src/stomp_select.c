@@ -96,8 +96,8 @@ int stomp_finder_init(struct stomp_finder *finder, const struct stomp_wanted *wa
 {
     size_t most = wanted->names_count + wanted->where_count;
     memset(finder, 0, sizeof *finder);
-    finder->slots = calloc(most + 1, sizeof *finder->slots);
-    finder->of = calloc(most + 1, sizeof *finder->of);
+    finder->slots = stomp_alloc_zeroed(most + 1, sizeof *finder->slots);
+    finder->of = stomp_alloc_zeroed(most + 1, sizeof *finder->of);
     if (!finder->slots || !finder->of)
         return -1;
     for (size_t i = 0; i < wanted->names_count; i++)
@@ -110,8 +110,8 @@ int stomp_finder_init(struct stomp_finder *finder, const struct stomp_wanted *wa
 
 void stomp_finder_free(struct stomp_finder *finder)
 {
-    free(finder->slots);
-    free(finder->of);
+    stomp_release(finder->slots);
+    stomp_release(finder->of);
 }
 
 /* A header of the frame: does it fill a slot? Returns how many slots are still empty. */

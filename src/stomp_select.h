@@ -3,10 +3,10 @@
 #ifndef STOMP_SELECT_H
 #define STOMP_SELECT_H
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "stomp_columns.h"
+#include "stomp_memory.h"
 
 #define STOMP_SPARE 32 /* octets that every buffer has behind what it must hold, so that short texts are copied at once */
 
@@ -15,7 +15,7 @@ static inline int stomp_grow_to(struct stomp_buffer *b, size_t need)
 {
     if (b->room && b->room - STOMP_SPARE >= need)
         return 0;
-    uint8_t *data = realloc(b->data, need + STOMP_SPARE);
+    uint8_t *data = stomp_resize(b->data, need + STOMP_SPARE);
     if (!data)
         return -1;
     b->data = data;

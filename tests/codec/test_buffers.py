@@ -248,3 +248,19 @@ def test_feed_and_buffers_take_turns(codec):
             at += write(parser, piece)
             answers += parser
     assert [frame.body for frame in answers] == [frame.body for frame in codec.Parser("1.2").feed(stream)]
+
+
+def test_an_older_view_reaches_no_other_parser(codec):
+    """Two buffers are asked for, and the view of the first is kept: its memory is not given to the next parser."""
+    parser = codec.Parser("1.2")
+    first, second = parser.get_buffer(), parser.get_buffer()
+    head = b"SEND\ncontent-length:100000\n\nxxxx"
+    second[: len(head)] = head
+    list(parser.buffer_updated(len(head)))
+    second.release()
+    list(parser.feed(b"x" * 10))
+    other = codec.Parser("1.2")
+    other.feed(bytearray(b"SEND\nname:" + b"v" * 6000))
+    first[:] = b"Z" * len(first)
+    (frame,) = other.feed(b"\n\n\0")
+    assert frame.get("name") == "v" * 6000
