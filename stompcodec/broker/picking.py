@@ -188,6 +188,12 @@ class Picking:
             self._failed and self.failed_messages()
         )
 
+    def failed(self, message: Message) -> None:
+        """Let others look again for a message if it has failed for the one consumer that it was kept for."""
+        owner = None if message.group is None else self._owners.get(place_of(message.group))
+        if any(keeper is not None and is_barred(keeper, message) for keeper in (self._holder, owner)):
+            self._start_over()
+
     @property
     def has_faults(self) -> bool:
         """Tell whether messages have failed for somebody that may still be READY."""

@@ -388,7 +388,7 @@ class Queue(Stock):
         left = with_fault(message, pair_of(consumer))
         if self._is_buried(left):
             return None
-        self.pick()
+        self.pick().failed(left)
         return left
 
     def _is_buried(self, message: Message) -> bool:
