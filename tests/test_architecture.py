@@ -48,6 +48,8 @@ RANKS = {
     ),
     **dict.fromkeys(["broker.checksums", "broker.damage", "broker.wal"], 5.9),
     "broker.totals": 6,
+    "broker.pages": 6,
+    "broker.salvage": 7.1,
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),
     **dict.fromkeys(["broker.folder", "broker.remover"], 5.8),
     "broker.body_folder": 5.9,

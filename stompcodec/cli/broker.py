@@ -7,8 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import stompcodec
+from stompcodec.cli import broker_data
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
@@ -89,7 +91,8 @@ def _announce(server: Server) -> None:
     sys.stdout.flush()
 
 
-@click.command("broker")
+@click.group("broker", invoke_without_command=True)
+@click.pass_context
 @click.option("--config", "file", type=click.Path(), metavar="FILE", help="A TOML file. Flags win over what it says.")
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=_PORT, metavar="N", help="The port of STOMP; 0 picks a free one.  [default: 61613]")
@@ -119,7 +122,15 @@ def _announce(server: Server) -> None:
               help="Show every key of the TOML file, and end.")  # fmt: skip
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
               help="Ask for a passcode, show it as the TOML file wants it, and end.")  # fmt: skip
-def command(file: str | None, ready_file: str | None, uvloop: bool | None, log_level: str, **flags: Any) -> None:
+def command(
+    context: click.Context,
+    /,
+    file: str | None,
+    ready_file: str | None,
+    uvloop: bool | None,
+    log_level: str,
+    **flags: Any,
+) -> None:
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
@@ -128,7 +139,13 @@ def command(file: str | None, ready_file: str | None, uvloop: bool | None, log_l
     \b
       stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data
       stompcodec broker --memory --port 0    nothing on disk, any free port
+      stompcodec broker check DIR            look for damage in the data folder of a stopped broker
     """
+    if context.invoked_subcommand is not None:
+        given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"{context.invoked_subcommand} takes none of the broker's options")
+        return
     if flags["memory"] and flags["data"] is not None:
         raise click.UsageError("--memory and --data exclude each other")
     if (flags["login"] is None) is not (flags["passcode"] is None):
@@ -142,3 +159,7 @@ def command(file: str | None, ready_file: str | None, uvloop: bool | None, log_l
         run(_config(file, **flags), ready=ready_file, uvloop=uvloop, started=_announce)
     except (OSError, StompError) as error:
         _fail(error)
+
+
+for _verb in (broker_data.check, broker_data.salvage):
+    command.add_command(_verb)
