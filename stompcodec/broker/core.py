@@ -160,6 +160,8 @@ class Broker:
         self._sweep_at: float | None = None
         self._idle_at = 0.0
         self._retry_at = 0.0
+        #: Failed commits, as the latest turn has seen them: one in the background fails between two turns.
+        self._failures = 0
 
     # ---- destinations ----
 
@@ -326,17 +328,22 @@ class Broker:
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
             self._reserve(journal.store)
+        self._put_off_retry(now)
         while journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
-            failures = journal.failures
             journal.commit()
-            if journal.failures > failures:
-                self._retry_at = now + _RETRY
+            self._put_off_retry(now)
             self._flush_topics()
             if self.failing:
                 self._end_failing()
             yield from self._handed_out()
             if not journal.batch.waiting:  # else what took effect by that commit has to be stored itself
                 break
+
+    def _put_off_retry(self, now: float) -> None:
+        """After a failed commit, what nobody waits for is tried again later."""
+        if self.journal.failures > self._failures:
+            self._failures = self.journal.failures
+            self._retry_at = now + _RETRY
 
     def _handed_out(self) -> Iterator[Session]:
         dirty, self.dirty = self.dirty, []

@@ -53,7 +53,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "put", "settled", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "put", "settled", "updated", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -62,6 +62,8 @@ class Batch:
         self.settled: list[tuple[Queue, Message]] = []
         #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
         self.gone: list[tuple[str, Message]] = []
+        #: Messages whose marks of redelivery changed, by the key of the queue.
+        self.updated: list[tuple[str, Message]] = []
         #: Bytes of messages that no queue holds any more, or not yet.
         self.cost = 0
         #: What takes effect only afterwards, in order: told whether the commit succeeded.
@@ -72,7 +74,7 @@ class Batch:
 
     def let_go(self) -> None:
         """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
-        for what in (self.put, self.settled, self.gone, self.actions, self.waiting):
+        for what in (self.put, self.settled, self.gone, self.updated, self.actions, self.waiting):
             what.clear()
 
 
@@ -163,6 +165,7 @@ class Journal:
         """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
         if self.store is not None:
             self.store.update(key, message)
+            self.batch.updated.append((key, message))
 
     def set_aside(self, key: str, message: Message) -> None:
         """The body of a message is damaged. It stays in the store, which checks it at the next start."""
@@ -241,6 +244,8 @@ class Journal:
             queue.unsettle(messages)
         for key, message in batch.gone:
             self.remove(key, message)
+        for key, message in batch.updated:
+            self.update(key, message)
         for waiting in batch.waiting:
             waiting.session.not_committed(waiting)
 

@@ -218,6 +218,9 @@ class Queue(Stock):
         self.dispatch()
 
     def _restore_one(self, picking: Picking, message: Message) -> None:
+        if self.is_expired(message):
+            self.expire(message)
+            return
         try:
             consumer = picking.give(message)
         except Undelivered as failure:

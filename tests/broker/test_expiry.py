@@ -71,3 +71,26 @@ def test_nobody_gets_what_has_expired_when_it_comes(persistent):
     assert peer.bodies() == [b"in time"]
     assert bench.broker.queues["/", "/queue/a"].count == 1
     assert len(list(bench.store.load())) == (persistent == "true")
+
+
+@pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
+@pytest.mark.parametrize("how", ["nack", "unsubscribe", "lose"])
+def test_an_expired_message_that_comes_back_is_not_delivered_again(headers, how):
+    bench = Bench(dead_letter_expired=True)
+    peer, other, sender = bench.peer(), bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual", **headers)
+    sender.put("/queue/a", "x", expiration="1000")
+    message = peer.next("MESSAGE")
+    other.subscribe("/queue/a", **headers)
+    bench.date += 1.1
+    if how == "nack":
+        peer.nack(message)
+    elif how == "unsubscribe":
+        peer.send("UNSUBSCRIBE", id="1")
+    else:
+        peer.lose()
+    assert (peer.bodies(), other.bodies()) == ([], [])
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+    other.subscribe("/queue/DLQ.a", id="2")
+    assert other.next("MESSAGE").headers["dead-letter-reason"] == "expired"
+    assert bench.broker.pool.octets == 0

@@ -229,3 +229,58 @@ def test_a_frame_that_makes_itself_the_last_one_has_no_receipt():
     frames = [frame for frame in peer.take() if frame.command != "MESSAGE"]
     assert [frame.get("receipt-id") for frame in frames] == ["0", "1", None]
     assert frames[-1].command == "ERROR"
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("put_too", [False, True])
+def test_a_mark_of_redelivery_outlives_a_failed_commit(background, put_too):
+    bench = Bench(FaultyStore(background))
+    sender, consumer = bench.peer(), bench.peer()
+    sender.put("/queue/a", "x", persistent="true")
+    if background:
+        bench.store.finish()
+        bench.turn()
+    consumer.subscribe("/queue/a", ack="client-individual")
+    assert consumer.next("MESSAGE").get("redelivered") is None
+    bench.store.faulty = True
+    consumer.session.lost(bench.now)
+    if put_too:
+        sender.put("/queue/a", "y", persistent="true")  # goes with the mark, and fails with it
+    for _ in range(3):
+        bench.turn()
+        if bench.store.job is not None:
+            bench.store.finish()
+        bench.wait(2.0)
+    assert bench.broker.journal.failures >= 1
+    bench.store.faulty = False
+    for _ in range(3):
+        bench.wait(2.0)
+        bench.turn()
+        if bench.store.job is not None:
+            bench.store.finish()
+            bench.turn()
+    peer = Bench(bench.store).peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    marks = {frame.body: (frame.get("redelivered"), frame.get("redelivery-count")) for frame in peer.take()}
+    assert marks == {b"x": ("true", "1")}
+
+
+def test_a_commit_that_fails_in_the_background_is_not_tried_again_at_once():
+    bench = Bench(FaultyStore(background=True))
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a")
+    bench.store.faulty = True
+    sender.put("/queue/a", "x", persistent="true")  # delivered, so it has to leave the store, whatever it takes
+    before, until = bench.store.commits, bench.now + 10.0
+    while bench.now < until:
+        if bench.store.job is not None:
+            bench.store.finish()
+        bench.turn()
+        bench.wait(0.01)
+    assert bench.store.commits - before <= 12  # once a second
+    bench.store.faulty = False
+    bench.wait(2.0)
+    if bench.store.job is not None:
+        bench.store.finish()
+    bench.turn()
+    assert not bench.broker.journal.open
