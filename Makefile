@@ -12,6 +12,7 @@ CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/clie
 SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
+SEEDS ?= 1000
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
@@ -25,7 +26,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz asan dist clean
+	simulate simulate-planted bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -76,6 +77,12 @@ crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker unde
 
 attack: $(VENV)/package.stamp ## attack a broker in all ways at once for SECONDS (60), beside well-behaved clients
 	@$(BIN)/python scripts/attack.py --seconds $(SECONDS)
+
+simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time; or SEED=n with its trace
+	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+simulate-planted: $(VENV)/package.stamp ## which seed of the simulation finds each bug that is planted in the broker
+	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py --planted
 
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
 	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute

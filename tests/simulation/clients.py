@@ -1,0 +1,510 @@
+"""Clients: those that write frames by themselves, in every version, and ours, whose core does no I/O.
+
+Both know the same steps of a plan: connect, send, subscribe, unsubscribe, transact and disconnect. What becomes of
+a message that they got follows from its number and their policy, so it does not change when a plan gets smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from simulation.clock import Clock
+from simulation.network import Link
+
+from stompcodec import Frame, FrameError, Parser, serialize
+from stompcodec.client.core import ClientCore
+from stompcodec.client.options import Options
+from stompcodec.client.subscription import Subscription
+from stompcodec.client.transaction import BaseTransaction
+from stompcodec.errors import StompError
+
+__all__ = ["CoreClient", "Net", "RawClient", "make_client", "side_of"]
+
+#: Seconds between attempts to connect.
+_AGAIN = 0.3
+
+
+class Net(Protocol):
+    """What clients see of the world."""
+
+    clock: Clock
+
+    def connect(self, client: Any) -> Link | None:
+        """A connection; None: nobody listens."""
+
+    def chance(self, *what: object) -> float:
+        """A number from 0 to 1 that follows from the seed and these words."""
+
+    def progress(self, name: str, what: str) -> None:
+        """A client got an answer to something."""
+
+
+def _pairs(args: dict[str, Any], key: int) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and body of a SEND."""
+    pairs = [("destination", args["to"])]
+    pairs += [(name, str(value)) for name, value in args.get("headers", {}).items()]
+    return pairs, b"%d.%b" % (key, b"x" * args.get("size", 0))
+
+
+class RawClient:
+    """A client of one version that writes its own frames.
+
+    Args:
+        net: the world.
+        name: its name.
+        spec: version, websocket, client_id, nack and hold (parts of the messages that it treats so), delay (of ACKs).
+    """
+
+    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+        self.net = net
+        self.name = name
+        self.spec = spec
+        self.version: str = spec.get("version", "1.2")
+        self.link: Link | None = None
+        self.wanted = False
+        self.up = False
+        self.subs: dict[str, dict[str, Any]] = {}
+        self.parser = Parser(None)
+        self.numbers = 0
+        self.connections = 0
+        #: By receipt: what was asked for.
+        self.receipts: dict[str, str] = {}
+        self.waiting: list[bytes] = []
+
+    # ---- the transport ----
+
+    def connect(self, args: dict[str, Any] | None = None) -> None:
+        self.wanted = True
+        if self.link is not None:
+            return
+        link = self.net.connect(self)
+        if link is None:
+            self.net.clock.after(_AGAIN, self._again)
+            return
+        self.link, self.up = link, False
+        self.connections += 1
+        self.parser = Parser(None)
+        self.subs = {}
+        headers = {"accept-version": self.version, "host": "/", "login": "guest", "passcode": "guest"}
+        if self.version == "1.0":
+            del headers["accept-version"]
+        if "client_id" in self.spec:
+            headers["client-id"] = self.spec["client_id"]
+        if "beat" in self.spec:
+            headers["heart-beat"] = ",".join(map(str, self.spec["beat"]))
+        self._write(serialize(Frame("CONNECT", headers), None))
+
+    def _again(self) -> None:
+        if self.wanted and self.link is None:
+            self.connect()
+
+    def received(self, data: bytes) -> None:
+        try:
+            for frame in self.parser.feed(data):
+                self._got(frame)
+        except FrameError as error:
+            raise AssertionError(f"{self.name} cannot read what the broker wrote: {error}") from error
+
+    def writable(self, yes: bool) -> None:
+        """It does not care."""
+
+    def lost(self) -> None:
+        self.link, self.up = None, False
+        self.receipts.clear()
+        if self.wanted:
+            self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self._again)
+
+    def _write(self, octets: bytes) -> None:
+        if self.link is not None:
+            self.link.up.write(octets)
+
+    def _send(self, command: str, pairs: Any, body: bytes = b"", receipt: str = "") -> None:
+        entries = [*(pairs.items() if isinstance(pairs, dict) else pairs)]
+        if receipt:
+            self.numbers += 1
+            entries.append(("receipt", f"r{self.numbers}"))
+            self.receipts[f"r{self.numbers}"] = receipt
+        self._write(serialize(Frame(command, entries, body), self.version))
+
+    # ---- what comes ----
+
+    def _got(self, frame: Frame) -> None:
+        command = frame.command
+        if command == "CONNECTED":
+            self.parser.version = frame.get("version", "1.0")
+            self.up = True
+            for args in self.spec.get("subscriptions", ()):
+                self.subscribe(args)
+        elif command == "RECEIPT":
+            what = self.receipts.pop(frame.headers["receipt-id"], "")
+            self.net.progress(self.name, what)
+            if what == "DISCONNECT" and self.link is not None:
+                self.link.close(self.link.up)
+        elif command == "MESSAGE":
+            sub = self.subs.get(frame.get("subscription", ""))
+            self.net.progress(self.name, "MESSAGE")
+            if sub is not None and sub["ack"] != "auto":
+                tag = self._tag(frame)
+                if tag in sub["done"]:  # of 1.1: it comes again by the same name
+                    sub["done"].discard(tag)
+                    sub["came"].remove(tag)
+                sub["came"].append(tag)
+                self._decide(sub, frame)
+        elif command == "ERROR" and self.link is not None:
+            self.link.close(self.link.up)
+
+    def _decide(self, sub: dict[str, Any], frame: Frame) -> None:
+        spec = self.spec
+        key = frame.body.partition(b".")[0].decode()
+        draw = self.net.chance(self.name, key, frame.get("redelivery-count", "0"))
+        command = "ACK"
+        if draw < spec.get("hold", 0.0):
+            return
+        if draw < spec.get("hold", 0.0) + spec.get("nack", 0.0) and self.version not in ("1.0", "legacy"):
+            command = "NACK"
+        delay = spec.get("delay", 0.0) * self.net.chance(self.name, key, "delay")
+        act = partial(self._settle, self.connections, sub, frame, command)
+        if delay:
+            self.net.clock.after(delay, act)
+        else:
+            act()
+
+    def _settle(self, connection: int, sub: dict[str, Any], frame: Frame, command: str) -> None:
+        if connection != self.connections or not self.up or self.subs.get(sub["id"]) is not sub:
+            return
+        tag = self._tag(frame)
+        if tag in sub["done"]:
+            return
+        order: list[str] = sub["came"]
+        sub["done"].update(order[: order.index(tag) + 1] if sub["ack"] == "client" else [tag])
+        pairs = {"id": tag} if self.version == "1.2" else {"message-id": tag, "subscription": sub["id"]}
+        receipt = "ACK" if self.net.chance(self.name, tag, "receipt") < self.spec.get("receipts", 0.6) else ""
+        self._send(command, pairs, receipt=receipt)
+
+    def _tag(self, frame: Frame) -> str:
+        return frame.headers["ack" if self.version == "1.2" else "message-id"]
+
+    # ---- steps ----
+
+    def send(self, args: dict[str, Any]) -> None:
+        if not self.up:
+            return
+        for number in range(args.get("count", 1)):
+            pairs, body = _pairs(args, args["key"] + number)
+            self._send("SEND", pairs, body, "SEND" if args.get("receipt", True) else "")
+
+    def subscribe(self, args: dict[str, Any]) -> None:
+        if not self.up or args["id"] in self.subs:
+            return
+        self.subs[args["id"]] = {**args, "came": [], "done": set()}
+        pairs = {"id": args["id"], "destination": args["to"], "ack": args["ack"]}
+        for name in ("selector", "prefetch-count", "durable-subscription-name"):
+            if name in args:
+                pairs[name] = str(args[name])
+        self._send("SUBSCRIBE", pairs, receipt="SUBSCRIBE")
+
+    def unsubscribe(self, args: dict[str, Any]) -> None:
+        sub = self.subs.pop(args["id"], None)
+        if sub is None or not self.up:
+            return
+        pairs = {"id": args["id"]}
+        if args.get("delete") and "durable-subscription-name" in sub:
+            pairs["durable-subscription-name"] = sub["durable-subscription-name"]
+        self._send("UNSUBSCRIBE", pairs, receipt="UNSUBSCRIBE")
+
+    def transact(self, args: dict[str, Any]) -> None:
+        """BEGIN, some SENDs, and an end."""
+        if not self.up:
+            return
+        self.numbers += 1
+        name = f"t{self.numbers}"
+        self._send("BEGIN", {"transaction": name})
+        key = args["key"]
+        for to in args["to"]:
+            pairs, body = _pairs({**args, "to": to}, key)
+            self._send("SEND", [*pairs, ("transaction", name)], body)
+            key += 1
+        if args["end"] == "later":
+            self.net.clock.after(1.0, partial(self._end, self.connections, name))
+        elif args["end"] in ("COMMIT", "ABORT"):
+            self._send(args["end"], {"transaction": name}, receipt=args["end"])
+
+    def _end(self, connection: int, name: str) -> None:
+        if connection == self.connections and self.up:
+            self._send("COMMIT", {"transaction": name}, receipt="COMMIT")
+
+    def disconnect(self, args: dict[str, Any]) -> None:
+        self.wanted = False
+        if self.up:
+            self._send("DISCONNECT", {}, receipt="DISCONNECT")
+        elif self.link is not None:
+            self.link.cut()
+        if "again" in args:
+            self.net.clock.after(args["again"], self.connect)
+
+    def octets(self, args: dict[str, Any]) -> None:
+        """Whatever a plan says, as it is."""
+        self._write(args["octets"])
+
+
+class CoreClient:
+    """A client on `ClientCore`, as the engine drives it.
+
+    Args:
+        net, name, spec: as of RawClient. Its subscriptions are made once, and come back by themselves.
+    """
+
+    def __init__(self, net: Net, name: str, spec: dict[str, Any]) -> None:
+        self.net = net
+        self.name = name
+        self.spec = spec
+        self.link: Link | None = None
+        self.wanted = False
+        self.numbers = 0
+        self.connections = 0
+        self.moved = 0
+        self.core = self._new_core()
+        self._armed: float | None = None
+        self._writable = True
+
+    def _new_core(self) -> ClientCore:
+        beat = self.spec.get("beat", (0, 0))
+        options = Options(
+            heart_beat=beat,
+            resend=self.spec.get("resend", False),
+            client_id=self.spec.get("client_id"),
+            versions=self.spec.get("versions", ("1.0", "1.1", "1.2")),
+        )
+        return ClientCore(options, self._new_id)
+
+    def _new_id(self) -> str:
+        self.numbers += 1
+        return f"{self.name}-{self.numbers}"
+
+    # ---- the transport ----
+
+    def connect(self, args: dict[str, Any] | None = None) -> None:
+        if self.core.state == "closed":
+            self.core = self._new_core()
+        if not self.wanted:
+            self.wanted = True
+            for each in self.spec.get("subscriptions", ()):
+                self.subscribe(each)
+        if self.link is not None:
+            return
+        link = self.net.connect(self)
+        if link is None:
+            self.net.clock.after(_AGAIN, self._again)
+            return
+        self.link = link
+        self._writable = True
+        self.connections += 1
+        self.core.opened(self.net.clock.now, host="/", login="guest", passcode="guest", whole_frames=False)
+        self._after()
+
+    def _again(self) -> None:
+        if self.wanted and self.link is None and self.core.state not in ("closing", "closed"):
+            self.connect()
+
+    def received(self, data: bytes) -> None:
+        if self.link is not None:
+            self.core.receive(data, self.net.clock.now)
+            self._after()
+
+    def writable(self, yes: bool) -> None:
+        self.core.writable(yes)
+        if yes:
+            self._after()
+
+    def lost(self) -> None:
+        if self.link is not None:
+            self.link = None
+            self.core.lost(None, self.net.clock.now)
+            self._down()
+        self._after()
+
+    def _down(self) -> None:
+        if self.wanted:
+            self.net.clock.after(_AGAIN * (1 + self.net.chance(self.name, self.connections)), self._again)
+
+    def _after(self) -> None:
+        """What the engine does after each call of the core."""
+        core, now = self.core, self.net.clock.now
+        for _ in range(100):
+            core.events.clear()
+            finished, core.calls.finished[:] = list(core.calls.finished), []
+            for call in finished:
+                if call.error is None:
+                    self.net.progress(self.name, call.command)
+            touched, core.touched[:] = list(core.touched), []
+            for subscription in touched:
+                subscription.touched = False
+                core.take(subscription)
+                batch = list(subscription.batch)
+                subscription.batch.clear()
+                for message in batch:
+                    self.net.progress(self.name, "MESSAGE")
+                    self._decide(message)
+            chunks = core.take_output(now)
+            if chunks and self.link is not None:
+                self.link.up.write(b"".join(chunks))
+            if not (chunks or finished or touched):
+                break
+        if core.connection is None and self.link is not None:
+            link, self.link = self.link, None
+            link.close(link.up)
+            link.cut()
+            self._down()
+        elif self.link is not None:
+            self.link.read(self.link.down, not core.paused)
+        due = core.next_deadline()
+        if due is not None and (self._armed is None or due < self._armed or self._armed < now):
+            self._armed = due
+            self.net.clock.after(max(0.0, due - now), partial(self._tick, due))
+
+    def _tick(self, due: float) -> None:
+        if self._armed == due:
+            self._armed = None
+            self.core.tick(self.net.clock.now)
+            self._after()
+
+    # ---- what comes ----
+
+    def _decide(self, message: Any) -> None:
+        spec = self.spec
+        if message.subscription.ack == "auto":
+            return
+        key = message.body.partition(b".")[0].decode()
+        draw = self.net.chance(self.name, key, message.get("redelivery-count", "0"))
+        hold = spec.get("hold", 0.0)
+        if draw < hold:
+            return
+        command = "NACK" if draw < hold + spec.get("nack", 0.0) else "ACK"
+        if draw > 1 - spec.get("move", 0.0):
+            self._move(message, int(key))
+            return
+        delay = spec.get("delay", 0.0) * self.net.chance(self.name, key, "delay")
+        if delay:
+            self.net.clock.after(delay, partial(self._settle, message, command))
+        else:
+            self._settle(message, command)
+
+    def _settle(self, message: Any, command: str) -> None:
+        receipt = self.net.chance(self.name, message.id, "receipt") < 0.6
+        call = self.core.calls.make(command, 20.0, command) if receipt else None
+        self._do(partial(self.core.settle, message, command, self.net.clock.now, call))
+
+    def _move(self, message: Any, key: int) -> None:
+        """ACK it, and send another in its place, in one transaction."""
+        transaction = BaseTransaction(self._new_id())
+        now = self.net.clock.now
+        if key >= 10**9 or not self._do(partial(self.core.begin, transaction, now)):
+            return
+        pairs = [("destination", self.spec["move_to"]), ("persistent", "true"), ("color", "red"), ("n", "1")]
+        self.moved += 1
+        body = b"%d." % (10**9 + key * 1000 + self.moved)
+        self._do(partial(self.core.send_in, transaction, pairs, body, now, text=False))
+        self._do(partial(self.core.settle, message, "ACK", now, transaction=transaction))
+        end = "COMMIT" if self.net.chance(self.name, key, "end") < 0.8 else "ABORT"
+        call = self.core.calls.make(end, 20.0, end)
+        self._do(partial(self.core.finish_transaction, transaction, end, now, call))
+
+    def _do(self, action: Callable[[], Any]) -> Any:
+        """A call of the core that a lost connection may spoil."""
+        try:
+            return action()
+        except StompError:
+            return False
+        finally:
+            self.net.clock.after(0.0, self._after)
+
+    # ---- steps ----
+
+    def send(self, args: dict[str, Any]) -> None:
+        for number in range(args.get("count", 1)):
+            pairs, body = _pairs(args, args["key"] + number)
+            call = None
+            if args.get("receipt", True):
+                call = self.core.calls.make("SEND", 20.0, "SEND", resend=False)
+                pairs.append(("receipt", call.id))
+            self._do(partial(self.core.send, Frame("SEND", pairs, body), self.net.clock.now, call))
+
+    def subscribe(self, args: dict[str, Any]) -> None:
+        if args["id"] in self.core.subscriptions:
+            return
+        subscription = Subscription(
+            args["to"],
+            id=args["id"],
+            ack=args["ack"],
+            prefetch=args.get("prefetch-count"),
+            selector=args.get("selector"),
+            headers={"durable-subscription-name": args["durable-subscription-name"]}
+            if "durable-subscription-name" in args
+            else {},
+        )
+        call = self.core.calls.make("SUBSCRIBE", 20.0, "SUBSCRIBE")
+        self._do(partial(self.core.subscribe, subscription, self.net.clock.now, call))
+
+    def unsubscribe(self, args: dict[str, Any]) -> None:
+        subscription = self.core.subscriptions.get(args["id"])
+        if subscription is not None:
+            call = self.core.calls.make("UNSUBSCRIBE", 20.0, "UNSUBSCRIBE")
+            self._do(partial(self.core.unsubscribe, subscription, self.net.clock.now, call))
+
+    def transact(self, args: dict[str, Any]) -> None:
+        transaction = BaseTransaction(self._new_id())
+        now, core = self.net.clock.now, self.core
+        if not self._do(partial(core.begin, transaction, now)):
+            return
+        key = args["key"]
+        for to in args["to"]:
+            pairs, body = _pairs({**args, "to": to}, key)
+            self._do(partial(core.send_in, transaction, pairs, body, now, text=False))
+            key += 1
+        end = args["end"]
+        if end in ("COMMIT", "ABORT"):
+            self._finish(transaction, end)
+        elif end == "later":
+            self.net.clock.after(1.0, partial(self._finish, transaction, "COMMIT"))
+
+    def _finish(self, transaction: BaseTransaction, end: str) -> None:
+        call = self.core.calls.make(end, 20.0, end)
+        self._do(partial(self.core.finish_transaction, transaction, end, self.net.clock.now, call))
+
+    def disconnect(self, args: dict[str, Any]) -> None:
+        self.wanted = False
+        self._do(partial(self.core.close, self.net.clock.now, self.core.calls.make("DISCONNECT", 5.0, "DISCONNECT")))
+        if "again" in args:
+            self.net.clock.after(args["again"], self.connect)
+
+
+class _Side:
+    """A client's end of one link: what an older link still says reaches nobody."""
+
+    def __init__(self, client: RawClient | CoreClient, link: Link) -> None:
+        self.client = client
+        self.link = link
+
+    def received(self, data: bytes) -> None:
+        if self.client.link is self.link:
+            self.client.received(data)
+
+    def writable(self, yes: bool) -> None:
+        if self.client.link is self.link:
+            self.client.writable(yes)
+
+    def lost(self) -> None:
+        if self.client.link is self.link:
+            self.client.lost()
+
+
+def side_of(client: RawClient | CoreClient, link: Link) -> _Side:
+    """What a link has at the client's end."""
+    return _Side(client, link)
+
+
+def make_client(net: Net, name: str, spec: dict[str, Any]) -> RawClient | CoreClient:
+    """A client as the plan describes it."""
+    return (CoreClient if spec["kind"] == "core" else RawClient)(net, name, spec)

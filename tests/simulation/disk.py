@@ -1,0 +1,173 @@
+"""A disk in memory that keeps what was synced. A crash keeps, loses or tears what was written since, by its seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+__all__ = ["Disk", "DiskError", "File"]
+
+_SECTOR = 512
+
+
+class DiskError(Exception):
+    """A fault of the disk.
+
+    Args:
+        kind: "full" or "io".
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class File:
+    """One file: what programs see, and what a crash is sure to keep.
+
+    Every write and truncate waits in `pending` until `sync`.
+    """
+
+    __slots__ = ("data", "durable", "named", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        #: (offset, bytes), or (size, None) for a truncate.
+        self.pending: list[tuple[int, bytes | None]] = []
+        #: Its name is on the disk. A new file gets it by its first sync, as SQLite syncs the folder then.
+        self.named = False
+
+    def write(self, offset: int, octets: bytes) -> None:
+        """Write, as programs see it."""
+        _put(self.data, offset, octets)
+        self.pending.append((offset, octets))
+
+    def truncate(self, size: int) -> None:
+        """Shorten it, as programs see it."""
+        del self.data[size:]
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        """Everything so far survives a crash."""
+        for offset, octets in self.pending:
+            _apply(self.durable, offset, octets)
+        self.pending.clear()
+        self.named = True
+
+    def crash(self, rng: random.Random) -> bool:
+        """What is left of it. False: nothing, not even its name."""
+        if not self.named and rng.random() < 0.5:
+            return False
+        fate = rng.random()  # all lost, all kept, or each write by itself
+        for offset, octets in self.pending:
+            if fate < 0.25:
+                break
+            if fate < 0.4 or rng.random() < 0.5:
+                _apply(self.durable, offset, octets)
+            elif octets is not None and rng.random() < 0.5:
+                _tear(self.durable, offset, octets, rng)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+        self.named = True
+        return True
+
+    def copy(self) -> File:
+        """The same file on another disk."""
+        other = File()
+        other.data, other.durable = bytearray(self.data), bytearray(self.durable)
+        other.pending, other.named = list(self.pending), self.named
+        return other
+
+
+class Disk:
+    """Files by name, and what is wrong with the disk just now.
+
+    Args:
+        rng: decides what a crash keeps, and which operations fail.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.files: dict[str, File] = {}
+        #: Handles of an earlier one are dead: their program has crashed.
+        self.generation = 0
+        #: The machine is down: nothing can be opened.
+        self.down = False
+        #: Seconds that operations took which nobody has waited for yet.
+        self.spent = 0.0
+        self.sync_cost = 0.0
+        self.write_cost = 0.0
+        #: Nothing that makes a file longer succeeds.
+        self.full = False
+        #: The part of writes and syncs that fail.
+        self.failing = 0.0
+        self.faults = 0
+        self.syncs = 0
+        #: Called before every sync: for crashes in the middle of a commit.
+        self.on_sync: Callable[[], None] | None = None
+
+    def take_spent(self) -> float:
+        """Seconds since this was asked for the last time."""
+        spent, self.spent = self.spent, 0.0
+        return spent
+
+    def write(self, file: File, offset: int, octets: bytes) -> None:
+        """As `File.write`.
+
+        Raises:
+            DiskError: it is full, or broken.
+        """
+        self.spent += self.write_cost
+        if self.full and offset + len(octets) > len(file.data):
+            self.faults += 1
+            raise DiskError("full")
+        self._may_fail()
+        file.write(offset, octets)
+
+    def sync(self, file: File) -> None:
+        """As `File.sync`.
+
+        Raises:
+            DiskError: it is broken. What was written may survive a crash, or not.
+        """
+        self.spent += self.sync_cost
+        self.syncs += 1
+        if self.on_sync is not None:
+            self.on_sync()
+        self._may_fail()
+        file.sync()
+
+    def _may_fail(self) -> None:
+        if self.failing and self.rng.random() < self.failing:
+            self.faults += 1
+            raise DiskError("io")
+
+    def crash(self) -> None:
+        """The power is gone: only what was synced is sure to be left, and nobody's handles work any more."""
+        self.generation += 1
+        self.down = True
+        self.files = {name: file for name, file in sorted(self.files.items()) if file.crash(self.rng)}
+
+
+def _put(data: bytearray, offset: int, octets: bytes) -> None:
+    if offset > len(data):
+        data.extend(bytes(offset - len(data)))
+    data[offset : offset + len(octets)] = octets
+
+
+def _apply(data: bytearray, offset: int, octets: bytes | None) -> None:
+    if octets is None:
+        del data[offset:]
+    else:
+        _put(data, offset, octets)
+
+
+def _tear(data: bytearray, offset: int, octets: bytes, rng: random.Random) -> None:
+    """Some sectors of a write only."""
+    at = 0
+    while at < len(octets):
+        end = min(len(octets), at + _SECTOR - (offset + at) % _SECTOR)
+        if rng.random() < 0.5:
+            _put(data, offset + at, octets[at:end])
+        at = end

@@ -1,0 +1,164 @@
+"""A network: links of two pipes, which deliver late and in pieces, stand still, break at any byte or on one side."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from simulation.clock import Clock
+
+__all__ = ["End", "Link"]
+
+#: Bytes in a pipe above which its writer should stop, and below which it may go on.
+_HIGH, _LOW = 64 * 1024, 16 * 1024
+#: Seconds after which the system notices that the other side of a half-open link is gone.
+_KEEPALIVE = 45.0
+
+
+class End(Protocol):
+    """Who is at one end of a link."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def writable(self, yes: bool) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class _Pipe:
+    """One direction."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.buffer = bytearray()
+        self.closed = False
+        self.reading = True
+        self.stalled_until = 0.0
+        self.scheduled = False
+        self.full = False
+        #: Most bytes at a time; 0 for any number.
+        self.slow = 0
+
+    def write(self, data: bytes) -> None:
+        if self.closed or self.link.cut_off:
+            return
+        self.buffer += data
+        if len(self.buffer) > _HIGH and not self.full:
+            self.full = True
+            self.writer.writable(False)
+        self.schedule()
+
+    @property
+    def writer(self) -> End:
+        return self.link.broker if self is self.link.down else self.link.client
+
+    @property
+    def reader(self) -> End:
+        return self.link.client if self is self.link.down else self.link.broker
+
+    def schedule(self) -> None:
+        if self.scheduled or not self.reading or not (self.buffer or self.closed):
+            return
+        self.scheduled = True
+        link = self.link
+        delay = link.rng.random() * link.latency
+        if self.slow:
+            delay += 0.1
+        link.clock.after(max(delay, self.stalled_until - link.clock.now), self._deliver)
+
+    def _deliver(self) -> None:
+        self.scheduled = False
+        link = self.link
+        if link.cut_off or not self.reading:
+            return
+        if link.clock.now < self.stalled_until:
+            self.schedule()
+            return
+        if self.buffer:
+            size = len(self.buffer)
+            if self.slow:
+                size = min(size, self.slow)
+            elif link.rng.random() < link.splitting:
+                size = link.rng.randint(1, size)
+            data = bytes(self.buffer[:size])
+            del self.buffer[:size]
+            if self.full and len(self.buffer) < _LOW:
+                self.full = False
+                self.writer.writable(True)
+            self.reader.received(data)
+        if not self.buffer and self.closed and not link.cut_off:
+            link.gone(self.reader)
+        else:
+            self.schedule()
+
+
+class Link:
+    """A connection between a client and the broker.
+
+    Args:
+        clock: of the simulation.
+        rng: its own source of chance.
+        latency: the longest delay of a piece, in seconds.
+        splitting: the part of deliveries that are cut at any byte.
+    """
+
+    client: End
+    broker: End
+
+    def __init__(self, clock: Clock, rng: random.Random, latency: float, splitting: float) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.latency = latency
+        self.splitting = splitting
+        self.up = _Pipe(self)
+        self.down = _Pipe(self)
+        self.cut_off = False
+        self._told: set[int] = set()
+
+    def close(self, pipe: _Pipe) -> None:
+        """The writer of a pipe has closed: its reader learns of it behind the last byte, and both are done."""
+        pipe.closed = True
+        pipe.schedule()
+
+    def read(self, pipe: _Pipe, yes: bool) -> None:
+        """Whether the reader of a pipe reads."""
+        pipe.reading = yes
+        if yes:
+            pipe.schedule()
+
+    def stall(self, seconds: float, *pipes: _Pipe) -> None:
+        """Nothing comes through for a while."""
+        for pipe in pipes:
+            pipe.stalled_until = max(pipe.stalled_until, self.clock.now + seconds)
+
+    def gone(self, end: End) -> None:
+        """One end learns that the connection is over."""
+        if id(end) in self._told:
+            return
+        self._told.add(id(end))
+        end.lost()
+
+    def cut(self, *, half: str = "") -> None:
+        """Break it: part of what is on its way still arrives, then both ends notice in their own time.
+
+        Args:
+            half: "client" or "broker" for the end that does not notice for long; "" for none.
+        """
+        if self.cut_off:
+            return
+        for pipe in (self.up, self.down):
+            if pipe.reading and pipe.buffer and self.rng.random() < 0.5:
+                size = self.rng.randint(1, len(pipe.buffer))
+                data = bytes(pipe.buffer[:size])
+                pipe.reader.received(data)
+        self.cut_off = True
+        for name, end in (("client", self.client), ("broker", self.broker)):
+            delay = _KEEPALIVE if half == name else self.rng.random() * 0.05
+            self.clock.after(delay, lambda end=end: self.gone(end))
+
+    def reset(self) -> None:
+        """The machine of the broker is gone: the client notices soon, or when it has waited for long."""
+        self.cut_off = True
+        self._told.add(id(self.broker))
+        delay = self.rng.random() * 0.05 if self.rng.random() < 0.8 else 3.0
+        self.clock.after(delay, lambda: self.gone(self.client))

@@ -1,0 +1,230 @@
+"""Bugs planted into the broker, one at a time, to see that the simulation finds each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from simulation.plan import plan_of
+from simulation.world import run
+
+from stompcodec.broker import durables, journal, sqlite, writer
+from stompcodec.broker.backlog import Fifo
+from stompcodec.broker.consumer import Consumer
+from stompcodec.broker.core import Broker
+from stompcodec.broker.dead import DeadLetters
+from stompcodec.broker.delayed import Delayed
+from stompcodec.broker.message import Message
+from stompcodec.broker.queue import Queue
+from stompcodec.broker.session import Session
+from stompcodec.broker.stock import Stock
+from stompcodec.broker.transaction import Sending, Transaction
+
+__all__ = ["BUGS", "find", "planted"]
+
+#: What to replace: the object, the name in it, and what makes the broken thing of the right one.
+Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
+
+
+def _receipt_before_commit(_right: Any) -> Any:
+    return lambda self, frame: None
+
+
+def _ack_of_another(right: Any) -> Any:
+    def take(self: Consumer, tag: int) -> Any:
+        for other in self.queue.consumers:
+            if other is not self and tag in other.unacked:
+                self.unacked[tag], other.unacked[tag] = other.unacked[tag], self.unacked.get(tag, other.unacked[tag])
+        return right(self, tag)
+
+    return take
+
+
+def _half_stored(right: Any) -> Any:
+    def _store(self: Transaction, session: Any, sinks: Any) -> Any:
+        sends = [number for number, operation in enumerate(self.operations) if isinstance(operation, Sending)]
+        if len(sends) > 1:  # the last one comes into memory alone
+            sinks = [None if number == sends[-1] else sink for number, sink in enumerate(sinks)]
+        return right(self, session, sinks)
+
+    return _store
+
+
+def _leak(right: Any) -> Any:
+    def expire(self: Queue, message: Message) -> None:
+        count, octets = self.count, self.octets
+        right(self, message)
+        self.count, self.octets = count - 1, octets  # its bytes stay
+
+    return expire
+
+
+def _leaked_transaction(right: Any) -> Any:
+    def end(self: Session) -> None:
+        orphans = [op for each in self.transactions.values() for op in each.operations if isinstance(op, Sending)]
+        right(self)
+        if orphans:
+            self.broker.account.used += 1
+
+    return end
+
+
+def _put_at_the_end(_right: Any) -> Any:
+    return lambda self, messages: self.extend(messages)
+
+
+def _same_selector(right: Any) -> Any:
+    return lambda self, record, name: right(self, record._replace(selector=None), name)
+
+
+def _unsynced(right: Any) -> Any:
+    def open_database(path: Any, *rest: Any) -> Any:
+        connection = right(path, *rest)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    return open_database
+
+
+def _told_all_is_well(_right: Any) -> Any:
+    return lambda self, waiting: self.committed(waiting)
+
+
+def _no_dead_letter(right: Any) -> Any:
+    def bury(self: DeadLetters, queue: Queue, message: Message, reason: str) -> bool:
+        return reason == "max-attempts" or right(self, queue, message, reason)
+
+    return bury
+
+
+def _forgets_suspects(right: Any) -> Any:
+    def load(self: Any) -> Iterator[Any]:
+        for stored in right(self):
+            yield stored._replace(redelivered=False)
+
+    return load
+
+
+def _no_give_back(right: Any) -> Any:
+    def abort(self: Transaction) -> Any:
+        self.operations = [operation for operation in self.operations if isinstance(operation, Sending)]
+        return right(self)
+
+    return abort
+
+
+def _early(right: Any) -> Any:
+    def _add(self: Delayed, due: float, message: Any, find: Any) -> None:
+        right(self, due - 0.2, message, find)
+
+    return _add
+
+
+def _one_too_many(right: Any) -> Any:
+    def made(self: Consumer, *args: Any) -> None:
+        right(self, *args)
+        self.credit += 1
+
+    return made
+
+
+def _no_credit_back(right: Any) -> Any:
+    def take(self: Consumer, tag: int) -> Any:
+        credit = self.credit
+        taken = right(self, tag)
+        self.credit = credit
+        return taken
+
+    return take
+
+
+def _seqs_again(_right: Any) -> Any:
+    return lambda self, store: None
+
+
+def _stays_stored(_right: Any) -> Any:
+    return lambda self, key, message: None
+
+
+def _ends_without(right: Any) -> Any:
+    def close(self: Consumer) -> Any:
+        return right(self)[1:]
+
+    return close
+
+
+def _no_order(_right: Any) -> Any:
+    return lambda self: None
+
+
+def _never(_right: Any) -> Any:
+    return lambda self, message: False
+
+
+def _unchanged(_right: Any) -> Any:
+    return lambda self: self
+
+
+def _nothing_there(_right: Any) -> Any:
+    return lambda self: []
+
+
+def _receipts_first(right: Any) -> Any:
+    def receipt(self: Session, value: str) -> None:
+        waiting, self.waiting = self.waiting, None
+        right(self, value)
+        self.waiting = waiting
+
+    return receipt
+
+
+#: By what is wrong.
+BUGS: dict[str, Bug] = {
+    "a receipt goes out before its commit": ((Session, "store_waits", _receipt_before_commit),),
+    "receipts do not wait for the commit of frames before": ((Session, "receipt", _receipts_first),),
+    "the redelivered mark is lost": ((Message, "again", _unchanged),),
+    "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
+    "a transaction is stored by half": ((Transaction, "_store", _half_stored),),
+    "ABORT forgets the messages that were acknowledged": ((Transaction, "abort", _no_give_back),),
+    "expired messages stay in the account": ((Queue, "expire", _leak),),
+    "a lost transaction stays in the account": ((Session, "end", _leaked_transaction),),
+    "what comes back goes behind all others": ((Fifo, "put_back", _put_at_the_end),),
+    "expired messages are delivered": ((Stock, "is_expired", _never),),
+    "delayed messages come too early": ((Delayed, "_add", _early),),
+    "a durable subscription forgets its selector in a restart": ((durables.Durables, "restore", _same_selector),),
+    "durable subscriptions are gone after a restart": ((sqlite.SqliteStore, "subscriptions", _nothing_there),),
+    "dead letters are lost": ((DeadLetters, "bury", _no_dead_letter),),
+    "commits are not synced": ((writer, "open_database", _unsynced),),
+    "a failed commit is answered by receipts": ((Session, "not_committed", _told_all_is_well),),
+    "what went through a crash is not marked": ((sqlite.SqliteStore, "load", _forgets_suspects),),
+    "seqs are given away twice": ((Broker, "_reserve", _seqs_again),),
+    "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),
+    "a subscription ends without its oldest message": ((Consumer, "close", _ends_without),),
+    "priorities are ignored": ((Queue, "_rank", _no_order),),
+    "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
+    "an ACK gives no credit back": ((Consumer, "take", _no_credit_back),),
+}
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """The broker has that bug."""
+    right = [(where, name, where.__dict__[name]) for where, name, _ in bug]
+    for where, name, broken in bug:
+        setattr(where, name, broken(where.__dict__[name]))
+    try:
+        yield
+    finally:
+        for where, name, value in right:
+            setattr(where, name, value)
+
+
+def find(bug: Bug, most: int, first: int = 0) -> tuple[int, str] | None:
+    """The first seed that finds a bug, and what it says; None if none does."""
+    with planted(bug):
+        for seed in range(first, first + most):
+            outcome = run(plan_of(seed))
+            if outcome.fault is not None:
+                return seed, str(outcome.fault)
+    return None

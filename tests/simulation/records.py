@@ -1,0 +1,188 @@
+"""What is known of messages: where they were sent, who has them, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["SELECTORS", "Copy", "Home", "Message", "Seen", "Sub", "Transaction", "Violation"]
+
+#: Conditions that subscriptions use, and what they mean.
+SELECTORS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "color = 'red'": lambda message: message["color"] == "red",
+    "NOT (color = 'red')": lambda message: message["color"] != "red",
+    "n > 4": lambda message: int(message["n"]) > 4,
+    "color IN ('red', 'blue') AND n <= 6": lambda message: (
+        message["color"] in ("red", "blue") and int(message["n"]) <= 6
+    ),
+    "color LIKE 'b%'": lambda message: message["color"].startswith("b"),
+}
+
+
+class Violation(AssertionError):
+    """The broker did something that it must not.
+
+    Args:
+        kind: in a few words, the same for all of its kind.
+        text: what happened.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+        self.text = text
+
+
+@dataclass(eq=False, slots=True)
+class Message:
+    """One SEND."""
+
+    key: int
+    sender: Seen
+    order: int
+    destination: str
+    body: bytes
+    persistent: bool
+    priority: int
+    properties: Mapping[str, str]
+    life: int
+    expires: float | None = None
+    due: float | None = None
+    transaction: Transaction | None = None
+    #: Its RECEIPT is out (that of COMMIT, in a transaction), and the number of that turn.
+    promised: int | None = None
+    #: Commits that had failed when it came.
+    failures: int = 0
+    #: It must not be delivered: its transaction was aborted.
+    dropped: bool = False
+    seen: bool = False
+    copies: list[Copy] = field(default_factory=list)
+    #: Its session ended in the very read that it came with.
+    doubtful: bool = False
+
+    def __repr__(self) -> str:
+        kind = "persistent" if self.persistent else "volatile"
+        inside = "" if self.transaction is None else f" in {self.transaction.name}"
+        return f"m{self.key} ({kind}, {self.sender.name} to {self.destination}{inside})"
+
+
+@dataclass(eq=False, slots=True)
+class Copy:
+    """A message in a queue, or in that of a subscription."""
+
+    message: Message
+    home: Home
+    #: The home was there for sure when the message came.
+    expected: bool = True
+    #: Why it must not come any more; "" if it may.
+    gone: str = ""
+    #: An ACK for it came, or something else that may have ended it.
+    maybe_gone: bool = False
+    #: The ACK came in this life of the broker, when so many commits had failed: only one more may undo it.
+    acked_life: int = -1
+    acked_failures: int = 0
+    holder: Seen | None = None
+    deliveries: int = 0
+    #: The same as the broker counts them, and whether a NACK came.
+    tries: int = 0
+    nacked: bool = False
+    #: The turn in which it came back to its queue.
+    back: int = -1
+    must_mark: bool = False
+    may_mark: bool = False
+    #: It has become a dead letter, or may have.
+    moved: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Home:
+    """A queue, the queue of a topic's subscription, or that of a durable one."""
+
+    name: str
+    kind: str
+    topic: str = ""
+    selector: str | None = None
+    #: It is there for sure.
+    sure: bool = True
+    deleted: bool = False
+    copies: dict[int, Copy] = field(default_factory=dict)
+    #: Those that may still come, by sender, in their order.
+    waiting: dict[Seen, list[Copy]] = field(default_factory=dict)
+
+    def add(self, copy: Copy) -> None:
+        self.copies[copy.message.key] = copy
+        self.waiting.setdefault(copy.message.sender, []).append(copy)
+        copy.message.copies.append(copy)
+
+
+@dataclass(eq=False, slots=True)
+class Sub:
+    """A subscription of a session."""
+
+    session: Seen
+    id: str
+    mode: str
+    home: Home
+    window: int
+    selector: str | None
+    sure: bool = False
+    #: UNSUBSCRIBE came; it was answered.
+    over: bool = False
+    quiet: bool = False
+    #: By the ack header, or message-id.
+    unacked: dict[str, Copy] = field(default_factory=dict)
+    #: When each delivery was made.
+    order: dict[str, int] = field(default_factory=dict)
+    #: Deliveries that an ABORT has given back: they may be above the window.
+    extra: int = 0
+    #: The latest delivery by sender and priority: its turn, and the message's order.
+    latest: dict[tuple[Seen, int], tuple[int, int]] = field(default_factory=dict)
+
+    def accepts(self, message: Message) -> bool:
+        return self.selector is None or SELECTORS[self.selector](message.properties)
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """What came between BEGIN and its end."""
+
+    name: str
+    persistent: bool = False
+    messages: list[Message] = field(default_factory=list)
+    acks: list[Copy] = field(default_factory=list)
+    nacks: list[Copy] = field(default_factory=list)
+    #: open, committing, committed, aborted
+    state: str = "open"
+    #: Deliveries of `acks` when COMMIT came.
+    deliveries: list[int] = field(default_factory=list)
+    #: The deliveries that wait for its end: subscription, ack id, copy.
+    tags: list[tuple[Sub, str, Copy]] = field(default_factory=list)
+    life: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Seen:
+    """A session, as it is seen from outside."""
+
+    name: str
+    well_behaved: bool
+    session: Any
+    reader: Any
+    writer: Any
+    version: str = ""
+    client_id: str | None = None
+    #: The link was cut, stalled or slow: what follows of that is not held against the broker.
+    excused: bool = False
+    ended: bool = False
+    error: str = ""
+    #: What it sent cannot be read any further.
+    broken: bool = False
+    subs: dict[str, Sub] = field(default_factory=dict)
+    old_subs: dict[str, Sub] = field(default_factory=dict)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    #: Receipts to come: their ids, and what they promise.
+    receipts: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
+    disconnected: bool = False
+    #: What has to be called when the session ended in the middle of what it just read.
+    doubts: list[Callable[[], object]] = field(default_factory=list)

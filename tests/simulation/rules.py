@@ -1,0 +1,503 @@
+"""What the broker owes, said in terms of what was seen at its connections: a ledger of every message.
+
+It does not predict what the broker does. It knows what the broker may do, and what it must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from simulation.clock import Clock
+from simulation.disk import Disk
+from simulation.records import SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
+
+from stompcodec import Frame
+from stompcodec.broker.config import Config
+
+__all__ = ["Rules"]
+
+_DEAD = "/queue/DLQ."
+
+
+class Rules:
+    """The ledger.
+
+    Args:
+        clock: of the simulation.
+        config: of the broker.
+        disk: of the broker, whose faults excuse some things.
+    """
+
+    def __init__(self, clock: Clock, config: Config, disk: Disk) -> None:
+        self.clock = clock
+        self.config = config
+        self.disk = disk
+        self.life = 0
+        self.messages: dict[int, Message] = {}
+        self.homes: dict[str, Home] = {}
+        self.durables: dict[str, Home] = {}
+        #: The queues of topics' subscriptions that are there.
+        self.live: list[Home] = []
+        self.transactions: list[Transaction] = []
+        self.broker: Any = None
+        self.turn = 0
+        self.turned_at = 0.0
+        #: The highest seq that was seen in lives before this one, and in this one.
+        self.highest_before = self.highest = 0
+        self._failures_before = 0
+        self._order = 0
+        #: Deliveries of this turn.
+        self._given: list[tuple[Sub, Copy]] = []
+
+    # ---- the broker ----
+
+    @property
+    def failures(self) -> int:
+        """Commits that have failed."""
+        return self._failures_before + (0 if self.broker is None else self.broker.journal.failures)
+
+    def next_order(self) -> int:
+        self._order += 1
+        return self._order
+
+    def turned(self) -> None:
+        """All that the turn has given out was seen."""
+        for sub, copy in self._given:
+            self._check_order(sub, copy)
+        self._given.clear()
+        self.turn += 1
+        self.turned_at = self.clock.now
+
+    def booted(self, broker: Any) -> None:
+        self.life += 1
+        self.broker = broker
+        self.turned_at = self.clock.now
+
+    def died(self, clean: bool) -> None:
+        self._given.clear()
+        self.turn += 1
+        self._failures_before, self.broker = self.failures, None
+        self.highest_before = max(self.highest_before, self.highest)
+        for home in self.live:
+            home.deleted = True
+        self.live.clear()
+        for home in [*self.homes.values(), *self.durables.values()]:
+            for copy in home.copies.values():
+                self._restart(copy, clean)
+
+    def _restart(self, copy: Copy, clean: bool) -> None:
+        copy.holder = None
+        if copy.gone and copy.gone != "auto":
+            return
+        if not copy.message.persistent:
+            copy.gone = "it was not stored, and the broker ended"
+            return
+        if clean and self.failures == 0:
+            return
+        if copy.gone == "auto":
+            copy.gone, copy.maybe_gone = "", True
+        copy.must_mark = copy.must_mark or not clean
+        copy.may_mark = True
+
+    # ---- sessions ----
+
+    def ended(self, seen: Seen) -> None:
+        """What it has goes back."""
+        seen.ended = True
+        for sub in seen.subs.values():
+            self._stop(sub)
+        for transaction in seen.transactions.values():
+            self._give_back(transaction)
+        for message in (m for t in seen.transactions.values() for m in t.messages):
+            message.dropped = True
+        seen.old_subs.update(seen.subs)
+        seen.subs = {}
+
+    def _stop(self, sub: Sub) -> None:
+        for copy in sub.unacked.values():
+            self._returned(copy)
+        sub.unacked = {}
+        if sub.mode != "auto":  # what was in an outbox counts as delivered, though nobody saw it
+            for copy in sub.home.copies.values():
+                copy.may_mark = True
+        if sub.home in self.live:
+            self.live.remove(sub.home)
+            sub.home.deleted = True
+
+    def _returned(self, copy: Copy) -> None:
+        copy.holder = None
+        copy.back = self.turn
+        copy.must_mark = copy.may_mark = True
+
+    # ---- subscriptions ----
+
+    def subscribed(
+        self, seen: Seen, name: str, destination: str, mode: str, window: int, selector: str | None, durable: str | None
+    ) -> Sub:
+        if durable is not None:
+            key = f"{seen.client_id}.{durable}"
+            home = self.durables.get(key)
+            if home is None:
+                home = self.durables[key] = Home(key, "durable", destination, selector, sure=False)
+        elif destination.startswith("/topic/"):
+            home = Home(f"{destination} of {seen.name}", "topic", destination, selector, sure=False)
+            self.live.append(home)
+        else:
+            home = self.home(destination)
+        sub = seen.subs[name] = Sub(seen, name, mode, home, window or 10**9, selector)
+        return sub
+
+    def home(self, name: str) -> Home:
+        """A queue."""
+        home = self.homes.get(name)
+        if home is None:
+            home = self.homes[name] = Home(name, "queue")
+        return home
+
+    def confirmed(self, sub: Sub) -> None:
+        sub.sure = sub.home.sure = True
+
+    def unsubscribed(self, seen: Seen, sub: Sub, delete: bool) -> Callable[[], object]:
+        home = sub.home
+        self._stop(sub)
+        sub.over = True
+        del seen.subs[sub.id]
+        seen.old_subs[sub.id] = sub
+        if delete and home.kind == "durable":
+            self.durables.pop(home.name, None)
+            for copy in home.copies.values():
+                copy.maybe_gone = True
+        return partial(self._unsubscribed, sub, delete and home.kind == "durable")
+
+    def _unsubscribed(self, sub: Sub, deleted: bool) -> None:
+        sub.quiet = True
+        if deleted:
+            sub.home.deleted = True
+
+    # ---- messages come ----
+
+    def arrived(self, message: Message) -> None:
+        """A SEND takes effect."""
+        self.messages[message.key] = message
+        destination = message.destination
+        if not destination.startswith("/topic/"):
+            self.home(destination).add(Copy(message, self.home(destination)))
+            return
+        for home in [*self.live, *self.durables.values()]:
+            if home.topic == destination and _fits(home, message):
+                home.add(Copy(message, home, expected=home.sure))
+
+    def promised(self, message: Message) -> None:
+        if message.promised is None:
+            message.promised = self.turn
+
+    # ---- acknowledgements ----
+
+    def acked(self, copies: list[Copy]) -> None:
+        for copy in copies:
+            copy.holder = None
+            copy.must_mark = copy.may_mark = copy.maybe_gone = True
+            copy.acked_life, copy.acked_failures = self.life, self.failures
+
+    def doubt(self, copy: Copy) -> None:
+        """Nobody knows whether the ACK took effect."""
+        copy.acked_life = -1
+
+    def ack_promised(self, copies: list[Copy]) -> None:
+        for copy in copies:
+            copy.gone = "its ACK has a receipt"
+
+    def nacked(self, copy: Copy, requeue: bool) -> None:
+        copy.holder = None
+        copy.back = self.turn
+        copy.must_mark = copy.may_mark = copy.nacked = True
+        if not requeue or copy.tries >= self.config.max_attempts:
+            copy.moved = copy.maybe_gone = True
+
+    # ---- transactions ----
+
+    def kept(self, transaction: Transaction, sub: Sub, tag: str, copy: Copy, accepted: bool) -> None:
+        """An ACK or NACK waits for COMMIT."""
+        (transaction.acks if accepted else transaction.nacks).append(copy)
+        transaction.tags.append((sub, tag, copy))
+
+    def committing(self, transaction: Transaction) -> None:
+        """COMMIT came."""
+        transaction.state = "committing"
+        transaction.life = self.life
+        self.transactions.append(transaction)
+        for message in transaction.messages:
+            message.order = self.next_order()
+            message.failures = self.failures
+            self.arrived(message)
+        stored = [copy.message.persistent for copy in (*transaction.acks, *transaction.nacks)]
+        transaction.persistent = any(stored) or any(message.persistent for message in transaction.messages)
+        transaction.deliveries = [copy.deliveries for copy in transaction.acks]
+        self.acked(transaction.acks)
+        if transaction.persistent:  # a failed commit, or the end of the session, may undo them
+            for copy in transaction.acks:
+                self.doubt(copy)
+        for copy in transaction.nacks:
+            self.nacked(copy, True)
+            copy.moved = copy.maybe_gone = True
+
+    def committed(self, transaction: Transaction) -> None:
+        """COMMIT has its receipt."""
+        transaction.state = "committed"
+        for message in transaction.messages:
+            self.promised(message)
+        self.ack_promised(transaction.acks)
+
+    def aborted(self, seen: Seen, transaction: Transaction) -> None:
+        transaction.state = "aborted"
+        for message in transaction.messages:
+            message.dropped = True
+        self._give_back(transaction)
+
+    def _give_back(self, transaction: Transaction) -> None:
+        """Unacknowledged again; or back in the queue, if the subscription is over."""
+        for sub, tag, copy in transaction.tags:
+            if sub.over or sub.session.ended:
+                self._returned(copy)
+            else:
+                sub.unacked[tag] = copy
+                sub.extra += 1
+        for sub in {id(sub): sub for sub, _, _ in transaction.tags}.values():
+            sub.unacked = dict(sorted(sub.unacked.items(), key=lambda item: sub.order.get(item[0], 0)))
+
+    # ---- messages go ----
+
+    def delivered(self, seen: Seen, frame: Frame, key: int | None) -> None:
+        """A MESSAGE is on its way to a session."""
+        message = None if key is None else self.messages.get(key)
+        if message is None:
+            raise Violation("a message that nobody sent", f"{seen.name} got {frame.body[:40]!r}")
+        name = frame.headers["subscription"]
+        sub = seen.subs.get(name) or seen.old_subs.get(name)
+        if sub is None:
+            raise Violation("a message for no subscription", f"{seen.name} got {message} for {name!r}")
+        if sub.quiet:
+            raise Violation("a message behind the receipt of UNSUBSCRIBE", f"{seen.name} got {message}")
+        copy = self._copy_of(seen, sub, message, frame)
+        self._check_body(message, copy, frame)
+        copy.tries = max(copy.tries, int(frame.get("redelivery-count", "0")) + 1)
+        if sub.over or seen.ended:
+            self._came_late(sub, copy)
+            return
+        self._check_whether(seen, sub, copy)
+        self._check_mark(seen, copy, frame)
+        if copy.deliveries or frame.get("redelivered") is None:  # else it was in an outbox that nobody saw
+            self._check_sequence(sub, copy)
+        self._given.append((sub, copy))
+        self._note_seq(message, copy, frame.headers["message-id"])
+        message.seen = True
+        copy.deliveries += 1
+        if sub.mode == "auto":
+            copy.gone = "auto"
+            return
+        copy.holder = seen
+        tag = frame.get("ack") if seen.version == "1.2" else frame.headers["message-id"]
+        if tag is None:
+            raise Violation("no ack header", f"{seen.name} got {message}")
+        sub.order[tag] = self.next_order()
+        sub.unacked[tag] = copy
+        if len(sub.unacked) > sub.window + sub.extra:
+            raise Violation("more than the prefetch", f"{seen.name} has {len(sub.unacked)} of {sub.window}")
+
+    def _came_late(self, sub: Sub, copy: Copy) -> None:
+        """It was in the outbox when its session or subscription ended: it has gone back since, unless in auto mode."""
+        copy.message.seen = True
+        copy.deliveries += 1
+        copy.may_mark = True
+        copy.back = self.turn
+        if sub.mode == "auto":
+            copy.gone = copy.gone or "auto"
+
+    def _copy_of(self, seen: Seen, sub: Sub, message: Message, frame: Frame) -> Copy:
+        home = sub.home
+        copy = home.copies.get(message.key)
+        if copy is not None:
+            return copy
+        if home.name.startswith(_DEAD):
+            origin = frame.get("original-destination")
+            if origin != message.destination:
+                raise Violation("a dead letter of another queue", f"{message} says {origin}")
+            copy = Copy(message, home, may_mark=True)
+            home.add(copy)
+            self._check_death(message, frame.get("dead-letter-reason"))
+            return copy
+        raise Violation("a message in the wrong place", f"{seen.name} got {message} from {home.name}")
+
+    def _check_death(self, message: Message, reason: str | None) -> None:
+        """A message became a dead letter: its other copy is gone, and had to."""
+        sources = [copy for copy in message.copies if not copy.home.name.startswith(_DEAD)]
+        tried = max((copy.tries for copy in sources), default=0)
+        if reason == "max-attempts" and tried < self.config.max_attempts:
+            raise Violation("a dead letter too early", f"{message} was delivered {tried} times")
+        if reason in ("max-attempts", "rejected") and not any(copy.nacked for copy in sources):
+            raise Violation("a dead letter that nobody refused", f"{message}")
+        if reason == "expired" and (message.expires is None or message.expires > self.clock.wall()):
+            raise Violation("a dead letter too early", f"{message} has not expired")
+        for copy in sources:
+            copy.moved = copy.maybe_gone = True
+
+    def _check_body(self, message: Message, copy: Copy, frame: Frame) -> None:
+        if frame.body != message.body:
+            raise Violation("a wrong body", f"{message} came as {frame.body[:40]!r}")
+        if frame.get("mark", "") != message.properties["mark"]:
+            raise Violation("a wrong header", f"{message} came with mark {frame.get('mark')!r}")
+        dead = copy.home.name.startswith(_DEAD)
+        if frame.headers["destination"] != (copy.home.name if dead else message.destination):
+            raise Violation("a wrong destination", f"{message} came with {frame.headers['destination']}")
+
+    def _check_whether(self, seen: Seen, sub: Sub, copy: Copy) -> None:
+        """It may come at all, and to this one."""
+        message = copy.message
+        what = f"{seen.name} got {message} from {copy.home.name}"
+        if copy.gone:
+            raise Violation("a message that was gone", f"{what}, though {copy.gone}")
+        if copy.home.deleted and not sub.over and not seen.ended:
+            raise Violation("a message of a subscription that was deleted", what)
+        if copy.acked_life == self.life and copy.acked_failures == self.failures:
+            raise Violation("an acknowledged message came back", what)
+        if copy.holder is not None:
+            raise Violation("delivered twice at once", f"{what}, and {copy.holder.name} has it")
+        transaction = message.transaction
+        if message.dropped or (transaction is not None and transaction.state == "open"):
+            raise Violation("a message of no committed transaction", what)
+        if not sub.accepts(message):
+            raise Violation("a message that the selector refuses", f"{what}: {sub.selector}, {message.properties}")
+        if message.expires is not None and not copy.home.name.startswith(_DEAD):
+            late = self.turned_at - (message.expires - self.clock.wall() + self.clock.now)
+            if late > 0:
+                raise Violation("an expired message", f"{what}, {late:.3f} s late")
+        if message.due is not None and message.due > self.clock.wall() + 0.002:
+            raise Violation("a delayed message too early", f"{what}, {message.due - self.clock.wall():.3f} s early")
+
+    def _check_mark(self, seen: Seen, copy: Copy, frame: Frame) -> None:
+        marked = frame.get("redelivered") == "true"
+        if copy.must_mark and not marked:
+            raise Violation("redelivered is missing", f"{seen.name} got {copy.message} from {copy.home.name}")
+        undone = copy.message.due is not None and self.failures  # it may have been delivered, its broker thinks
+        if marked and not copy.may_mark and not copy.deliveries and not undone:
+            raise Violation("redelivered for no reason", f"{seen.name} got {copy.message} from {copy.home.name}")
+
+    def _check_sequence(self, sub: Sub, copy: Copy) -> None:
+        """What one subscription gets in one turn is in order."""
+        message = copy.message
+        if copy.home.name.startswith(_DEAD) or message.due is not None:
+            return
+        key = message.sender, message.priority if self.config.priority else 4
+        turn, order = sub.latest.get(key, (-1, 0))
+        if turn == self.turn and order > message.order and copy.back != turn:
+            raise Violation("out of order", f"{sub.session.name} got {message} behind a later one")
+        sub.latest[key] = self.turn, message.order
+
+    def _check_order(self, sub: Sub, copy: Copy) -> None:
+        """Nothing stands before it that this subscription could have had."""
+        message, home = copy.message, copy.home
+        if home.name.startswith(_DEAD) or message.due is not None:
+            return
+        ranked = self.config.priority
+        waiting = home.waiting.get(message.sender, [])
+        if waiting and waiting[0].gone:
+            waiting[:] = [each for each in waiting if not each.gone]
+        for other in waiting:
+            before = other.message
+            if (
+                before.order < message.order
+                and (not ranked or before.priority == message.priority)
+                and self._is_ready(sub, other)
+            ):
+                raise Violation("out of order", f"{sub.session.name} got {message} before {before}")
+        if not ranked or message.priority == 9 or home.kind != "queue":
+            return
+        for others in home.waiting.values():
+            for other in others:
+                before = other.message
+                if (
+                    before.priority > message.priority
+                    and before.promised is not None
+                    and before.promised < self.turn
+                    and self._is_ready(sub, other)
+                    and not other.deliveries
+                ):
+                    raise Violation("a lower priority came first", f"{sub.session.name} got {message} before {before}")
+
+    def _is_ready(self, sub: Sub, copy: Copy) -> bool:
+        """It is in its queue for sure, and this subscription could have it."""
+        message = copy.message
+        if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
+            return False
+        if copy.back == self.turn:
+            return False
+        if message.expires is not None and message.expires <= self.clock.wall() + 1.0:
+            return False
+        transaction = message.transaction
+        if transaction is not None and transaction.state != "committed":
+            return False
+        if message.promised is None and not message.seen:
+            if message.life != self.life or message.doubtful or message.failures != self.failures or self.disk.failing:
+                return False
+            if self.disk.full:
+                return False
+        return sub.accepts(message)
+
+    def _note_seq(self, message: Message, copy: Copy, name: str) -> None:
+        """Seqs rise over restarts: a message that is new now has a higher one than all before."""
+        seq = int(name.rpartition("-")[2])
+        if message.life == self.life and message.due is None and seq <= self.highest_before:
+            raise Violation("seqs do not rise", f"{message} has {seq}, and there was {self.highest_before}")
+        self.highest = max(self.highest, seq)
+
+    # ---- the end ----
+
+    def balance(self) -> None:
+        """Everything was drained: what is missing?"""
+        now = self.clock.wall()
+        for message in self.messages.values():
+            if message.promised is None or (message.expires is not None and message.expires <= now):
+                continue
+            for copy in message.copies:
+                if copy.home.kind == "topic" or copy.home.deleted or not copy.expected:
+                    continue
+                if not copy.gone and not copy.maybe_gone:
+                    raise Violation("a receipted message is lost", f"{message}, of {copy.home.name}")
+                if copy.moved and not copy.gone and not self._found_dead(message):
+                    raise Violation("a dead letter is lost", f"{message}, of {copy.home.name}")
+        for transaction in self.transactions:
+            self._check_whole(transaction)
+
+    def _found_dead(self, message: Message) -> bool:
+        return any(copy.home.name.startswith(_DEAD) for copy in message.copies) or any(
+            copy.acked_life >= 0 or copy.gone for copy in message.copies
+        )
+
+    def _check_whole(self, transaction: Transaction) -> None:
+        """All of what it did with stored messages happened, or nothing."""
+        if not transaction.persistent:
+            return
+        sent = [
+            m
+            for m in transaction.messages
+            if m.persistent and m.expires is None and any(c.expected for c in m.copies if c.home.kind != "topic")
+        ]
+        seen = [message for message in sent if message.seen]
+        again = [
+            copy.message
+            for copy, before in zip(transaction.acks, transaction.deliveries)
+            if copy.message.persistent and copy.deliveries > before
+        ]
+        if seen and len(seen) < len(sent):
+            missing = next(message for message in sent if not message.seen)
+            raise Violation("a transaction by half", f"{transaction.name}: {seen[0]} is there, {missing} is not")
+        if seen and again:
+            raise Violation(
+                "a transaction by half", f"{transaction.name}: {seen[0]} is there, and {again[0]} came back"
+            )
+
+
+def _fits(home: Home, message: Message) -> bool:
+    return home.selector is None or SELECTORS[home.selector](message.properties)

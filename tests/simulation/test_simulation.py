@@ -1,0 +1,157 @@
+"""The simulation itself: a few hundred seeds without a fault, the same each time, and planted bugs that it finds."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation import vfs
+from simulation.disk import Disk
+from simulation.plan import plan_of
+from simulation.planted import BUGS, find, planted
+from simulation.shrink import shrink
+from simulation.world import run
+
+pytestmark = pytest.mark.skipif(bool(vfs.unavailable()), reason=vfs.unavailable() or "SQLite is there")
+
+#: Seeds that one test runs, and how many such tests there are.
+_EACH, _TESTS = 20, 15
+_TRACE = "import sys; sys.path.insert(0, sys.argv[1]); from simulation.plan import plan_of; \
+from simulation.world import run; run(plan_of(int(sys.argv[2])), lambda line: print(line))"
+
+
+@pytest.mark.parametrize("first", range(0, _EACH * _TESTS, _EACH))
+def test_nothing_breaks(first):
+    outcomes = [run(plan_of(seed)) for seed in range(first, first + _EACH)]
+    failed = {outcome.plan.seed: str(outcome.fault) for outcome in outcomes if outcome.fault is not None}
+    assert failed == {}, "make simulate SEED=... shows the trace of a seed"
+    assert sum(outcome.frames for outcome in outcomes) > 100 * _EACH
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_found(bug):
+    assert find(BUGS[bug], 60) is not None
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_seed_gives_the_same_run_each_time(seed):
+    traces = [[], []]
+    for trace in traces:
+        run(plan_of(seed), trace.append)
+    assert len(traces[0]) > 50
+    assert traces[0] == traces[1]
+    for hashes in ("1", "2"):
+        other = subprocess.run(
+            [sys.executable, "-c", _TRACE, str(Path(__file__).parents[1]), str(seed)],
+            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            check=True,
+            timeout=100,
+        ).stdout.decode()
+        assert other.splitlines() == traces[0]
+
+
+def test_a_failing_plan_is_made_smaller():
+    bug = BUGS["the redelivered mark is lost"]
+    found = find(bug, 60)
+    assert found is not None
+    plan = plan_of(found[0])
+    with planted(bug):
+        kind = run(plan).kind
+        smaller, runs = shrink(plan, kind, 100)
+        assert (run(smaller).kind, runs > 1) == (kind, True)
+    assert len(smaller.steps) < len(plan.steps) / 2
+    assert run(smaller).fault is None  # it is the bug that breaks it
+
+
+# ---- the disk ----
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk below SQLite; and the path of a database on it."""
+    made = Disk(random.Random(1))
+    with vfs.installed():
+        vfs.mount(str(tmp_path), made)
+        yield made, tmp_path / "db"
+        vfs.unmount(str(tmp_path))
+
+
+def _open(path, synchronous="FULL"):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    return connection
+
+
+def _rows(path):
+    connection = _open(path)
+    try:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return [row for (row,) in connection.execute("SELECT a FROM t ORDER BY a")]
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_keeps_what_was_synced_and_a_prefix_of_the_rest(disk, seed):
+    made, path = disk
+    made.rng.seed(seed)
+    connection = _open(path)
+    connection.execute("CREATE TABLE t (a)")
+    for number in range(10):
+        connection.execute("INSERT INTO t VALUES (?)", (number,))
+    connection.execute("PRAGMA synchronous = OFF")
+    for number in range(10, 30):
+        connection.execute("INSERT INTO t VALUES (?)", (number,))
+    made.crash()
+    with pytest.raises(sqlite3.OperationalError, match="I/O error"):
+        connection.execute("INSERT INTO t VALUES (99)")
+    connection.close()
+    made.down = False
+    rows = _rows(path)
+    assert rows == list(range(len(rows)))
+    assert len(rows) >= 10
+
+
+def test_two_connections_see_each_other_and_lock(disk):
+    _made, path = disk
+    first, second = _open(path), _open(path)
+    second.execute("PRAGMA busy_timeout = 0")
+    first.execute("CREATE TABLE t (a)")
+    first.execute("BEGIN IMMEDIATE")
+    first.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        second.execute("BEGIN IMMEDIATE")
+    first.execute("COMMIT")
+    assert second.execute("SELECT a FROM t").fetchall() == [(1,)]
+    first.close()
+    second.close()
+    assert _rows(path) == [1]
+
+
+@pytest.mark.parametrize(("fault", "words"), [("full", "full"), ("failing", "I/O error")])
+def test_faults_of_the_disk_are_told_and_pass(disk, fault, words):
+    made, path = disk
+    connection = _open(path)
+    connection.execute("CREATE TABLE t (a)")
+    setattr(made, fault, 1)
+    with pytest.raises(sqlite3.OperationalError, match=words):
+        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
+    assert made.faults > 0
+    setattr(made, fault, 0)
+    connection.execute("INSERT INTO t VALUES (1)")
+    connection.close()
+    assert _rows(path) == [1]
+
+
+def test_without_it_sqlite_is_as_before(tmp_path):
+    with vfs.installed(), pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        sqlite3.connect(tmp_path / "db").execute("CREATE TABLE t (a)")
+    connection = sqlite3.connect(tmp_path / "db")
+    connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    assert (tmp_path / "db").exists()

@@ -1,0 +1,363 @@
+"""Sees every frame that the broker reads and writes, and holds it against the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from simulation.clock import EPOCH, Clock
+from simulation.records import Message, Seen, Sub, Transaction, Violation
+from simulation.rules import Rules
+
+from stompcodec import Frame, FrameError, Parser
+
+__all__ = ["Watcher", "key_of"]
+
+#: The words of an ERROR to a well-behaved session, and when they are right.
+_ALLOWED = (
+    ("could not be stored", "failures"),
+    ("shutting down", "always"),
+    ("heart-beats are missing", "excused"),
+    ("login took too long", "excused"),
+    ("slow consumer", "always"),
+    ("the queue is full", "always"),
+    ("durable subscription in use", "always"),
+    ("client-id", "always"),
+)
+
+
+def key_of(body: bytes) -> int | None:
+    """The number of a message, which its body begins with."""
+    head, dot, _ = body.partition(b".")
+    return int(head) if dot and head.isdigit() else None
+
+
+class Watcher:
+    """What goes through the broker's connections.
+
+    Args:
+        clock: of the simulation.
+        rules: what the broker owes.
+        trace: told of each thing that happens, for those who read it.
+    """
+
+    def __init__(self, clock: Clock, rules: Rules, trace: Callable[[str], object] | None = None) -> None:
+        self.clock = clock
+        self.rules = rules
+        self.trace = trace
+        self.sessions: dict[Any, Seen] = {}
+        #: Set before `opened`: whose session it is.
+        self.next: tuple[str, bool] = ("?", True)
+        self.broker: Any = None
+        self.faults: list[str] = []
+        self.checks: list[Callable[[Any], str]] = []
+        self.frames = 0
+        #: The power is going, in the middle of something.
+        self.is_dying: Callable[[], bool] = lambda: False
+
+    def tell(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{self.clock.now:10.4f} {text}")
+
+    # ---- the broker's life ----
+
+    def booted(self, broker: Any) -> None:
+        self.broker = broker
+        self.rules.booted(broker)
+        self.tell("-- the broker is up")
+
+    def died(self, clean: bool) -> None:
+        self.tell("-- the broker has stopped" if clean else "-- the broker has crashed")
+        self.broker = None
+        for seen in list(self.sessions.values()):
+            self.rules.ended(seen)
+        self.sessions.clear()
+        self.rules.died(clean)
+        self._look_for_faults()
+
+    def opened(self, session: Any) -> None:
+        name, well_behaved = self.next
+        self.sessions[session] = Seen(name, well_behaved, session, Parser(None), Parser(None))
+        self.tell(f"{name} connects")
+
+    def ended(self, session: Any, why: str) -> None:
+        seen = self.sessions.get(session)
+        if seen is not None and not seen.ended:
+            self.tell(f"{seen.name}: session ended ({why})")
+            self.rules.ended(seen)
+
+    def closed(self, session: Any) -> None:
+        self.sessions.pop(session, None)
+
+    def turned(self) -> None:
+        """A turn of the loop is over: the books have to be right."""
+        self._look_for_ended()
+        self._look_for_faults()
+        for check in self.checks:
+            fault = check(self.broker)
+            if fault:
+                raise Violation("the account is wrong", fault)
+        self.rules.turned()
+
+    def ticked(self) -> None:
+        self._look_for_ended()
+
+    def _look_for_faults(self) -> None:
+        if self.faults:
+            raise Violation("fault of the broker", self.faults[0])
+
+    def _look_for_ended(self) -> None:
+        for session, seen in self.sessions.items():
+            if session.ended and not seen.ended:
+                self.ended(session, "by the broker")
+
+    # ---- what the broker reads ----
+
+    def reads(self, session: Any, data: bytes) -> None:
+        seen = self.sessions[session]
+        seen.doubts.clear()
+        if seen.broken or seen.ended:
+            return
+        try:
+            for frame in seen.reader.feed(data):
+                self.frames += 1
+                if self.trace is not None:
+                    self.tell(f"{seen.name} > {_line(frame)}")
+                self._arrived(seen, frame)
+                if seen.broken:
+                    break
+        except FrameError as error:
+            self.tell(f"{seen.name} > what is no frame: {error}")
+            seen.broken = True
+
+    def has_read(self, session: Any) -> None:
+        seen = self.sessions.get(session)
+        if seen is None:
+            return
+        if session.ended and not seen.disconnected:
+            for doubt in seen.doubts:
+                doubt()
+        seen.doubts.clear()
+        self._look_for_ended()
+
+    def _arrived(self, seen: Seen, frame: Frame) -> None:
+        command = frame.command
+        handler = _ARRIVED.get(command)
+        if handler is None or (seen.version == "") is not (command in ("CONNECT", "STOMP")) or seen.disconnected:
+            seen.broken = True  # the broker ends this session
+            return
+        promise = handler(self, seen, frame)
+        if seen.broken:
+            self.tell(f"{seen.name}: what it sends is wrong from here on")
+        receipt = frame.get("receipt")
+        if receipt is not None and command not in ("CONNECT", "STOMP"):
+            seen.receipts.append((receipt, promise or _nothing))
+
+    def _connect(self, seen: Seen, frame: Frame) -> None:
+        offered = frame.get("accept-version", "1.0").split(",")
+        known = [version for version in ("1.2", "1.1", "1.0") if version in offered]
+        if not known:
+            seen.broken = True
+            return
+        seen.version = seen.reader.version = known[0]
+        seen.client_id = frame.get("client-id")
+
+    def _send(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        key = key_of(frame.body)
+        if key is None or frame.get("destination") is None:
+            return None
+        get = frame.get
+        now, rules = EPOCH + self.clock.now, self.rules
+        expires, life = get("expires"), get("expiration")
+        ends = [float(expires) / 1000] if expires not in (None, "0") else []
+        ends += [now + float(life) / 1000] if life not in (None, "0") else []
+        delay = get("delay")
+        message = Message(
+            key,
+            seen,
+            rules.next_order(),
+            frame.headers["destination"],
+            frame.body,
+            rules.config.durable == "all" or get("persistent") == "true",
+            int(get("priority", "4")),
+            {"color": get("color", ""), "n": get("n", "0"), "mark": get("mark", "")},
+            rules.life,
+            min(ends, default=None),
+            None if delay is None else now + float(delay) / 1000,
+            failures=rules.failures,
+        )
+        name = get("transaction")
+        if name is not None:
+            transaction = seen.transactions.get(name)
+            if transaction is None:
+                seen.broken = True
+                return None
+            message.transaction = transaction
+            transaction.messages.append(message)
+            rules.messages[key] = message
+            return None
+        rules.arrived(message)
+        seen.doubts.append(lambda: setattr(message, "doubtful", True))
+        return partial(rules.promised, message)
+
+    def _subscribe(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        name = frame.get("id", "")
+        if name in seen.subs or frame.get("destination") is None:
+            seen.broken = True
+            return None
+        sub = self.rules.subscribed(
+            seen,
+            name,
+            frame.headers["destination"],
+            frame.get("ack", "auto"),
+            int(frame.get("prefetch-count", str(self.rules.config.prefetch))),
+            frame.get("selector"),
+            frame.get("durable-subscription-name"),
+        )
+        return partial(self.rules.confirmed, sub)
+
+    def _unsubscribe(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        sub = seen.subs.get(frame.get("id", ""))
+        if sub is None:
+            seen.broken = True
+            return None
+        delete = frame.get("durable-subscription-name") is not None
+        return self.rules.unsubscribed(seen, sub, delete)
+
+    def _settled(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        found = self._delivery(seen, frame)
+        if found is None:
+            seen.broken = True  # or it names a subscription that has ended, which means nothing
+            if seen.version == "1.2" and frame.get("receipt") is None:
+                number = (frame.get("id") or "").partition("-")[0]
+                seen.broken = not (number.isdigit() and int(number) <= len(seen.subs) + len(seen.old_subs))
+            return None
+        sub, tag = found
+        tags = list(sub.unacked)
+        covered = tags[: tags.index(tag) + 1] if sub.mode == "client" else [tag]
+        copies = [sub.unacked.pop(each) for each in covered]
+        name = frame.get("transaction")
+        if name is not None and self.rules.config.transactional_acks:
+            transaction = seen.transactions.get(name)
+            if transaction is None:
+                sub.unacked.update(zip(covered, copies))
+                seen.broken = True
+                return None
+            for each, copy in zip(covered, copies):
+                self.rules.kept(transaction, sub, each, copy, frame.command == "ACK")
+            return None
+        if frame.command == "ACK":
+            self.rules.acked(copies)
+            seen.doubts.append(lambda: [self.rules.doubt(copy) for copy in copies])
+            return partial(self.rules.ack_promised, copies)
+        for copy in copies:
+            self.rules.nacked(copy, frame.get("requeue") != "false")
+        return None
+
+    def _delivery(self, seen: Seen, frame: Frame) -> tuple[Sub, str] | None:
+        if seen.version == "1.2":
+            tag, name = frame.get("id", ""), None
+        else:
+            tag, name = frame.get("message-id", ""), frame.get("subscription")
+        for sub in seen.subs.values():
+            if tag in sub.unacked and (name is None or name == sub.id):
+                return sub, tag
+        return None
+
+    def _begin(self, seen: Seen, frame: Frame) -> None:
+        name = frame.get("transaction", "")
+        if name in seen.transactions:
+            seen.broken = True
+        else:
+            seen.transactions[name] = Transaction(f"{seen.name}/{name}")
+
+    def _commit(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        transaction = seen.transactions.pop(frame.get("transaction", ""), None)
+        if transaction is None:
+            seen.broken = True
+            return None
+        self.rules.committing(transaction)
+        return partial(self.rules.committed, transaction)
+
+    def _abort(self, seen: Seen, frame: Frame) -> None:
+        transaction = seen.transactions.pop(frame.get("transaction", ""), None)
+        if transaction is None:
+            seen.broken = True
+        else:
+            self.rules.aborted(seen, transaction)
+
+    def _disconnect(self, seen: Seen, _frame: Frame) -> None:
+        seen.disconnected = True
+
+    # ---- what the broker writes ----
+
+    def writes(self, session: Any, chunks: list[bytes]) -> None:
+        self._look_for_ended()
+        seen = self.sessions.get(session)
+        if seen is None:
+            return
+        for frame in seen.writer.feed(b"".join(chunks)):
+            self.frames += 1
+            if self.trace is not None:
+                self.tell(f"{seen.name} < {_line(frame)}")
+            command = frame.command
+            if seen.error:
+                raise Violation("a frame behind ERROR", f"{seen.name} got {_line(frame)}")
+            if command == "MESSAGE":
+                self.rules.delivered(seen, frame, key_of(frame.body))
+            elif command == "RECEIPT":
+                self._receipt(seen, frame.headers["receipt-id"])
+            elif command == "CONNECTED":
+                seen.writer.version = frame.get("version", "1.0")
+            elif command == "ERROR":
+                self._error(seen, frame)
+
+    def _receipt(self, seen: Seen, name: str) -> None:
+        if not seen.receipts:
+            raise Violation("a receipt that nobody asked for", f"{seen.name} got {name}")
+        wanted, promise = seen.receipts.pop(0)
+        if wanted != name:
+            raise Violation("receipts out of order", f"{seen.name} got {name}, and {wanted} should be next")
+        promise()
+
+    def _error(self, seen: Seen, frame: Frame) -> None:
+        seen.error = frame.get("message", "ERROR")
+        if "internal error" in seen.error:
+            raise Violation("internal error", f"{seen.name}: {seen.error}")
+        if not seen.well_behaved:
+            return
+        for words, when in _ALLOWED:
+            if words in seen.error and (
+                when == "always"
+                or (when == "excused" and seen.excused)
+                or (when == "failures" and self.rules.disk.faults)
+            ):
+                return
+        body = frame.body.decode("utf-8", "replace").strip()
+        raise Violation("an ERROR to a well-behaved client", f"{seen.name}: {seen.error} ({body})")
+
+
+def _nothing() -> None:
+    """What most receipts promise."""
+
+
+def _line(frame: Frame) -> str:
+    headers = " ".join(f"{name}:{value}" for name, value in frame.headers.items() if name != "content-length")
+    body = frame.body[:12].decode("latin-1")
+    return f"{frame.command} {headers} {body!r}" if body else f"{frame.command} {headers}"
+
+
+_ARRIVED: dict[str, Callable[[Watcher, Seen, Frame], Callable[[], object] | None]] = {
+    "CONNECT": Watcher._connect,
+    "STOMP": Watcher._connect,
+    "SEND": Watcher._send,
+    "SUBSCRIBE": Watcher._subscribe,
+    "UNSUBSCRIBE": Watcher._unsubscribe,
+    "ACK": Watcher._settled,
+    "NACK": Watcher._settled,
+    "BEGIN": Watcher._begin,
+    "COMMIT": Watcher._commit,
+    "ABORT": Watcher._abort,
+    "DISCONNECT": Watcher._disconnect,
+}

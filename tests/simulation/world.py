@@ -1,0 +1,407 @@
+"""One run: a plan is carried out, then everything is healed, drained and counted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from simulation import vfs
+from simulation.accounts import Accounts
+from simulation.clients import CoreClient, RawClient, make_client, side_of
+from simulation.clock import Clock
+from simulation.disk import Disk
+from simulation.host import Host, Peer
+from simulation.network import Link
+from simulation.plan import Plan, Step
+from simulation.records import Violation
+from simulation.rules import Rules
+from simulation.watcher import Watcher
+
+from stompcodec.broker.audit import audit
+from stompcodec.broker.config import Config
+
+__all__ = ["Outcome", "run"]
+
+#: Seconds within which a well-behaved pair gets its answers, once nothing is wrong with disk and broker.
+_PATIENCE = 8.0
+_PAIR = "/queue/pair"
+
+
+class Outcome:
+    """What became of a run.
+
+    Args:
+        plan: what was run.
+        fault: what broke; None if nothing did.
+        frames: that went through the broker.
+    """
+
+    def __init__(self, plan: Plan, fault: Exception | None, frames: int) -> None:
+        self.plan = plan
+        self.fault = fault
+        self.frames = frames
+
+    @property
+    def kind(self) -> str:
+        """The same for all faults of a kind; "" if nothing broke."""
+        if self.fault is None:
+            return ""
+        return self.fault.kind if isinstance(self.fault, Violation) else type(self.fault).__name__
+
+
+class _Log(logging.Handler):
+    """What the broker logs and must not."""
+
+    def __init__(self, watcher: Watcher, disk: Disk) -> None:
+        super().__init__(logging.INFO)
+        self.watcher = watcher
+        self.disk = disk
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self.watcher.tell(f"   log: {text}")
+        if record.exc_info:
+            error = record.exc_info[1]
+            self.watcher.faults.append(f"{text}: {type(error).__name__}: {error}")
+        elif record.levelno >= logging.ERROR and not (self.disk.faults or self.watcher.is_dying()):
+            self.watcher.faults.append(text)
+
+
+class World:
+    """Everything, for one plan.
+
+    Args:
+        plan: what happens.
+        folder: a real folder, where nothing but a lock is.
+        trace: told of each thing that happens.
+    """
+
+    def __init__(self, plan: Plan, folder: str, trace: Callable[[str], object] | None) -> None:
+        self.plan = plan
+        self.clock = Clock()
+        settings = plan.settings
+        self.disk = Disk(random.Random(f"disk {plan.seed}"))
+        config = Config(**plan.config)
+        self.rules = Rules(self.clock, config, self.disk)
+        self.watcher = Watcher(self.clock, self.rules, trace)
+        self.watcher.checks.append(Accounts())
+        log = logging.Logger("simulation", logging.INFO)
+        log.addHandler(_Log(self.watcher, self.disk))
+        self.host = Host(self.clock, random.Random(f"host {plan.seed}"), self.disk, folder, config, self.watcher, log)
+        self.host.turn_delay, self.host.helper_delay = settings["turn_delay"], settings["helper_delay"]
+        self.sync_cost = settings["sync_cost"]
+        self.links: dict[str, tuple[Link, Peer]] = {}
+        self.count = 0
+        self.clients: dict[str, RawClient | CoreClient] = {
+            name: make_client(self, name, spec) for name, spec in plan.clients.items()
+        }
+        self.excused: set[str] = set()
+        self.healing = False
+        self.last_progress = 0.0
+        #: Of the pair: the number of the message under way, and when it was sent; when the world was last disturbed.
+        self.pair_at: float | None = None
+        self.disturbed = 0.0
+        self.pair_key = 10**8
+
+    # ---- what clients see ----
+
+    def connect(self, client: Any) -> Link | None:
+        """A connection to the broker, if it is up."""
+        if self.healing and client.name in self.clients:  # it wanted to come back later
+            client.wanted = False
+            return None
+        if self.host.broker is None:
+            return None
+        self.count += 1
+        settings = self.plan.settings
+        link = Link(
+            self.clock, random.Random(f"link {self.plan.seed} {client.name} {client.connections}"),
+            settings["latency"], settings["splitting"],
+        )  # fmt: skip
+        link.client = side_of(client, link)
+        self.watcher.next = (client.name, not client.spec.get("rogue", False))
+        peer = Peer(self.host, link, peer=client.name, whole_frames=client.spec.get("websocket", False))
+        self.links[client.name] = link, peer
+        return link
+
+    def chance(self, *what: object) -> float:
+        """From 0 to 1; the same for the same words and seed."""
+        return zlib.crc32("/".join(map(str, (self.plan.seed, *what))).encode()) / 2**32
+
+    def progress(self, name: str, what: str) -> None:
+        """Somebody got an answer."""
+        self.last_progress = self.clock.now
+        if name == "taker" and what == "ACK":
+            self.pair_at = None
+
+    # ---- the plan ----
+
+    def run(self) -> None:
+        """Carry it out.
+
+        Raises:
+            Violation: the broker broke a rule.
+        """
+        self._boot()
+        self.disk.sync_cost = self.sync_cost
+        for step in self.plan.steps:
+            self.clock.after(step.at, partial(self._do, step))
+        if self.plan.pair:
+            self._start_pair()
+        self.clock.run(self.plan.length)
+        self._heal()
+        self._drain()
+        self.rules.balance()
+        self._rest()
+
+    def _do(self, step: Step) -> None:
+        if self.healing:
+            return
+        self.watcher.tell(f"* {step.who} {step.what} {step.args or ''}")
+        if step.who == "world":
+            getattr(self, f"_{step.what}")(step.args)
+        else:
+            getattr(self.clients[step.who], step.what)(step.args)
+
+    # ---- what befalls the broker ----
+
+    def _boot(self) -> None:
+        if self.host.broker is None and not self.host.boot():
+            if not self.disk.faults:
+                raise Violation("the broker does not start", "though nothing is wrong with the disk")
+            self.clock.after(0.5, self._boot)
+        self.disturbed = self.clock.now
+
+    def _down(self, seconds: float) -> None:
+        self.disturbed = self.clock.now
+        self.clock.after(seconds, self._boot)
+
+    def _crash(self, args: dict[str, Any]) -> None:
+        if self.host.broker is not None:
+            self.host.crash()
+            self._down(args["down"])
+
+    def _stop(self, args: dict[str, Any]) -> None:
+        if self.host.broker is not None:
+            self.host.stop()
+            self._down(args["down"])
+
+    def _crash_at_sync(self, args: dict[str, Any]) -> None:
+        if self.host.broker is not None:
+            self.host.crash_at_sync(args["count"])
+            self._look_whether_up(self.host.boots)
+
+    def _look_whether_up(self, boots: int) -> None:
+        """The crash comes some time."""
+        if self.host.boots != boots or self.healing:
+            return
+        if self.host.broker is None:
+            self._down(0.0)
+        else:
+            self.disturbed = self.clock.now
+            self.clock.after(0.2, partial(self._look_whether_up, boots))
+
+    def _full(self, args: dict[str, Any]) -> None:
+        self.disk.full = True
+        self._ill(args)
+
+    def _failing(self, args: dict[str, Any]) -> None:
+        self.disk.failing = args["amount"]
+        self._ill(args)
+
+    def _slow(self, args: dict[str, Any]) -> None:
+        self.disk.sync_cost = args["amount"]
+        self._ill(args)
+
+    def _ill(self, args: dict[str, Any]) -> None:
+        self.disturbed = self.clock.now + args["for"]
+        self.clock.after(args["for"], self._well)
+
+    def _well(self) -> None:
+        disk = self.disk
+        disk.full, disk.failing, disk.sync_cost = False, 0.0, self.sync_cost
+        self.disturbed = max(self.disturbed, self.clock.now)
+
+    # ---- what befalls links ----
+
+    def _of(self, args: dict[str, Any]) -> Link | None:
+        link, peer = self.links.get(args["client"], (None, None))
+        if link is None or link.cut_off:
+            return None
+        seen = self.watcher.sessions.get(peer.session) if peer is not None else None
+        if seen is not None:
+            seen.excused = True
+        return link
+
+    def _link_cut(self, args: dict[str, Any]) -> None:
+        link = self._of(args)
+        if link is not None:
+            link.cut()
+
+    def _link_half(self, args: dict[str, Any]) -> None:
+        link = self._of(args)
+        if link is not None:
+            link.cut(half=args["end"])
+
+    def _link_stall(self, args: dict[str, Any]) -> None:
+        link = self._of(args)
+        if link is not None:
+            link.stall(args["for"], link.up, link.down)
+
+    def _link_hush(self, args: dict[str, Any]) -> None:
+        link = self._of(args)
+        if link is not None:
+            link.read(link.down, False)
+            self.clock.after(args["for"], partial(link.read, link.down, True))
+
+    def _link_slow(self, args: dict[str, Any]) -> None:
+        link = self._of(args)
+        if link is not None:
+            link.down.slow = 50
+
+    # ---- the pair that must make progress ----
+
+    def _start_pair(self) -> None:
+        taker = {
+            "kind": "raw",
+            "receipts": 1.0,
+            "subscriptions": [{"id": "0", "to": _PAIR, "ack": "client-individual"}],
+        }
+        self.clients["giver"] = make_client(self, "giver", {"kind": "raw"})
+        self.clients["taker"] = make_client(self, "taker", taker)
+        for name in ("giver", "taker"):
+            self.clients[name].connect()
+        self.clock.after(0.5, self._pair)
+
+    def _pair(self) -> None:
+        if self.healing:
+            return
+        now, giver = self.clock.now, self.clients["giver"]
+        if self.host.broker is None or self.disk.full or self.disk.failing:
+            self.disturbed = now
+        if self.pair_at is not None and now - max(self.pair_at, self.disturbed) > _PATIENCE:
+            raise Violation("a stall", f"the pair has waited since {self.pair_at:.1f}")
+        if self.pair_at is not None and now - max(self.pair_at, self.disturbed) > _PATIENCE / 2:
+            self.pair_at = None if self.pair_at < self.disturbed else self.pair_at  # it was lost in the disturbance
+        if self.pair_at is None and isinstance(giver, RawClient) and giver.up:
+            self.pair_key += 1
+            self.pair_at = now
+            giver.send({"to": _PAIR, "key": self.pair_key, "headers": {"persistent": "true"}})
+        self.clock.after(0.5, self._pair)
+
+    # ---- the end ----
+
+    def _heal(self) -> None:
+        """Nothing is wrong any more, and nobody is there."""
+        self.healing = True
+        self._well()
+        self.disk.on_sync = None
+        self.disk.sync_cost = 0.0
+        self.watcher.tell("-- everything is well again")
+        for client in self.clients.values():
+            client.wanted = False
+        for link, _peer in self.links.values():
+            if not link.cut_off:
+                link.cut()
+        for peer in list(self.host.peers.values()):
+            peer.lost()
+        if self.host.broker is None:
+            self.clock.run(self.clock.now + 1.0)
+        if self.host.broker is None:
+            self._boot()
+        self.clock.run(self.clock.now + 0.5)
+
+    def _drain(self) -> None:
+        """Take everything that is there."""
+        clock, rules, host = self.clock, self.rules, self.host
+        collector = RawClient(self, "collector", {})
+        collector.connect()
+        owners: dict[str, RawClient] = {}
+        clock.run(clock.now + 0.5)
+        subscribed: set[str] = set()
+        self.last_progress = clock.now
+        latest = max(
+            (m.due - clock.wall() + clock.now for m in rules.messages.values() if m.due is not None), default=0.0
+        )
+        give_up = max(clock.now, latest) + 120.0
+        while clock.now < max(self.last_progress + 3.0, latest + 3.0):
+            assert host.broker is not None
+            names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.count} | set(rules.homes)
+            for name in sorted(names - subscribed):
+                subscribed.add(name)
+                collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": "client-individual"})
+            for home in list(rules.durables.values()):
+                client_id, _, name = home.name.partition(".")
+                if client_id not in owners:
+                    owners[client_id] = RawClient(self, f"owner {client_id}", {"client_id": client_id})
+                    owners[client_id].connect()
+                    clock.run(clock.now + 0.2)
+                args = {"id": name, "to": home.topic, "ack": "client-individual", "durable-subscription-name": name}
+                if home.selector is not None:
+                    args["selector"] = home.selector
+                owners[client_id].subscribe(args)
+            clock.run(clock.now + 0.5)
+            if clock.now > give_up:
+                raise Violation("it never ends", "messages come again and again")
+        for client in (collector, *owners.values()):
+            client.disconnect({})
+        clock.run(clock.now + 1.0)
+
+    def _rest(self) -> None:
+        """Nothing is left, in memory or on the disk."""
+        clock, host = self.clock, self.host
+        clock.run(clock.now + 70.0)
+        broker = host.broker
+        assert broker is not None
+        left = {name: queue for (_, name), queue in broker.queues.items() if queue.count}
+        if left:
+            raise Violation("something is left", f"{left}")
+        held = audit(broker)
+        if held.queues or held.backlogs or held.delayed or held.batches or held.sessions or held.leaving:
+            raise Violation("the account is wrong", f"nothing is left, and it has {held}")
+        host.stop()
+        if host.broker is None and not host.boot():
+            raise Violation("the broker does not start", "after a clean stop")
+        assert host.broker is not None
+        left = {name: queue for (_, name), queue in host.broker.queues.items() if queue.count}
+        if left:
+            raise Violation("something is left on the disk", f"{left}")
+        host.stop()
+
+
+@cache
+def _folder() -> str:
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="stompcodec-simulation-", dir=base)
+    import atexit
+
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
+    """Run a plan. It gives the same outcome each time, and nothing of it is left."""
+    folder = _folder()
+    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)  # lost connections are its daily bread
+    with vfs.installed():
+        world = World(plan, folder, trace)
+        vfs.mount(folder, world.disk)
+        try:
+            world.run()
+            fault = None
+        except (Violation, AssertionError) as error:
+            fault = error
+        except Exception as error:
+            fault = error
+        finally:
+            if world.host.broker is not None:
+                world.host.crash()
+            vfs.unmount(folder)
+    return Outcome(plan, fault, world.watcher.frames)
