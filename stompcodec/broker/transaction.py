@@ -116,10 +116,11 @@ class Transaction:
         for operation, sink in zip(self.operations, sinks):
             queues: Sequence[Queue] = ()
             if isinstance(operation, Settling):
-                if operation.accepted:
+                queue = operation.consumer.queue
+                if operation.accepted and queue.journal is not None:  # a topic's subscription stores nothing
                     for _tag, message in operation.deliveries:
                         if message.persistent:
-                            store.remove(operation.consumer.queue.key, message)
+                            store.remove(queue.key, message)
             elif sink is not None:
                 queues = sink.stores(operation.message)
                 for queue in queues:

@@ -199,6 +199,7 @@ class Host:
                 with suppress(StoreError):
                     store.close()
             self.life += 1
+            self.watcher.rules.boot_failed()
             return False
         self.broker, self.store = broker, store
         self.up_since = self.clock.now

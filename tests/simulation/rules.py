@@ -75,6 +75,12 @@ class Rules:
         self.broker = broker
         self.turned_at = self.clock.now
 
+    def boot_failed(self) -> None:
+        """A broker that has opened the store, and could not start, has not closed it: that is a crash."""
+        for home in [*self.homes.values(), *self.durables.values()]:
+            for copy in home.copies.values():
+                copy.may_mark = True
+
     def died(self, clean: bool) -> None:
         self._given.clear()
         self.turn += 1

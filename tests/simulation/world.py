@@ -401,6 +401,7 @@ def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
         except Exception as error:
             fault = error
         finally:
+            world.watcher.faults.clear()
             if world.host.broker is not None:
                 world.host.crash()
             vfs.unmount(folder)
