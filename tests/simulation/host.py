@@ -189,6 +189,7 @@ class Host:
                 store,
                 wall=self.clock.wall,
                 epoch=f"b{self.boots}",
+                entropy=self.rng.randbytes,
                 log=self.log,
                 call_soon=partial(self._call_soon, self.life),
             )

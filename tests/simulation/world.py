@@ -280,16 +280,22 @@ class World:
             self.clients[name].connect()
         self.clock.after(0.5, self._pair)
 
+    def _is_linked(self, name: str) -> bool:
+        link, peer = self.links.get(name, (None, None))
+        return link is not None and not link.cut_off and peer is not None and peer.session in self.host.peers
+
     def _pair(self) -> None:
         if self.healing:
             return
         now, giver = self.clock.now, self.clients["giver"]
         if self.host.broker is None or self.disk.full or self.disk.failing:
             self.disturbed = now
+        if not self._is_linked("giver") or not self._is_linked("taker"):  # one of them has not noticed yet
+            self.disturbed, self.pair_at = now, None
         if self.pair_at is not None and now - max(self.pair_at, self.disturbed) > _PATIENCE:
             raise Violation("a stall", f"the pair has waited since {self.pair_at:.1f}")
-        if self.pair_at is not None and now - max(self.pair_at, self.disturbed) > _PATIENCE / 2:
-            self.pair_at = None if self.pair_at < self.disturbed else self.pair_at  # it was lost in the disturbance
+        if self.pair_at is not None and self.pair_at < self.disturbed < now - _PATIENCE / 2:
+            self.pair_at = None  # it was lost in the disturbance
         if self.pair_at is None and isinstance(giver, RawClient) and giver.up:
             self.pair_key += 1
             self.pair_at = now
