@@ -55,6 +55,15 @@ class Fifo(deque[Message]):
             self.extend(kept)
         return gone
 
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs, and return them in order. Most often they stand in front."""
+        gone = []
+        while self and self[0].seq in seqs:
+            gone.append(self.popleft())
+        if len(gone) < len(seqs):
+            gone += self.take_out(lambda message: message.seq in seqs)
+        return gone
+
     @property
     def is_disordered(self) -> bool:
         """The latest message has an earlier place than the one before."""
@@ -97,7 +106,11 @@ class _Level:
                 self.add(message)
             return
         self.messages.update((message.seq, message) for message in messages)
-        self.seqs, self.start = sorted(self.messages), 0
+        new = {message.seq for message in messages}  # what stands between them is sorted anew, and no more than that
+        first, behind = bisect_left(self.seqs, min(new)), bisect_right(self.seqs, max(new))
+        new.update(self.seqs[first:behind])
+        self.seqs[first:behind] = sorted(new)
+        self.start = min(self.start, first)
 
     def remove(self, seq: int) -> Message | None:
         message = self.messages.pop(seq, None)
@@ -224,6 +237,12 @@ class Backlog:
         gone = [message for message in self if condition(message)]
         for message in gone:
             self.remove(message)
+        return gone
+
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """As in `Fifo`."""
+        gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
+        self._count -= len(gone)
         return gone
 
     # ---- look ----

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from stompcodec.broker.memory import LOW
 
-if TYPE_CHECKING:
-    from stompcodec.broker.session import Session
+__all__ = ["AT_ONCE", "Bound", "Line", "Turns", "Waiter", "Work"]
 
-__all__ = ["Bound", "Turns"]
+#: Messages, or sessions, that are dealt with in one go. What is left waits for the next turn, and others have theirs.
+AT_ONCE = 1000
 
 #: Seconds for which one session may keep the loop, while others wait.
 _SHARE = 0.05
@@ -39,6 +39,46 @@ class Bound:
         return messages <= self.messages * LOW and octets <= self.octets * LOW
 
 
+class Waiter(Protocol):
+    """What goes on when its turn has come: a session, a queue, or `Work`."""
+
+    def take_turn(self, now: float) -> object:
+        """Do a share of what there is to do."""
+
+
+class Line(Protocol):
+    """Where one can wait: for the next turn (`Turns`), or until the store has written something (`Journal`)."""
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Call `take_turn` later."""
+
+
+class Work:
+    """Something that takes longer than one turn should, and is done a share at a time.
+
+    Args:
+        steps: does a share each time that it is resumed, and says where to wait for the next one.
+
+    >>> turns = Turns()
+    >>> turns.line_up(Work(iter([turns])))
+    >>> for _ in range(2):
+    ...     turns.next(0.0)
+    >>> len(turns.blocked)
+    0
+    """
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Iterator[Line]) -> None:
+        self._steps = steps
+
+    def take_turn(self, now: float) -> None:
+        """Do the next share."""
+        line = next(self._steps, None)
+        if line is not None:
+            line.line_up(self)
+
+
 class Turns:
     """The time of the loop, and who has had a share of it and waits for the next turn.
 
@@ -49,12 +89,15 @@ class Turns:
     False
     """
 
-    __slots__ = ("blocked", "clock")
+    __slots__ = ("blocked", "clock", "wake")
 
     def __init__(self) -> None:
         #: The time in seconds. Set by the shell; time that stands still takes nobody's turn.
         self.clock: Callable[[], float] = lambda: 0.0
-        self.blocked: OrderedDict[Session, None] = OrderedDict()
+        #: Sessions, and other work that is done a share at a time.
+        self.blocked: OrderedDict[Waiter, None] = OrderedDict()
+        #: Asks for another turn. Set by the broker.
+        self.wake: Callable[[], object] = lambda: None
 
     def is_over(self, began: float) -> bool:
         """Whether a session that began at that time has had its share."""
@@ -62,8 +105,10 @@ class Turns:
 
     def next(self, now: float) -> None:
         """Let the one go on that has waited longest."""
-        session, _ = self.blocked.popitem(last=False)
-        session.unblock(self)
-        session.receive(b"", now)
-        if session.more is not None and not session.waits_for_turn:
-            session.more()
+        waiter, _ = self.blocked.popitem(last=False)
+        waiter.take_turn(now)
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have somebody go on in a later turn, behind all who wait already."""
+        self.blocked[waiter] = None
+        self.wake()

@@ -102,24 +102,24 @@ class Browser(Queue):
         if self._consumer.waiting and message.seq > self._seq:
             self.offer(self._consumer)
 
-    def offer(self, consumer: Consumer) -> None:
+    def offer(self, consumer: Consumer) -> int:
         """Show what was not shown yet, as long as there is credit and room."""
         session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.journal.horizon
         consumer.waiting = False
-        for _ in range(MOST_LOOKS):
+        for count in range(MOST_LOOKS):
             if session.room <= 0:
                 session.stalled = True
-                return
+                return count
             message = backlog.after_seq(self._seq)
             if message is None or (self._last is not None and message.seq > self._last):
                 consumer.waiting = self._last is None
                 self._end()
-                return
+                return count
             if consumer.credit <= 0:
-                return
+                return count
             if horizon is not None and message.seq > horizon:  # others come before it, which are not here yet
                 session.broker.journal.watch(self._go_on)
-                return
+                return count
             self._seq = message.seq
             if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
                 continue
@@ -128,9 +128,10 @@ class Browser(Queue):
                     consumer.send(message)
             except Exception as error:
                 self._fail(consumer, message, error)
-                return
+                return count
         session.stalled = True  # it goes on in the next turn
         session.broker.resume(session)
+        return MOST_LOOKS
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """A message cannot be shown: it stays in its queue, and is not offered to that user and version any more."""

@@ -13,12 +13,13 @@ import itertools
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.bounds import Turns
+from stompcodec.broker.bounds import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
@@ -45,6 +46,9 @@ _LOG = logging.getLogger("stompcodec.broker")
 _SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0
 #: Seconds until a commit that failed is tried again.
 _RETRY = 1.0
+#: Sessions whose transports are lost that end in one turn, with their subscriptions, but for those that have not logged
+#: in. The others get nothing any more, and wait for their end.
+_MOST_LOSSES = 2000
 #: A timer that comes later than this, in seconds, is our fault: so much silence is not held against anybody.
 _STALL = 0.25
 #: Bytes of messages that fit into the outbox of a session, however many sessions there are.
@@ -117,13 +121,14 @@ class Broker:
         self.auth = Auth(config.users, config.rules)
         self.account = account = Account(config.memory)
         store = None if config.durable == "none" else store
-        self.journal = Journal(store, log, call_soon, lambda: self.wake(), account)
+        self.turns = Turns()
+        self.turns.wake = lambda: self.wake()
+        self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.turns)
         #: Which messages are stored: those that ask for it, and all.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
-        self.turns = Turns()
         self.spool = _spool(config, helper)
         #: By their ids.
         self.sessions: dict[str, Session] = {}
@@ -144,6 +149,9 @@ class Broker:
         self._numbers = itertools.count(1)
         self._entropy = entropy
         self._resumable: list[Session] = []
+        #: How many transports were lost since the last turn; and sessions whose end has to wait, with the reasons.
+        self._losses = 0
+        self._lost: deque[tuple[Session, BaseException | None]] = deque()
         self._opened: list[Topic] = []
         #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
         self.failing: list[tuple[Session, Queue]] = []
@@ -281,6 +289,27 @@ class Broker:
         self.senders.pop(session, None)
         self._due.pop(session.id, None)
 
+    def lose(self, session: Session, error: BaseException | None) -> bool:
+        """Return True if a session whose transport is lost has to wait for its end: too many have gone at once."""
+        self._losses += bool(session.version) + len(session.consumers)
+        if self._losses <= _MOST_LOSSES:
+            return False
+        if not self._lost:
+            self.turns.line_up(Work(self._losing()))
+        self._lost.append((session, error))
+        return True
+
+    def _losing(self) -> Iterator[Line]:
+        """End sessions whose transports are lost, some in each turn."""
+        while self._lost:
+            left = _MOST_LOSSES
+            while self._lost and left > 0:
+                session, error = self._lost.popleft()
+                left -= 1 + len(session.consumers)
+                session.leave(self.now, error)
+            if self._lost:
+                yield self.turns
+
     def watch(self, session: Session) -> None:
         """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
         self._set_time(session, self.now + _STUCK)
@@ -311,15 +340,14 @@ class Broker:
         that have waited for it, now or in a later turn.
         """
         self.now = now
+        self._losses = 0
         if self.turns.blocked:
             self.turns.next(now)
             if self.turns.blocked:
                 self.wake()
         self._flush_topics()
         if self._resumable:
-            resumable, self._resumable = self._resumable, []
-            for session in resumable:
-                session.refill()
+            self._resume_some()
         if self.account.waiting:
             self.account.release()
         if self.failing:
@@ -345,6 +373,18 @@ class Broker:
             self._failures = self.journal.failures
             self._retry_at = now + _RETRY
 
+    def _resume_some(self) -> None:
+        """Let those that have room again have more, until that is enough for one turn."""
+        resumable, self._resumable = self._resumable, []
+        resumable.reverse()
+        left = 2 * AT_ONCE
+        while resumable and left > 0:
+            left -= 1 + resumable.pop().refill()
+        if resumable:
+            resumable.reverse()
+            self._resumable[:0] = resumable
+            self.wake()
+
     def _handed_out(self) -> Iterator[Session]:
         dirty, self.dirty = self.dirty, []
         for session in dirty:
@@ -369,7 +409,9 @@ class Broker:
     def tick(self, now: float) -> None:
         """Do what is due: heart-beats, logins that took too long, expiry. Then comes a turn."""
         self.now = now
-        while self._times and self._times[0][0] <= now:
+        for _ in range(AT_ONCE):  # the others in the next turn
+            if not self._times or self._times[0][0] > now:
+                break
             due, session_id = heapq.heappop(self._times)
             session = self.sessions.get(session_id)
             if session is None or self._due.get(session_id) != due:
@@ -443,6 +485,8 @@ class Broker:
         self._stopping = True
         for session in list(self.sessions.values()):
             session.fail("broker is shutting down", "Connect again when it is back.")
+        while self.turns.blocked:
+            self.turns.next(now)
 
 
 def _holds(session: Session) -> int:

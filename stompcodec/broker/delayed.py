@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.marks import timely
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE
 from stompcodec.broker.message import Message, Refused
@@ -151,7 +152,9 @@ class Delayed:
     def release(self) -> None:
         """What is due takes effect."""
         now = self._wall()
-        while self._heap and self._heap[0][0] <= now:
+        for _ in range(AT_ONCE):  # the others when `wait` is over
+            if not self._heap or self._heap[0][0] > now:
+                break
             _due, _number, message, find = heapq.heappop(self._heap)
             self._account.used -= DELAY
             sink = find()

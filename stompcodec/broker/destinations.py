@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.addresses import Address, Addresses
-from stompcodec.broker.bounds import Bound
+from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Turns, Work
 from stompcodec.broker.destination import Kind, Naming
 from stompcodec.broker.durables import Durables
 from stompcodec.broker.journal import Journal
@@ -29,6 +29,8 @@ __all__ = ["Destinations"]
 
 #: What the key of a retained message's queue begins with. No destination does.
 _RETAINED = "\0r"
+#: A look at a queue takes a fifth of what it takes to deal with a message.
+_LOOKS = 5
 #: Characters of a name. Each destination keeps it some times over, and no bound counts that.
 _MOST_NAME = 4096
 
@@ -81,6 +83,8 @@ class Destinations:
         )
         #: Queues that end with their last consumer.
         self.ending: set[str] = set()
+        #: Somebody is looking for expired messages.
+        self._expiring = False
         self._vhost = vhost
         self._config = config
         self._account = account
@@ -223,7 +227,7 @@ class Destinations:
     def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
         """A new queue; `key` is by what the store knows it in this virtual host."""
         journal = self._journal if stored else None
-        return Queue(
+        queue = Queue(
             name,
             f"{self._vhost}\0{key}",
             self._bound,
@@ -233,10 +237,14 @@ class Destinations:
             self._expired,
             self._config.priority,
         )
+        queue.turns = self._journal.turns
+        return queue
 
     def topic_queue(self, address: Address) -> Queue:
         """A queue for one subscription to a topic."""
-        return Queue(address.name, "", self._backlog, self._account, None, self._wall)
+        queue = Queue(address.name, "", self._backlog, self._account, None, self._wall)
+        queue.turns = self._journal.turns
+        return queue
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
@@ -323,12 +331,22 @@ class Destinations:
         return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
 
     def expire(self, now: float) -> None:
-        """Look for expired messages."""
+        """Look for expired messages, in some queues in each turn."""
+        turns = self._journal.turns
+        if not self._expiring:
+            self._expiring = True
+            Work(self._expire(now, turns)).take_turn(now)
+
+    def _expire(self, now: float, turns: Turns) -> Iterator[Line]:
         durables = (durable.queue for durable in self.durables)
-        for queue in [*self.queues.values(), *durables, *self.retained.queues.values()]:
-            queue.sweep(now)
-        for name in [name for name, queue in self.queues.items() if is_unused(queue, now)]:
-            self.delete(name)
+        for count, queue in enumerate([*self.queues.values(), *durables, *self.retained.queues.values()], 1):
+            if not queue.closed:
+                queue.sweep(now)
+                if is_unused(queue, now) and self.queues.get(queue.name) is queue:
+                    self.delete(queue.name)
+            if not count % (_LOOKS * AT_ONCE):
+                yield turns
+        self._expiring = False
 
     def agree(self, queue: Queue, terms: Terms | None, session: Session) -> None:
         """What a client says of a queue, if anything. Whoever remembers it looks at it again.

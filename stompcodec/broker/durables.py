@@ -69,6 +69,8 @@ class Durables:
         #: By the key of the queue, in the order in which they were made.
         self._by_key: dict[str, Durable] = {}
         self._selectors = Texts()
+        #: Keys of queues that have ended, and whose messages are still being taken out of the store.
+        self._purging: set[str] = set()
         self._by_id = bool(config.dsub_prefix)
         self._drops = config.durable_overflow == "drop"
         self._journal = journal
@@ -166,7 +168,7 @@ class Durables:
         self._check_room(name, maker)
         self._check_selectors(wanted.selector, maker)
         owner = session.owner
-        queue = self._queue(name, self._key(name, owner), stored, owner)
+        queue = self._queue(name, self._key(name, owner, session.broker.seq), stored, owner)
         durable = Durable(name, queue, address, wanted.selector, shared=shared, auto_delete=ends, owner=owner)
         durable.since, durable.queue.maker = session.broker.seq, maker
         self._add(durable)
@@ -247,7 +249,9 @@ class Durables:
         self._shares.gone(durable)
         self._charge_selector(durable, -1)
         self._topics.drop(durable, durable.address)
-        durable.queue.delete()
+        key = _key_of(durable.queue)
+        if durable.queue.delete(partial(self._purging.discard, key)):
+            self._purging.add(key)
         store = self._journal.store
         if durable.queue.journal is not None and store is not None:
             store.unsubscribe(durable.queue.key)
@@ -278,9 +282,14 @@ class Durables:
         selector = durable.selector
         self._account.charge(sign * selector_cost(None if selector is None else selector.text))
 
-    def _key(self, name: str, owner: str | None) -> str:
-        """The key of a new queue. One that was adopted keeps that without an owner."""
-        return _MARK + name if owner is None else f"{_MARK}{name}\0{owner}"
+    def _key(self, name: str, owner: str | None, seq: int) -> str:
+        """The key of a new queue. One that was adopted keeps that without an owner.
+
+        What is left of one that has ended must not come back as its messages, should the broker crash now: so it has
+        another key, with the seq in it.
+        """
+        key = _MARK + name if owner is None else f"{_MARK}{name}\0{owner}"
+        return f"{_MARK}{name}\0{owner or ''}\0{seq}" if key in self._purging else key
 
     def _queue(self, name: str, key: str, stored: bool, owner: str | None = None) -> Queue:
         queue = self._queue_of(title(owner, name), key, stored)

@@ -8,10 +8,12 @@ takes effect when its commit has succeeded: nobody may see half of it before a c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.bounds import AT_ONCE, Line, Turns, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.store import CallSoon, Store
@@ -25,6 +27,9 @@ __all__ = ["Batch", "Journal", "Waiting"]
 
 #: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
 _MOST_PENDING = 5000
+#: Messages that leave their queues in one batch without an ACK, and bytes of all that leave. What is delivered from a
+#: backlog, or expires, waits for the next batch then: else writing the batch would take as long as all of that.
+_MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
 
 
 class Waiting:
@@ -86,6 +91,7 @@ class Journal:
         log: where a fault of the store is told.
         call_soon: has the loop call something, from any thread; None to write while everybody waits.
         wake: called when a batch has been written in the background: somebody has something to send.
+        turns: where those go on who wait for a new batch.
         account: where messages are charged that have left their queues, until that is written.
     """
 
@@ -96,7 +102,9 @@ class Journal:
         call_soon: CallSoon | None,
         wake: Callable[[], None],
         account: Account,
+        turns: Turns | None = None,
     ) -> None:
+        self.turns = turns or Turns()
         self.store = store
         self._log = log
         self._call_soon = call_soon
@@ -113,16 +121,33 @@ class Journal:
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
         self._wake = wake
+        #: Who waits for a new batch.
+        self._lined_up: dict[Waiter, None] = {}
 
     @property
     def open(self) -> bool:
         """Something waits for `commit`."""
-        return self.store is not None and bool(self.batch.waiting or self.store.pending)
+        return self.store is not None and bool(self.batch.waiting or self.store.pending or self._lined_up)
 
     @property
     def behind(self) -> bool:
         """The disk is slower than those who send."""
         return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so much has left the queues in the open batch that the rest has to wait for the next one."""
+        batch = self.batch
+        return len(batch.gone) >= _MOST_GONE or batch.cost >= _MOST_COST_GONE or self.behind
+
+    @property
+    def line(self) -> Line:
+        """Where to wait before more is taken out of the store: for the next turn, or for a new batch."""
+        return self if self.store is not None and self.is_full else self.turns
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have somebody go on when there is a new batch."""
+        self._lined_up[waiter] = None
 
     @property
     def horizon(self) -> int | None:
@@ -198,6 +223,9 @@ class Journal:
         if self.store is None or self.busy is not None:
             return
         batch, self.batch = self.batch, Batch()
+        lined_up, self._lined_up = self._lined_up, {}
+        for waiter in lined_up:
+            self.turns.line_up(waiter)
         self.busy, self._inside = batch, True
         self.store.commit_later(partial(self._done, batch), self._call_soon)
         self._inside = False
@@ -216,14 +244,22 @@ class Journal:
         watchers, self._watchers = self._watchers, {}
         for action in watchers:
             action()
-        blocked, self.blocked = self.blocked, {}
-        for session in blocked:
-            session.unblock(self)
+        if self.blocked:
+            Work(self._releasing()).take_turn(0.0)
         batch.let_go()
         self._account.used -= batch.cost
         batch.cost = 0
         if not self._inside:
             self._wake()
+
+    def _releasing(self) -> Iterator[Line]:
+        """Let those who have waited for the disk go on, some in each turn."""
+        while self.blocked and not self.behind:
+            for session in list(islice(self.blocked, AT_ONCE)):
+                del self.blocked[session]
+                session.unblock(self)
+            if self.blocked:
+                yield self.turns
 
     def _committed(self, batch: Batch) -> None:
         for action in batch.actions:

@@ -131,13 +131,12 @@ class Outgoing:
         else:
             self.room = 0
 
-    def refill(self) -> None:
-        """There is room again: its consumers may have more."""
+    def refill(self) -> int:
+        """Let its consumers have more, since there is room again. Return how many messages that were."""
         if not self.stalled or self.room <= 0 or self.ended:
-            return
+            return 0
         self.stalled = False
-        for consumer in list(self.consumers.values()):
-            consumer.queue.offer(consumer)
+        return sum(consumer.queue.offer(consumer) for consumer in list(self.consumers.values()))
 
     # ---- large messages ----
 

@@ -227,6 +227,8 @@ class Picking:
             Undelivered: it could not be written to one, and nobody else can take it now.
         """
         has_failed = False
+        if self._queue.parked is not None:
+            return None
         while True:
             ring, looks, epoch = self._ring, self._looks, self._epoch
             unable = []
@@ -295,39 +297,57 @@ class Picking:
         for browser in self.browsers:
             browser.note(message)
 
-    def offer(self, consumer: Consumer) -> None:
-        """A consumer has credit, and room."""
+    def forget_looks(self) -> None:
+        """Nothing is delivered for a while: what comes meanwhile, nobody in the ring will have been asked for."""
+        self.lone = None
+        self._asked = 0
+        for consumer in self._ring:
+            look = self._look(consumer)
+            if look is not None:
+                look.all = False
+
+    def offer(self, consumer: Consumer) -> int:
+        """Serve a consumer that has credit, and room. Return how many messages it looked at."""
         if consumer.closed or consumer not in self._looks:
-            return
+            return 0
         if not consumer.waiting:
             self.lone = None
             consumer.waiting = True
             self._ring.add(consumer)
-        self._serve(consumer)
+        return self._serve(consumer)
 
-    def serve_all(self) -> None:
-        """Whoever is in the ring has what is READY."""
+    def serve_all(self) -> int:
+        """Give whoever is in the ring what is READY. Return how many messages they looked at."""
+        count = 0
         if self._holder is not None:
-            self._serve(self._holder)
+            count = self._serve(self._holder)
         if (self._holder is None or self._failed) and self._asked < len(self._ring):
             for consumer in list(self._ring):
-                self._serve(consumer)
+                count += self._serve(consumer)
+                if count >= 2 * MOST_LOOKS and self._queue.turns is not None:  # the others are behind those, then
+                    self._queue.turns.line_up(self._queue)
+                    break
+        return count
 
-    def _serve(self, consumer: Consumer) -> None:
+    def _serve(self, consumer: Consumer) -> int:
         look, queue = self._look(consumer), self._queue
-        if look is None or look.all or not consumer.waiting:
-            return
+        if look is None or look.all or not consumer.waiting or queue.parked is not None:
+            return 0
         if self._holder not in (None, consumer) and not self._failed:
-            return
-        for _ in range(MOST_LOOKS):
+            return 0
+        journal = queue.journal
+        for count in range(MOST_LOOKS):
             if not self._is_able(consumer):
                 self.leave(consumer)
-                return
+                return count
+            if journal is not None and journal.is_full and journal.store is not None and len(self.backlog):
+                journal.line_up(queue)
+                return count
             message = look.next(self.backlog)
             if message is None:
                 look.all = True
                 self._asked += 1
-                return
+                return count
             if queue.is_expired(message):
                 self.backlog.remove(message)
                 queue.expire(message)
@@ -341,11 +361,12 @@ class Picking:
                 self.backlog.remove(message)
                 self.leave(consumer)
                 queue.keep_left(message, queue.failed(consumer, message, error))
-                return
+                return count
             if not consumer.acks:
                 queue.less(1, message.size)
         consumer.session.stalled = True  # it goes on in the next turn
         consumer.session.broker.resume(consumer.session)
+        return MOST_LOOKS
 
     def take_one(self, consumer: Consumer) -> Message | None:
         """The first one that a consumer may have which is not in the ring. It has left READY."""

@@ -8,10 +8,11 @@ differ in what they may have, the ring is that of `Picking`, and the one here st
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import Backlog, Fifo
-from stompcodec.broker.bounds import Bound
+from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Work
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
 from stompcodec.broker.journal import Journal
@@ -19,6 +20,7 @@ from stompcodec.broker.marks import waiting_again, with_fault
 from stompcodec.broker.memory import MESSAGE, Account, Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import Picking, is_picky
+from stompcodec.broker.slices import forgetting, put_back, restoring, sweeping
 from stompcodec.broker.stock import Stock
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Queue(Stock):
         ranked: messages of higher priority come first.
     """
 
-    __slots__ = ("_expired", "_gone", "members", "overflow", "picking", "ready")
+    __slots__ = ("_expired", "_gone", "members", "mending", "overflow", "parked", "picking", "ready")
 
     def __init__(
         self,
@@ -72,6 +74,11 @@ class Queue(Stock):
         #: ended since have no credit, and do not wait; there are `_gone` of them at most, which are few.
         self.ready: list[Consumer] = []
         self._gone = 0
+        #: The ring, as long as nothing is delivered though somebody could have it: until the next turn, until the
+        #: store has a new batch, or until all that comes back is in its place. None: messages are delivered.
+        self.parked: list[Consumer] | None = None
+        #: How many sessions have messages that are still coming back.
+        self.mending = 0
         #: What to do when the bound is passed, instead of making the sender wait. None in a queue of its own right.
         self.overflow: Callable[[], bool] | None = None
 
@@ -128,7 +135,7 @@ class Queue(Stock):
         """The end of `put`, where nobody can take the message now."""
         if self.closed:
             return False
-        self._add(message)
+        self.add_ready(message)
         self.more(message)
         return self.full and (self.overflow is None or self.overflow())
 
@@ -201,45 +208,23 @@ class Queue(Stock):
         if self.closed:
             self.forget(messages)
             return
-        back = [message.again() for message in messages]
-        if self.journal is not None:
-            for message in back:
-                if message.persistent:
-                    self.journal.update(self.key, message)
-        if any(message.group is not None or message.faults for message in back):
-            self.pick()
-        if self.picking is not None:
-            for message in sorted(back, key=self.picking.backlog.place):
-                self._restore_one(self.picking, message)
-        elif back:
-            if any(message.priority != 4 for message in back):
-                self._rank()
-            self.own().put_back(back)
+        if len(messages) > AT_ONCE and self.turns is not None:
+            self.mending += 1
+            self._park()
+            self.turns.line_up(Work(restoring(self, messages, self.turns)))
+            return
+        put_back(self, messages)
         self.dispatch()
 
-    def _restore_one(self, picking: Picking, message: Message) -> None:
-        if self.is_expired(message):
-            self.expire(message)
-            return
-        try:
-            consumer = picking.give(message)
-        except Undelivered as failure:
-            self.keep_left(message, failure.message)
-            return
-        if consumer is None:
-            self._add(message)
-        elif not consumer.acks:
-            self.less(1, message.size)
-
-    def _add(self, message: Message) -> None:
+    def add_ready(self, message: Message) -> None:
         """READY, for nobody can take it now."""
         if message.priority != 4:
-            self._rank()
+            self.rank()
         self.own().append(message)
         if self.picking is not None:
             self.picking.note(message)
 
-    def _rank(self) -> None:
+    def rank(self) -> None:
         """A message of another priority than most is about to be READY: the order is no longer that of seqs."""
         if self.ranked and isinstance(self.messages, Fifo):
             self.messages = Backlog(self.messages)
@@ -287,12 +272,28 @@ class Queue(Stock):
             self.journal.remove(self.key, message)
         return consumer
 
-    def dispatch(self) -> None:
-        """Deliver what is READY, as long as somebody can take it."""
+    def dispatch(self) -> int:
+        """Deliver what is READY, as long as somebody can take it, and the store does not fall behind.
+
+        Returns:
+            How many messages that were. If it is `AT_ONCE`, the rest waits for the next turn.
+        """
+        if self.parked is not None:
+            return 0
+        count = 0
         if self.picking is None:
-            messages = self.messages
+            messages, journal = self.messages, self.journal
             while messages and self.ready:
                 message = messages.popleft()
+                if count >= AT_ONCE and self.turns is not None:
+                    messages.appendleft(message)
+                    self._wait(self.turns)
+                    return count
+                if message.persistent and journal is not None and journal.is_full and journal.store is not None:
+                    messages.appendleft(message)
+                    self._wait(journal)
+                    return count
+                count += 1
                 if self.is_expired(message):
                     self.expire(message)
                     continue
@@ -303,11 +304,32 @@ class Queue(Stock):
                     continue
                 if consumer is None:
                     messages.appendleft(message)
-                    return
+                    return count
                 if not consumer.acks:
                     self.less(1, message.size)
         if self.picking is not None:  # from the start, or because a consumer has failed
-            self.picking.serve_all()
+            count += self.picking.serve_all()
+        return count
+
+    def _wait(self, line: Line) -> None:
+        """Deliver nothing until the line has come to this queue."""
+        self._park()
+        line.line_up(self)
+
+    def _park(self) -> None:
+        if self.parked is None:
+            self.parked, self.ready = self.ready, []
+            if self.picking is not None:
+                self.picking.forget_looks()
+
+    def take_turn(self, now: float) -> None:
+        """Go on with what had to wait."""
+        if self.mending:
+            return
+        if self.parked is not None:
+            self.ready, self.parked = self.parked, None
+        if not self.closed:
+            self.dispatch()
 
     def take_one(self, consumer: Consumer) -> bool:
         """Give the first message that it may have to a consumer that is not in the ring, whatever its credit is.
@@ -330,23 +352,25 @@ class Queue(Stock):
         return True
 
     def _first(self) -> Message | None:
-        while self.messages:
+        for _ in range(min(len(self.messages), AT_ONCE)):
             message = self.messages.popleft()
             if not self.is_expired(message):
                 return message
             self.expire(message)
         return None
 
-    def offer(self, consumer: Consumer) -> None:
-        """A consumer has got credit, or room: it may stand in the ring again."""
+    def offer(self, consumer: Consumer) -> int:
+        """Let a consumer stand in the ring again: it has got credit, or room.
+
+        Returns:
+            How many messages were delivered.
+        """
         if self.picking is not None:
-            self.picking.offer(consumer)
-            return
+            return self.picking.offer(consumer)
         if not consumer.waiting and not consumer.closed:
             consumer.waiting = True
-            self.ready.append(consumer)
-        if self.messages:
-            self.dispatch()
+            (self.ready if self.parked is None else self.parked).append(consumer)
+        return self.dispatch() if self.messages else 0
 
     def add(self, consumer: Consumer) -> None:
         """A new subscription."""
@@ -366,8 +390,9 @@ class Queue(Stock):
         elif consumer.waiting:
             consumer.waiting = False
             self._gone += 1
-            if self._gone * _MOST_GONE >= len(self.ready):
-                self.ready[:] = [other for other in self.ready if other.waiting]
+            ring = self.ready if self.parked is None else self.parked
+            if self._gone * _MOST_GONE >= len(ring):
+                ring[:] = [other for other in ring if other.waiting]
                 self._gone = 0
         return consumer.close()
 
@@ -423,7 +448,7 @@ class Queue(Stock):
         elif self.picking is None:
             self.own().put_back((left,))
         else:
-            self._add(left)
+            self.add_ready(left)
 
     def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """A large message could not be read to its end. Without acknowledgements it is gone."""
@@ -447,14 +472,22 @@ class Queue(Stock):
             if isinstance(backlog, Fifo):
                 backlog = self.messages = Backlog(backlog, self.ranked)
             self.picking = Picking(self, backlog)
-            self.picking.begin(self.members, (consumer for consumer in self.ready if consumer.waiting))
+            ring = self.ready if self.parked is None else self.parked
+            self.picking.begin(self.members, (consumer for consumer in ring if consumer.waiting))
             self.ready, self._gone = [], 0
+            if self.parked is not None:
+                self.parked = []
+                self.picking.forget_looks()
         return self.picking
 
     def pick_no_more(self) -> None:
         """Back to a plain queue, if that is enough. Then comes `restore`, or `dispatch`."""
         if self.picking is not None and not self.picking.is_needed:
-            self.ready, self.picking = self.picking.end(), None
+            ring, self.picking = self.picking.end(), None
+            if self.parked is None:
+                self.ready = ring
+            else:
+                self.parked = ring
             if len(self.messages) <= _FEW and (not self.ranked or all(m.priority == 4 for m in self.messages)):
                 self.messages = Fifo(self.messages)
 
@@ -488,7 +521,7 @@ class Queue(Stock):
             return
         if message.group is not None:
             self.pick()
-        self._add(message)
+        self.add_ready(message)
         self.expiring = self.expiring or message.expires is not None
         self.more(message)
 
@@ -509,6 +542,10 @@ class Queue(Stock):
         if not self.messages and self.picking is None and isinstance(self.messages, Backlog):
             self.messages = Fifo()  # the order may be plain again
         if not self.expiring or now < self.swept:
+            return
+        if len(self.messages) > AT_ONCE and self.turns is not None:
+            self.swept = inf
+            Work(sweeping(self, now, self.turns)).take_turn(now)
             return
         self.swept = now + max(1.0, len(self.messages) * 1e-5)
         for message in self.messages.take_out(self.is_expired):
@@ -548,7 +585,19 @@ class Queue(Stock):
         """The queues that may make a sender wait for ever, if it is the one to acknowledge what they hold."""
         return (self,)
 
-    def delete(self) -> None:
-        """The end of the queue, though it may hold something: that is gone from the store, too."""
-        self.forget((*self.messages, *self.held.values()))
+    def delete(self, done: Callable[[], object] = lambda: None) -> bool:
+        """The end of the queue, though it may hold something: that goes from the store, too, some in each turn.
+
+        Args:
+            done: called in a later turn, when all of it is gone.
+
+        Returns:
+            False if all of it is gone already; then `done` is not called.
+        """
+        messages = [*self.messages, *self.held.values()]
         self.close()
+        if len(messages) > AT_ONCE and self.turns is not None:
+            self.turns.line_up(Work(forgetting(self, messages, self.turns, done)))
+            return True
+        self.forget(messages)
+        return False

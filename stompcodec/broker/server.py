@@ -281,7 +281,7 @@ class Server:
         self.turn()
         journal = self.broker.journal
         while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0 if self.broker.turns.blocked else 0.005)
             self.turn()
         for peer in list(self.peers.values()):
             peer.flush()

@@ -198,8 +198,14 @@ class Session(Outgoing):
         """Let others have the loop. What is left stays with the connection or the shell, and no more is read."""
         turns = self.broker.turns
         if self.block(turns):
-            turns.blocked[self] = None
-            self.broker.wake()
+            turns.line_up(self)
+
+    def take_turn(self, now: float) -> None:
+        """Go on with what its peer has sent."""
+        self.unblock(self.broker.turns)
+        self.receive(b"", now)
+        if self.more is not None and not self.waits_for_turn:
+            self.more()
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
         """The transport is gone. What was not acknowledged goes back to the queues.
@@ -215,6 +221,13 @@ class Session(Outgoing):
             self.unblock(turns)
             self.receive(b"", now)
         self.closing = True
+        if self.broker.lose(self, error):
+            self.room, self.flowing = 0, False  # it gets nothing any more
+        else:
+            self.leave(now, error)
+
+    def leave(self, now: float, error: BaseException | None) -> None:
+        """The end of `lost`, which may come some turns later where many are lost at once."""
         self.end()
         self.broker.detach(self)
         try:

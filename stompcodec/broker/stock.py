@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import Backlog, Fifo
-from stompcodec.broker.bounds import Bound
+from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Turns, Work
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
@@ -45,7 +46,7 @@ class Stock:
             "messages",
             "name",
         ),
-        *("octets", "ranked", "swept", "terms", "used", "wall"),
+        *("octets", "ranked", "swept", "terms", "turns", "used", "wall"),
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class Stock:
         #: Sessions that wait until there is room.
         self.blocked: dict[Session, None] = {}
         self.closed = False
+        #: Where it waits when there is more to do than one turn should take; None to do it at once.
+        self.turns: Turns | None = None
         #: Messages with a time to expire have come.
         self.expiring = False
         #: When expired messages are looked for next, in seconds.
@@ -143,9 +146,20 @@ class Stock:
     def release_blocked(self) -> None:
         """Let those that wait send again."""
         self.account.waiting.pop(self, None)
+        if len(self.blocked) > AT_ONCE and self.turns is not None:
+            self.turns.line_up(Work(self._releasing(self.turns)))
+            return
         blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
+
+    def _releasing(self, turns: Turns) -> Iterator[Line]:
+        """Let some of those that wait send again in each turn, as long as there is room."""
+        while self.blocked and (self.closed or self.is_low):
+            for session in list(islice(self.blocked, AT_ONCE)):
+                del self.blocked[session]
+                session.unblock(self)
+            yield turns
 
     @property
     def refuses(self) -> bool:

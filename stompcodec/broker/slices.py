@@ -1,0 +1,107 @@
+"""Slices: what would take too long for one turn, where a queue has very many messages. Each turn does a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.bounds import AT_ONCE, Line, Turns
+from stompcodec.broker.faults import Undelivered
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.picking import Picking
+    from stompcodec.broker.queue import Queue
+
+__all__ = ["forgetting", "put_back", "restoring", "sweeping"]
+
+#: To look at a message takes a fifth of what it takes to deliver it.
+_LOOKS = 5
+
+
+def put_back(queue: Queue, messages: list[Message]) -> None:
+    """Make messages READY that were delivered in vain, each in its old place."""
+    back = [message.again() for message in messages]
+    if queue.journal is not None:
+        for message in back:
+            if message.persistent:
+                queue.journal.update(queue.key, message)
+    if any(message.group is not None or message.faults for message in back):
+        queue.pick()
+    if queue.picking is not None:
+        for message in sorted(back, key=queue.picking.backlog.place):
+            _put_back_one(queue, queue.picking, message)
+    elif back:
+        if any(message.priority != 4 for message in back):
+            queue.rank()
+        queue.own().put_back(back)
+
+
+def _put_back_one(queue: Queue, picking: Picking, message: Message) -> None:
+    if queue.is_expired(message):
+        queue.expire(message)
+        return
+    try:
+        consumer = picking.give(message)
+    except Undelivered as failure:
+        queue.keep_left(message, failure.message)
+        return
+    if consumer is None:
+        queue.add_ready(message)
+    elif not consumer.acks:
+        queue.less(1, message.size)
+
+
+def restoring(queue: Queue, messages: list[Message], turns: Turns) -> Iterator[Line]:
+    """Put messages back, the last ones first, so that each has its place in front. The queue is parked meanwhile."""
+    messages = sorted(messages, key=attrgetter("seq"))
+    while messages:
+        some = messages[-AT_ONCE:]
+        del messages[-AT_ONCE:]
+        if queue.closed:
+            queue.forget(some)
+        else:
+            put_back(queue, some)
+        if messages:
+            yield turns
+    queue.mending -= 1
+    queue.take_turn(0.0)
+
+
+def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:
+    """Take messages out of the store that nobody will get; then say that it is done."""
+    while messages:
+        some = messages[-AT_ONCE:]
+        del messages[-AT_ONCE:]
+        queue.forget(some)
+        if messages:
+            yield turns if queue.journal is None else queue.journal.line
+    done()
+
+
+def sweeping(queue: Queue, now: float, turns: Turns) -> Iterator[Line]:
+    """Look for expired messages, then remove them."""
+    messages, wall = list(queue.messages), queue.wall()
+    length, others = len(messages), False
+    found: set[int] = set()
+    queue.swept, queue.expiring = inf, False  # from now on it says whether others have come
+    while messages:
+        for message in messages[-_LOOKS * AT_ONCE :]:
+            if message.expires is not None:
+                if message.expires <= wall:
+                    found.add(message.seq)
+                else:
+                    others = True
+        del messages[-_LOOKS * AT_ONCE :]
+        yield turns
+    gone = queue.messages.take_seqs(found) if found and not queue.closed else []
+    gone.reverse()
+    while gone:
+        for message in reversed(gone[-AT_ONCE:]):
+            queue.expire(message)
+        del gone[-AT_ONCE:]
+        yield turns if queue.journal is None else queue.journal.line
+    queue.expiring = queue.expiring or others
+    queue.swept = now + max(1.0, length * 1e-5)

@@ -1,0 +1,383 @@
+"""No turn does more than a share of what there is to do: others are served in between. Counted, not timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+
+from stompcodec import serialize
+from stompcodec.broker.bounds import AT_ONCE
+from stompcodec.broker.dialects import DIALECTS
+from stompcodec.codec import Frame
+
+#: What one turn may do, in operations of the store or messages: some shares, whatever there is.
+MOST = 3 * AT_ONCE
+MANY = 12 * AT_ONCE
+QUEUE = "/queue/a"
+TOPIC = "/topic/a"
+NAMED = "durable-subscription-name"
+
+
+class Counting(FaultyStore):
+    """A store that counts."""
+
+    def __init__(self, background: bool = False) -> None:
+        super().__init__(background)
+        self.counts: Counter[str] = Counter()
+        self.largest = 0
+
+    def append(self, queue: str, message: Any) -> None:
+        self.counts["append"] += 1
+        super().append(queue, message)
+
+    def remove(self, queue: str, message: Any) -> None:
+        self.counts["remove"] += 1
+        super().remove(queue, message)
+
+    def update(self, queue: str, message: Any) -> None:
+        self.counts["update"] += 1
+        super().update(queue, message)
+
+    def commit_later(self, done: Any, call_soon: Any) -> None:
+        self.largest = max(self.largest, self.pending)
+        super().commit_later(done, call_soon)
+
+
+class Loop(Bench):
+    """A broker whose turns are looked at one by one, beside a session that asks for a receipt in each of them."""
+
+    def __init__(self, background: bool = False, **config: Any) -> None:
+        config = {"prefetch": 100_000, "max_unacked": 10**6, "max_subscriptions": 10**4, **config}
+        super().__init__(Counting(background), **config)
+        self.other = self.peer()
+        self.turns = 0
+
+    def one_turn(self) -> int:
+        """Returns how much it did."""
+        before = sum(self.store.counts.values())
+        while self.soon:
+            self.soon.pop(0)()
+        self.other.session.receive(b"SEND\ndestination:/queue/other\nreceipt:r\n\n\0", self.now)
+        messages = 0
+        for session in self.broker.turn(self.now):
+            peer = self.peers.get(session)
+            if peer is not None and peer.reading:
+                had = len(peer.inbox)
+                peer.flush()
+                messages += len(peer.inbox) - had
+        assert [frame.command for frame in self.other.take()] == ["RECEIPT"], "the other session is served"
+        self.turns += 1
+        return sum(self.store.counts.values()) - before + messages
+
+    @property
+    def rests(self) -> bool:
+        broker = self.broker
+        return not (broker.dirty or broker._resumable or broker._opened or broker.turns.blocked or self.soon)
+
+    def watch(self, most: int = MOST) -> None:
+        """Turns until there is nothing to do, none of which does too much."""
+        for _ in range(1000):
+            work = self.one_turn()
+            assert work <= most, f"turn {self.turns} did {work}"
+            if self.rests:
+                return
+        raise AssertionError("the broker never rests")
+
+
+def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent: bool = True, **headers: str) -> None:
+    sender = bench.peer()
+    pairs = {"destination": destination, **headers, **({"persistent": "true"} if persistent else {})}
+    for start in range(0, count, AT_ONCE):
+        numbers = range(start, min(count, start + AT_ONCE))
+        sender.raw(b"".join(serialize(Frame("SEND", pairs, b"%d" % number)) for number in numbers))
+    sender.take()
+    sender.lose()
+
+
+def numbers(peer: Peer) -> list[int]:
+    return [int(frame.body) for frame in peer.take() if frame.command == "MESSAGE"]
+
+
+def start(peer: Peer, destination: str = QUEUE, **headers: str) -> None:
+    """SUBSCRIBE, and no turn."""
+    peer.session.receive(peer.octets_of("SUBSCRIBE", destination=destination, id="1", **headers), 0.0)
+
+
+WAYS = {
+    "queue": {},
+    "selector": {"selector": "a IS NULL"},
+    "exclusive": {"exclusive": "true"},
+    "credit": {"credit": "1000000"},
+}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_deep_backlog_drains_a_share_at_a_time(way: str, persistent: bool) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    bench.store.largest = 0
+    peer = bench.peer()
+    start(peer, **WAYS[way])
+    bench.watch(2 * MOST)  # a message, and its removal
+    assert numbers(peer) == list(range(MANY))
+    assert bench.store.largest <= MOST
+    assert not bench.store.bodies
+
+
+@pytest.mark.parametrize("way", ["queue", "selector"])
+def test_a_deep_durable_subscription_drains_a_share_at_a_time(way: str) -> None:
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    start(peer, TOPIC, **{NAMED: "n"}, **WAYS[way])
+    peer.lose()
+    fill(bench, TOPIC)
+    bench.store.largest = 0
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    start(peer, TOPIC, **{NAMED: "n"}, **WAYS[way])
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(MANY))
+    assert bench.store.largest <= MOST
+
+
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("way", ["queue", "selector"])
+def test_delivery_stops_while_the_disk_is_behind_and_goes_on_by_itself(way: str, consumers: int) -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.background = True
+    peers = [bench.peer() for _ in range(consumers)]
+    for peer in peers:
+        start(peer, **WAYS[way])
+    got: list[list[int]] = [[] for _ in peers]
+    for _ in range(100):
+        for _ in range(20):
+            work = bench.one_turn()
+            if work == 1:  # the receipt of the other one
+                break
+        assert bench.store.pending <= MOST, "what waits for the disk has an end"
+        for mine, peer in zip(got, peers):
+            mine += numbers(peer)
+        if bench.store.job is None:
+            break
+        bench.store.finish()
+    assert sorted(number for mine in got for number in mine) == list(range(MANY))
+    assert all(mine and mine == sorted(mine) for mine in got), "no consumer is forgotten"
+    assert not bench.store.bodies
+
+
+def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.background = True
+    peer, sender = bench.peer(), bench.peer()
+    start(peer)
+    late = 0
+    while bench.store.job is None or bench.store.pending < AT_ONCE:
+        bench.one_turn()
+    for _ in range(200):
+        sender.session.receive(sender.octets_of("SEND", b"%d" % (MANY + late), destination=QUEUE), 0.0)
+        late += 1
+        bench.one_turn()
+        if bench.store.job is not None:
+            bench.store.finish()
+    while not bench.rests or bench.store.job is not None:
+        if bench.store.job is not None:
+            bench.store.finish()
+        bench.one_turn()
+    assert numbers(peer) == list(range(MANY + late))
+
+
+def test_a_commit_that_fails_does_not_end_the_delivery() -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.faulty = True
+    peer = bench.peer()
+    start(peer)
+    for _ in range(10):
+        bench.one_turn()
+    bench.store.faulty = False
+    for _ in range(3):
+        bench.wait(2.0)
+        bench.turn()
+    assert numbers(peer) == list(range(MANY))
+    assert not bench.store.bodies
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("waiting", ["nobody", "an auto consumer", "one that picks"])
+def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: str) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    loser = bench.peer()
+    loser.subscribe(QUEUE, ack="client")
+    assert numbers(loser) == list(range(MANY))
+    next_one = bench.peer()
+    if waiting != "nobody":
+        start(next_one, **({} if waiting == "an auto consumer" else {"selector": "a IS NULL"}))
+    loser.session.lost(0.0)
+    late = bench.peer()
+    late.session.receive(late.octets_of("SEND", b"%d" % MANY, destination=QUEUE), 0.0)
+    bench.watch(2 * MOST)
+    if waiting == "nobody":
+        start(next_one)
+        bench.watch(2 * MOST)
+    frames = [frame for frame in next_one.take() if frame.command == "MESSAGE"]
+    assert [int(frame.body) for frame in frames] == list(range(MANY + 1))
+    assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
+
+
+def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
+    bench = Loop(prefetch=MANY // 2)
+    fill(bench)
+    losers = [bench.peer() for _ in range(2)]
+    for peer in losers:
+        peer.subscribe(QUEUE, ack="client")
+    bench.watch(2 * MOST)
+    next_one = bench.peer()
+    start(next_one)
+    for peer in losers:
+        peer.session.lost(0.0)
+    bench.watch(2 * MOST)
+    assert numbers(next_one) == list(range(MANY))
+
+
+@pytest.mark.parametrize("how", ["deleted", "lost"])
+def test_a_queue_that_ends_while_messages_come_back(how: str) -> None:
+    """They go from the store, too."""
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.subscribe(TOPIC, ack="client", **{NAMED: "n"})
+    fill(bench, TOPIC)
+    bench.watch(2 * MOST)
+    assert len(bench.store.bodies) == MANY
+    if how == "deleted":
+        peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
+    else:
+        peer.session.lost(0.0)
+        ender = bench.peer(connect=False)
+        ender.connect(client_id="c")
+        ender.session.receive(ender.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
+    bench.watch()
+    assert not bench.store.bodies
+    bench.turn()
+
+
+def test_a_durable_subscription_ends_a_share_at_a_time() -> None:
+    """And what is left of it is not that of a new one of the same name, even if the broker is killed meanwhile."""
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.subscribe(TOPIC, **{NAMED: "n"})
+    peer.lose()
+    fill(bench, TOPIC)
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", receipt="gone", **{NAMED: "n"}), 0.0)
+    assert bench.one_turn() <= MOST
+    assert peer.next().headers["receipt-id"] == "gone"
+    start(peer, TOPIC, ack="client", **{NAMED: "n"})
+    peer.session.receive(peer.octets_of("SEND", b"-1", destination=TOPIC, persistent="true"), 0.0)
+    bench.one_turn()
+    assert 2 < len(bench.store.bodies) < MANY
+    assert numbers(peer) == [-1]
+    again = Bench(bench.store)
+    ghost = again.peer(connect=False)
+    ghost.connect(client_id="c")
+    ghost.subscribe(TOPIC, **{NAMED: "n"})
+    assert numbers(ghost) == [-1]
+
+
+def test_expired_messages_go_a_share_at_a_time() -> None:
+    bench = Loop(dead_letter_expired=True)
+    fill(bench, expires=str(int((bench.date + 10) * 1000)))
+    fill(bench, count=10)
+    bench.date += 20
+    bench.now += 100
+    bench.broker.tick(bench.now)
+    bench.watch(2 * MOST)  # each is removed, and becomes a dead letter
+    assert bench.broker.queues["/", QUEUE].count == 10
+    assert bench.broker.queues["/", "/queue/DLQ.a"].count == MANY
+    peer = bench.peer()
+    start(peer)
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(10))
+
+
+def test_delayed_messages_come_a_share_at_a_time() -> None:
+    bench = Loop()
+    fill(bench, delay="10000")
+    bench.date += 20
+    done = 0
+    while bench.broker.delayed.wait is not None:
+        bench.now += 1
+        bench.broker.tick(bench.now)
+        assert bench.one_turn() <= MOST
+        done += 1
+    assert done >= MANY // AT_ONCE
+    peer = bench.peer()
+    start(peer)
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(MANY))
+
+
+def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
+    bench = Loop(max_queue_messages=2, max_connections=10**5)
+    senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
+    for peer in senders:
+        peer.session.receive(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0SEND\ndestination:/queue/a\n\n0\0", 0.0)
+    bench.turn()
+    waiting = sum(peer.session.paused for peer in senders)
+    assert waiting > 2 * AT_ONCE
+    queue = bench.broker.queues["/", QUEUE]
+    reader = bench.peer()
+    start(reader)
+    while waiting:
+        bench.one_turn()
+        left = sum(peer.session.paused for peer in senders)
+        assert waiting - left <= AT_ONCE
+        waiting = left
+    assert not queue.blocked
+
+
+def test_thousands_of_sessions_are_lost_a_share_at_a_time() -> None:
+    bench = Loop(max_connections=10**5, max_destinations=10**5)
+    peers = [bench.peer() for _ in range(60)]
+    for peer in peers:
+        for number in range(100):
+            octets = peer.octets_of("SUBSCRIBE", destination=TOPIC, id=str(number), ack="auto")
+            peer.session.receive(octets, 0.0)
+    bench.turn()
+    topic = bench.broker.router("/").topics[TOPIC]
+    before = len(topic._own)
+    for peer in peers:
+        peer.session.lost(0.0)
+        assert peer.session.room == 0
+    assert before - len(topic._own) <= 2100
+    while topic._own:
+        before = len(topic._own)
+        bench.one_turn()
+        assert before - len(topic._own) <= 2100
+    assert len(bench.broker.sessions) == 1
+
+
+def test_many_that_may_have_more_are_looked_at_a_share_at_a_time() -> None:
+    bench = Loop(**{**DIALECTS["stompcodec"], "max_connections": 10**5, "write_high": 100_000})
+    peers = [bench.peer() for _ in range(30)]
+    for number, peer in enumerate(peers):
+        fill(bench, f"/queue/{number}", AT_ONCE, persistent=False)
+        peer.reading = False
+        start(peer, f"/queue/{number}")
+    bench.watch(10**9)
+    for peer in peers:
+        peer.reading = True
+        peer.session.writable(True, 0.0)
+        peer.flush()
+    bench.watch(2 * MOST)
+    assert all(len(numbers(peer)) == AT_ONCE for peer in peers)
