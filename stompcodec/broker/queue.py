@@ -586,14 +586,7 @@ class Queue(Stock):
         return (self,)
 
     def delete(self, done: Callable[[], object] = lambda: None) -> bool:
-        """The end of the queue, though it may hold something: that goes from the store, too, some in each turn.
-
-        Args:
-            done: called in a later turn, when all of it is gone.
-
-        Returns:
-            False if all of it is gone already; then `done` is not called.
-        """
+        """End the queue, whatever it holds. Return whether that goes in later turns; then `done` is called behind."""
         messages = [*self.messages, *self.held.values()]
         self.close()
         if len(messages) > AT_ONCE and self.turns is not None:
