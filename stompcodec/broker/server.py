@@ -25,6 +25,7 @@ from stompcodec.broker.heap import Heap
 from stompcodec.broker.origins import Gate, is_loopback, own_names
 from stompcodec.broker.session import Session
 from stompcodec.broker.store import MemoryStore, Store
+from stompcodec.codec import Frame, serialize
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 
@@ -343,6 +344,7 @@ class Server:
             high=config.write_high,
             pace=_Peer.wait,  # type: ignore[arg-type]  # its owners are peers
             admit=lambda *request: self._gate.refusal(*request),
+            refusal=_refusal(name),
         )
         self._listeners.append(listener)
         log.info("listening on %s:%d (%s)", config.host, listener.port, name)
@@ -471,6 +473,18 @@ def _wants_certificates(config: Config) -> bool:
 def _largest_frame(limits: Limits) -> int:
     """Octets that one frame can have."""
     return limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
+
+
+def _refusal(listener: str) -> bytes:
+    """What a client reads that cannot be served for lack of file descriptors."""
+    text = b"The broker has no file descriptor left: connect again later.\n"
+    if listener == "tls":  # it could not read a word
+        return b""
+    if listener == "ws":
+        kind = b"Content-Type: text/plain\r\nContent-Length: %d" % len(text)
+        return b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n%b\r\n\r\n%b" % (kind, text)
+    error = Frame("ERROR", {"message": "too many connections", "content-type": "text/plain"}, text)
+    return serialize(error, "legacy" if listener == "legacy" else "1.0")
 
 
 def _epoch() -> str:

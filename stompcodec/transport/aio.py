@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from stompcodec.transport.accept import Acceptor, bind
 from stompcodec.transport.seams import (
     HIGH,
     LINGER,
@@ -355,7 +356,9 @@ class Wire(asyncio.BufferedProtocol):
 class Listener:
     """A place where connections are accepted. `listen` makes it."""
 
-    def __init__(self, server: asyncio.AbstractServer, plan: _Plan, port: int, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, server: Acceptor | asyncio.AbstractServer, plan: _Plan, port: int, addresses: Sequence[str]
+    ) -> None:
         self._server = server
         self._plan = plan
         self.addresses = addresses
@@ -443,6 +446,7 @@ async def listen(
     timeout: float = TIMEOUT,
     pace: Callable[[Owner], None] | None = None,
     admit: Admit | None = None,
+    refusal: bytes = b"",
 ) -> Listener:
     """Accept connections.
 
@@ -461,6 +465,7 @@ async def listen(
             calls `go_on` of the owner's wire when its next turn has come, and gets what a share holds in one piece.
             None: each turn of the loop has a share.
         admit: over WebSocket, asked about each request; those that it refuses get 403. It must not raise.
+        refusal: octets for a client that cannot be served for lack of file descriptors, before it is closed.
 
     Raises:
         OSError: the port cannot be had.
@@ -477,13 +482,15 @@ async def listen(
         pace=pace,
     )
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(plan, host, port, backlog=backlog)
-    ports = [sock.getsockname()[1] for sock in server.sockets]
-    if len(set(ports)) > 1:  # port 0 and several addresses: they shall share one port
-        server.close()
-        await asyncio.sleep(0)
-        server = await loop.create_server(plan, host, ports[0], backlog=backlog)
-    return Listener(server, plan, ports[0], [_host_of(sock.getsockname()) for sock in server.sockets])
+    sockets = await bind(host, port, backlog)
+    names = [each.getsockname() for each in sockets]
+    port, addresses = names[0][1], [name[0] for name in names]
+    try:
+        return Listener(Acceptor(loop, sockets, plan, refusal), plan, port, addresses)
+    except NotImplementedError:  # the usual loop of Windows has no readers
+        for each in sockets:
+            each.close()
+        return Listener(await loop.create_server(plan, host, port, backlog=backlog), plan, port, addresses)
 
 
 def _host_of(address: object) -> str:

@@ -1,0 +1,205 @@
+"""A broker process without file descriptors: who comes too late is told or closed, and all others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("click")
+
+from crash.process import BrokerProcess
+
+import stompcodec
+from stompcodec import Frame
+
+pytestmark = [
+    pytest.mark.no_asan,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lowers the limit of a process, and reads /proc"),
+]
+
+#: Descriptors of the broker, and how many clients come.
+LIMIT, CLIENTS = 64, 150
+PATIENCE = 30.0
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+class Limited(BrokerProcess):
+    """One with few descriptors, which it cannot raise."""
+
+    def limit(self, number: int) -> None:
+        import resource
+
+        assert self._process is not None
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (number, LIMIT))
+
+    def descriptors(self) -> int:
+        assert self._process is not None
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
+
+
+@pytest.fixture(scope="module", params=["--no-uvloop", "--uvloop"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    if request.param == "--uvloop":
+        pytest.importorskip("uvloop")
+    trustme = pytest.importorskip("trustme")
+    folder = tmp_path_factory.mktemp("broker")
+    config = '[listen]\nlegacy_port = 0\n[messages]\nlarge = "1 KiB"\n'
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    flags = (request.param, "--tls-port", "0", "--tls-cert", str(folder / "server.pem"))
+    with Limited(folder, config=config, flags=flags) as process:
+        process.limit(LIMIT)
+        yield process
+
+
+def port_of(broker: Limited, kind: str) -> int:
+    return int(broker.address[{"tcp": "port", "tls": "tls_port", "ws": "ws_port", "legacy": "legacy_port"}[kind]])
+
+
+_open: list[socket.socket] = []
+
+
+@pytest.fixture(autouse=True)
+def closing(broker: Limited) -> Iterator[None]:
+    """Afterwards all connections are closed, and the next one is served again."""
+    yield
+    while _open:
+        _open.pop().close()
+    wait_until_served(broker)
+
+
+def connect(broker: Limited, kind: str = "tcp") -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port_of(broker, kind)), PATIENCE)
+    _open.append(sock)
+    return sock
+
+
+def told(sock: socket.socket) -> bytes:
+    """All that comes until the end, which has to come."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while data := sock.recv(65536):
+            found += data
+    return found
+
+
+def logged_in(broker: Limited, sock: socket.socket) -> stompcodec.Parser:
+    sock.sendall(CONNECT)
+    parser = stompcodec.Parser("1.2")
+    assert exchange(sock, parser, b"").command == "CONNECTED"
+    return parser
+
+
+def exchange(sock: socket.socket, parser: stompcodec.Parser, data: bytes) -> Frame:
+    sock.sendall(data)
+    while True:
+        for frame in parser.feed(sock.recv(65536)):
+            return frame
+
+
+def occupy(broker: Limited) -> list[socket.socket]:
+    """Connect until there are no descriptors; those who are served."""
+    served, refused = [], []
+    for _ in range(LIMIT):
+        sock = connect(broker)
+        sock.sendall(CONNECT)
+        first = sock.recv(5)
+        (served if first == b"CONNE" else refused).append(sock)
+    assert len(served) > 10
+    assert len(refused) > 10
+    return served
+
+
+def wait_until_served(broker: Limited) -> None:
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        with connect(broker) as sock:
+            sock.sendall(CONNECT)
+            with contextlib.suppress(ConnectionError):
+                if sock.recv(9) == b"CONNECTED":
+                    return
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "legacy"])
+def test_who_comes_too_late_is_told_or_closed(broker: Limited, kind: str) -> None:
+    occupy(broker)
+    late = [connect(broker, kind) for _ in range(20)]
+    request = {"tls": b"", "ws": REQUEST}.get(kind, CONNECT)
+    for sock in late:
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(request)
+    answers = [told(sock) for sock in late]  # each comes to its end
+    words = {
+        "tcp": b"ERROR\nmessage:too many connections\n",
+        "legacy": b"ERROR\nmessage:too many connections\n",
+        "ws": b"HTTP/1.1 503 Service Unavailable\r\n",
+        "tls": b"",
+    }[kind]
+    assert all(answer.startswith(words) or not answer for answer in answers)
+    if words:
+        assert sum(answer.startswith(words) for answer in answers) >= 10
+        assert any(b"connect again later" in answer for answer in answers)
+
+
+def test_others_are_served_meanwhile_and_files_are_made(broker: Limited) -> None:
+    """A stored message and a large one, with all connections taken."""
+    served = occupy(broker)
+    first, parser = served[0], stompcodec.Parser("1.2")
+    while not first.recv(65536).endswith(b"\0\n"):  # the rest of CONNECTED
+        pass
+    for number, size in enumerate((10, 5000, 200_000)):
+        frame = Frame("SEND", {"destination": "/queue/a", "persistent": "true", "receipt": f"{number}"}, b"x" * size)
+        answer = exchange(first, parser, stompcodec.serialize(frame, "1.2"))
+        assert (answer.command, answer.get("receipt-id")) == ("RECEIPT", f"{number}")
+    subscribe = Frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": "auto"})
+    found = [exchange(first, parser, stompcodec.serialize(subscribe, "1.2"))]
+    while len(found) < 3:
+        found += parser.feed(first.recv(65536))
+    assert [len(frame.body) for frame in found] == [10, 5000, 200_000]
+
+
+def test_the_log_stays_short(broker: Limited) -> None:
+    """A line a second at most, however many come; nothing of asyncio."""
+    occupy(broker)
+    before, began = broker.log.stat().st_size, time.monotonic()
+    for _ in range(5):
+        late = [connect(broker) for _ in range(CLIENTS)]
+        for sock in late:
+            told(sock)
+            sock.close()
+    seconds = time.monotonic() - began
+    with broker.log.open("rb") as log:
+        log.seek(before)
+        lines = log.read().decode().splitlines()
+    lines = [line for line in lines if " INFO " not in line]
+    assert len(lines) <= seconds + 2
+    assert all(re.search(r"no more connections, with 64 file descriptors: \d+ refused \(raise", line) for line in lines)
+
+
+def test_without_a_single_descriptor(broker: Limited) -> None:
+    """Also the last ones, which are for files, are taken: the spare one is used to close who comes."""
+    occupy(broker)
+    broker.limit(broker.descriptors() - 10)
+    try:
+        late = [connect(broker) for _ in range(20)]
+        answers = [told(sock) for sock in late]
+        assert all(answer.startswith(b"ERROR\n") or not answer for answer in answers)
+    finally:
+        broker.limit(LIMIT)
+
+
+def test_tls_is_served_again(broker: Limited) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(connect(broker, "tls")) as sock:
+        logged_in(broker, sock)
