@@ -462,6 +462,7 @@ class Broker:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
         self.account.release(True)
+        self.journal.tidy()
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, in seconds; None for never. Ask again after every turn.

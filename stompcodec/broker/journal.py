@@ -201,6 +201,11 @@ class Journal:
             self.store.update(key, message.again())
         self.store.report(message)
 
+    def tidy(self) -> None:
+        """Have the store give space back, while nothing is to be written."""
+        if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
+            self.store.tidy(self._call_soon)
+
     def wait(self, session: Session, fault: str | None) -> Waiting:
         """Receipts of a session follow the commit of the open batch."""
         waiting = Waiting(session, self.batch, fault)

@@ -83,6 +83,7 @@ class SqliteStore:
         self._log = log or logging.getLogger("stompcodec.broker")
         self._writer = Writer(Path(folder), self._log, clock, access, helper)
         self._open = Batch()
+        self._totals = self._writer.totals
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
         #: Numbers of queues that no commit has registered yet.
@@ -97,6 +98,8 @@ class SqliteStore:
         #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
         self._given = self._ended = self._known = 0
         self._closed = False
+        #: Commits when `tidy` was called last, and whether nothing is left to do since.
+        self._tidied_at, self._tidied = -1, False
 
     @property
     def pending(self) -> int:
@@ -160,6 +163,8 @@ class SqliteStore:
         if base is None or seq >> SEQ_BITS:
             base = self._key(queue, seq) - seq
         self._open.puts[base + seq] = message
+        if seq <= self._totals.top:  # an older seq than others: they come later as a rule
+            self._open.late.append(base + seq)
 
     def remove(self, queue: str, message: Storable) -> None:
         """As in `Store`."""
@@ -310,6 +315,41 @@ class SqliteStore:
         if error is None:
             self._registered(job.batch)
         job.done(error)
+
+    def tidy(self, call_soon: CallSoon) -> None:
+        """As in `Store`: one step after the other, each a job of the helper, until there is a commit."""
+        commits = self._writer.commits
+        if commits != self._tidied_at:  # it is not idle
+            self._tidied_at = commits
+            self._tidied = False
+        elif not self._tidied:
+            self._tidy_step(call_soon)
+
+    def _tidy_step(self, call_soon: CallSoon) -> None:
+        if self._closed or len(self._open) or self._given != self._known or self._copying:
+            return
+        if self._writer.is_long:  # others can commit beside that; the next call goes on
+            self._copying = True
+            self._helper.give(self._copy)
+            return
+        self._given += 1
+        self._helper.give(partial(self._tidy_in_helper, call_soon))
+
+    def _tidy_in_helper(self, call_soon: CallSoon) -> None:
+        more = self._writer.tidy()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(partial(self._tidied_one, more, call_soon))
+        self._ended += 1
+
+    def _tidied_one(self, more: bool, call_soon: CallSoon) -> None:
+        """The end of a step, in the thread of the loop. If there was a commit meanwhile, the rest has to wait."""
+        self._known += 1
+        if self._writer.commits != self._tidied_at:
+            return
+        if more:
+            self._tidy_step(call_soon)
+        else:
+            self._tidied = True
 
     def _settle(self) -> None:
         """Waits until the helper has nothing to do."""

@@ -152,6 +152,16 @@ class Store(Protocol):
             call_soon: has the loop call something, from any thread. None: there is no loop, so do it at once.
         """
 
+    def tidy(self, call_soon: CallSoon) -> None:
+        """Give space back that is no longer needed, in the background and in small steps, if the store is idle.
+
+        To be called about once per second. It does something when there was no commit since the last call, and stops
+        at the next commit.
+
+        Args:
+            call_soon: as in `commit_later`.
+        """
+
     def close(self) -> None:
         """Commit what is open, and let go of the files. The store cannot be used any more.
 
@@ -259,6 +269,9 @@ class MemoryStore:
         """As in `Store`; done at once."""
         self.commit()
         done(None)
+
+    def tidy(self, call_soon: CallSoon) -> None:
+        """As in `Store`. There is nothing to do."""
 
     def close(self) -> None:
         """As in `Store`. What was committed can still be read."""

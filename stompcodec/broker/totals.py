@@ -57,6 +57,8 @@ class Totals:
         self.known: dict[int, Total] = {}
         #: `high` of each total that counts something. Empty most of the time, where messages are soon consumed.
         self._highs: dict[int, int] = {}
+        #: The greatest seq that is counted in any queue.
+        self.top = 0
         #: Numbers of the queues that `take` has still to look at in this round.
         self._round: list[int] = []
         #: Queues whose rows say something else on the disk.
@@ -96,6 +98,7 @@ class Totals:
 
     def _set(self, number: int, total: Total) -> None:
         self.known[number] = total
+        self.top = max(self.top, total.high & (1 << SEQ_BITS) - 1 if total.high >= number << SEQ_BITS else 0)
         if total.rows:
             self._highs[number] = total.high
         else:
@@ -114,8 +117,22 @@ class Totals:
                 _REPLACE, [(number, *total, record_crc(number, *total)) for number, total in changes.items()]
             )
 
-    def lowered(self, removes: Iterable[int]) -> dict[int, Total]:
-        """Return the totals as they are without the messages of these keys."""
+    def raised(self, keys: Iterable[int]) -> dict[int, Total]:
+        """Return the totals as they are with new messages of these keys, which may be lower than those of old ones."""
+        found: dict[int, Total] = {}
+        for key in keys:
+            total = found.get(key >> SEQ_BITS) or self.known.get(key >> SEQ_BITS)
+            if total is not None and key <= total.high and total.rows is not None:
+                found[key >> SEQ_BITS] = total._replace(rows=total.rows + 1)
+        return found
+
+    def lowered(self, removes: Iterable[int], totals: dict[int, Total]) -> dict[int, Total]:
+        """Return the totals as they are without the messages of these keys.
+
+        Args:
+            removes: the keys.
+            totals: those that were changed before.
+        """
         highs = self._highs
         if not highs:
             return {}
@@ -127,7 +144,7 @@ class Totals:
         return {
             number: total._replace(rows=(total.rows or 0) - count)
             for number, count in counts.items()
-            for total in (self.known[number],)
+            for total in (totals.get(number) or self.known[number],)
         }
 
     def committed(self, db: sqlite3.Connection, dropped: Iterable[int], changes: dict[int, Total]) -> None:

@@ -8,18 +8,18 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Container, Iterator
 from contextlib import closing, suppress
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
-from stompcodec.broker.bodies import Bodies, Body, BodyFile
+from stompcodec.broker.bodies import Bodies, BodyFile
 from stompcodec.broker.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.damage import Damage, shown
 from stompcodec.broker.folder import DATABASE, FolderLock, examine_data, mark
 from stompcodec.broker.helper import Helper
 from stompcodec.broker.message import Message
+from stompcodec.broker.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
 from stompcodec.broker.schema import fault, is_passing, open_database
 from stompcodec.broker.store import Storable, Subscribed
 from stompcodec.broker.totals import SEQ_BITS, Total, Totals
@@ -31,94 +31,31 @@ __all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
 
 #: Seqs of messages are less: so much room the journal has.
 _MOST_SEQ = 2**42
-#: Octets from which on a tail is a file of its own.
-_LARGE = 65536
 #: Octets in the WAL, roughly, from which on it is taken over into the database.
 _WAL = 16 * 2**20
+#: What PRAGMA auto_vacuum says of a file that gives pages back a few at a time.
+_INCREMENTAL = 2
+#: Pages without content that stay in the file, for what comes next; and how many others it gives back in one step: one
+#: step is a commit of 1 MiB at most.
+_SPARE, _PER_STEP = 128, 128
+#: Bytes of a WAL that stays as it is.
+_SHORT = 2**20
 #: Seconds. Single commits that take longer come on the fastest disk.
 _LONG = 0.002
 #: Octets that go into the WAL beside the tails, roughly: for each row, and for each commit.
 _ROW, _COMMIT = 200, 16384
 
-#: Rows that one statement writes, and how many make it worth while.
-_GROUP, _MANY = 64, 256
 _INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (_GROUP - 1)
+_INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
 _DELETE = "DELETE FROM message WHERE key = ?"
-_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (_GROUP - 1)})"
+_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
 _GET = """SELECT key, id, destination, tail, persistent, expires, priority, attempts, redelivered, crc
     FROM message ORDER BY key"""
 _FIELDS = ", ".join(Subscribed._fields)
 _SUBSCRIBE = f"INSERT INTO subscription ({_FIELDS}, crc) VALUES ({'?, ' * len(Subscribed._fields)}?)"
 _OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
 _HOLDS = _OF_QUEUE.format(":number", 1)
-
-
-class Batch:
-    """What one transaction writes. Messages are known by their keys, queues by numbers.
-
-    >>> batch = Batch()
-    >>> batch.removes[1 << SEQ_BITS] = None
-    >>> len(batch)
-    1
-    """
-
-    def __init__(self) -> None:
-        self.puts: dict[int, Storable] = {}
-        self.removes: dict[int, None] = {}
-        self.updates: dict[int, Storable] = {}
-        #: Queues to register, by name, and numbers of queues to forget.
-        self.queues: dict[str, int] = {}
-        self.dropped: list[int] = []
-        #: Durable subscriptions by the keys of their queues, None for one that is gone; and the seq to reserve.
-        self.subscriptions: dict[str, Subscribed | None] = {}
-        self.reserved: int | None = None
-        #: Files of large bodies: written for this batch, and useless after it.
-        self.written: dict[int, BodyFile] = {}
-        self.obsolete: list[str] = []
-        #: The one row that is all of it: the statement that ends the transaction is the transaction.
-        self.single: tuple[object, ...] | None = None
-        #: Totals of queues that it lowers, and what it leaves of the table `state`.
-        self.totals: dict[int, Total] = {}
-        self.state: State | None = None
-
-    def __len__(self) -> int:
-        beside = len(self.subscriptions) + (self.reserved is not None)
-        return len(self.puts) + len(self.removes) + len(self.updates) + beside
-
-    @property
-    def is_single(self) -> bool:
-        """One small message is all of it."""
-        if len(self.puts) != 1 or len(self) != 1 or self.queues or self.dropped:
-            return False
-        return not any(map(is_large, self.puts.values()))
-
-
-class State(NamedTuple):
-    """The row of the table `state`."""
-
-    clean: int = 0
-    """The broker ended as it should."""
-    seq: int = 0
-    """The greatest seq that was reserved."""
-    subscriptions: int | None = None
-    """Durable subscriptions; None when that is not known."""
-
-
-class Row(NamedTuple):
-    """A message as it was read."""
-
-    key: int
-    id: str
-    destination: str
-    tail: bytes
-    persistent: bool
-    expires: float | None
-    priority: int
-    attempts: int
-    redelivered: bool
-    body: Body | None
 
 
 class Writer:
@@ -151,7 +88,7 @@ class Writer:
         self._wal = 0
         #: What was found damaged.
         self.damage = Damage(log)
-        self._totals = Totals(self.damage)
+        self.totals = Totals(self.damage)
         #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
         self._doubtful: list[int] = []
         #: A batch has failed: what is on the disk is not known for sure.
@@ -160,6 +97,10 @@ class Writer:
         self.pace = 0.0
         #: Most of the WAL is in the database already: a checkpoint has little left to do.
         self.copied = False
+        #: The file is shorter once the WAL is taken over.
+        self._gave_back = False
+        #: Batches that were committed.
+        self.commits = 0
         #: Not all durable subscriptions could be read.
         self.incomplete = False
         examine_data(folder)
@@ -214,12 +155,12 @@ class Writer:
         #: The last user of the folder did not close it.
         self.unclean = not clean
         self._state = State(0, int(seq), count)
-        rows = _raw(db, "SELECT id, name, suspect, count, high, crc FROM queue")
+        rows = raw(db, "SELECT id, name, suspect, count, high, crc FROM queue")
         db.execute("BEGIN IMMEDIATE")
         self._write_state(db, self._state)
-        self._totals.read(db, rows, self.unclean)
+        self.totals.read(db, rows, self.unclean)
         db.execute("COMMIT")
-        totals = self._totals.known
+        totals = self.totals.known
         #: Numbers by name, of queues that hold something.
         self.queues: dict[str, int] = {total.name: number for number, total in totals.items()}
         #: By number: below that key, messages went through a crash.
@@ -227,7 +168,7 @@ class Writer:
         self.mark: int = self._state.seq
         self._files = {
             key: BodyFile(file.decode("utf-8", "replace"), size, crc)
-            for key, file, size, crc in _raw(db, "SELECT key, file, size, crc FROM body")
+            for key, file, size, crc in raw(db, "SELECT key, file, size, crc FROM body")
             if isinstance(file, bytes)
         }
         names = {body.file for body in self._files.values()}
@@ -246,9 +187,9 @@ class Writer:
         assert self._db is not None
         number = last = high = bound = -1
         count = counted = 0
-        damage, totals = self.damage, self._totals
+        damage, totals = self.damage, self.totals
         try:
-            for columns in _raw(self._db, _GET):
+            for columns in raw(self._db, _GET):
                 key = columns[0]
                 if key <= last:
                     damage.found("the order of the messages: some may be missing, and others come twice")
@@ -300,7 +241,7 @@ class Writer:
 
     def keep_aside(self, key: int) -> None:
         """Leave a row where it is, for it is damaged. Its key is not given away again."""
-        self._totals.aside[key >> SEQ_BITS] += 1
+        self.totals.aside[key >> SEQ_BITS] += 1
         seq = key & (1 << SEQ_BITS) - 1
         if seq < _MOST_SEQ:
             self.mark = max(self.mark, seq)
@@ -308,7 +249,7 @@ class Writer:
     @property
     def aside(self) -> Container[int]:
         """Numbers of queues with rows that were kept aside."""
-        return self._totals.aside
+        return self.totals.aside
 
     def subscriptions(self) -> list[Subscribed]:
         """Read all durable subscriptions. Damaged ones are reported, and stay where they are.
@@ -318,7 +259,7 @@ class Writer:
         """
         assert self._db is not None
         try:
-            rows = list(_raw(self._db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
+            rows = list(raw(self._db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
         found = []
@@ -382,9 +323,11 @@ class Writer:
         if batch.dropped:
             db.executemany("DELETE FROM queue WHERE id = ?", zip(batch.dropped))
         totals = {number: Total.new(name, number) for name, number in batch.queues.items()}
+        if batch.late:
+            totals.update(self.totals.raised(key for key in batch.late if key in batch.puts))
         if batch.removes:
-            totals.update(self._totals.lowered(batch.removes))
-            gone = _execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
+            totals.update(self.totals.lowered(batch.removes, totals))
+            gone = execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
             if gone != len(batch.removes):
                 totals = {number: total._replace(rows=None) for number, total in totals.items()}
                 if not self._failed:
@@ -394,7 +337,7 @@ class Writer:
                 batch.obsolete = [self._files[key].file for key in large]
                 db.executemany("DELETE FROM body WHERE key = ?", zip(large))
         if batch.puts:
-            _execute(db, _INSERT, _INSERTS, self._rows(batch))
+            execute(db, _INSERT, _INSERTS, self._rows(batch))
         if batch.written:
             db.executemany(
                 "INSERT INTO body VALUES (?, ?, ?, ?)", [(key, *file) for key, file in batch.written.items()]
@@ -417,7 +360,7 @@ class Writer:
             self._write_state(db, state)
             batch.state = state
         if totals:
-            self._totals.write(db, totals)
+            self.totals.write(db, totals)
             batch.totals = totals
         self._wal += _COMMIT + _ROW * len(batch)
 
@@ -428,7 +371,7 @@ class Writer:
             # The hot road. Its rows are those of `_row_of`, with less work: a tenth of what storing a message takes.
             if put.__class__ is Message and not put.special and put.expires is None and put.priority == 4:
                 destination, ident, tail = put.destination, put.ident, put.tail
-                if len(tail) < _LARGE and put.persistent:
+                if len(tail) < LARGE and put.persistent:
                     octets += len(tail)
                     if destination != before or key >> 32 != upper:
                         before, upper = destination, key >> 32
@@ -448,7 +391,7 @@ class Writer:
         file = None
         if put.body is not None:  # beside the row, whose tail is without
             batch.written[key] = file = self._bodies.adopt(put.body)
-        elif len(put.tail) >= _LARGE:  # instead of the tail in the row
+        elif len(put.tail) >= LARGE:  # instead of the tail in the row
             batch.written[key] = file = self._bodies.write(put.tail)
             tail = None
         expires = None if put.expires is None else float(put.expires)  # as SQLite gives it back
@@ -467,8 +410,9 @@ class Writer:
                 self._db.execute(_INSERT, batch.single)
         except Exception as error:
             self._doubtful = list(batch.puts)
-            self._totals.doubt(batch.totals)
+            self.totals.doubt(batch.totals)
             return self._undo(batch, error)
+        self.commits += 1
         self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
         for key in batch.removes:
             self._files.pop(key, None)
@@ -480,7 +424,7 @@ class Writer:
         if batch.state is not None:
             self._state = batch.state
         try:
-            self._totals.committed(self._db, batch.dropped, batch.totals)
+            self.totals.committed(self._db, batch.dropped, batch.totals)
         except sqlite3.Error as error:  # it was only looked at
             self._log.warning("%s", fault(f"{self._path} cannot be read", error))
         return None
@@ -524,10 +468,54 @@ class Writer:
         if self._db is None:
             return
         try:
-            self._totals.take(self._db)
+            self.totals.take(self._db)
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:  # nothing is lost; if it lasts, commits fail, and tell those who wait
             self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
+
+    def tidy(self) -> bool:
+        """Do one step of what waits until nobody needs the disk, and return whether there is more to do.
+
+        Totals are brought up to date; then the file gives pages back that hold nothing, a few at a time; in the end the
+        WAL is cut off. A file that was made by an older version keeps its pages, until it is compacted.
+        """
+        db = self._db
+        if db is None or db.in_transaction:
+            return False
+        try:
+            self.totals.take(db)
+            (free,) = db.execute("PRAGMA freelist_count").fetchone()
+            (kind,) = db.execute("PRAGMA auto_vacuum").fetchone()
+            if kind == _INCREMENTAL and free > _SPARE:
+                # Not `execute`, which ends the statement after its first page.
+                db.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE, _PER_STEP)})")
+                self._gave_back = True
+                if self._wal_size > 4 * _SHORT:
+                    self._shrink_wal(db)
+                return True
+            if self._gave_back or self._wal_size > _SHORT:
+                self._shrink_wal(db)
+                self._gave_back = False
+        except sqlite3.Error as error:  # as on a full disk: it is tried again
+            self._log.info("%s", fault(f"{self._path} gives no space back", error))
+        return False
+
+    @property
+    def is_long(self) -> bool:
+        """The WAL holds so much that `copy` should come before the next step of `tidy`."""
+        return not self.copied and self._wal_size > 4 * _SHORT
+
+    @property
+    def _wal_size(self) -> int:
+        with suppress(OSError):
+            return os.stat(f"{self._path}-wal").st_size
+        return 0
+
+    def _shrink_wal(self, db: sqlite3.Connection) -> None:
+        """Take the WAL over, and cut the file off; and the database, where it gave pages back."""
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._wal = 0
+        self.copied = False
 
     def flush(self) -> None:
         """Wait until the files of large bodies that nobody needs are gone."""
@@ -541,7 +529,7 @@ class Writer:
         """
         try:
             if self._db is not None:
-                self._totals.take(self._db, everything=True)
+                self.totals.take(self._db, everything=True)
                 self._write_state(self._db, self._state._replace(clean=1))
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
@@ -561,39 +549,3 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
-
-
-def _raw(db: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows with texts as bytes, for a damaged one may be no UTF-8."""
-    cursor, factory = db.cursor(), db.text_factory
-    cursor.execute(select)
-    try:
-        while True:
-            db.text_factory = bytes
-            rows = cursor.fetchmany(_GROUP)
-            db.text_factory = factory
-            if not rows:
-                return
-            yield from rows
-    finally:
-        db.text_factory = factory
-
-
-def _execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[object, ...]]) -> int:
-    """Return how many rows were changed. Like executemany, but many rows are written in groups.
-
-    That takes a little longer, but Python lets go of the GIL for each statement, and when the loop is busy, the helper
-    has to wait for it as often.
-    """
-    at, many, changed = 0, len(rows) >= _MANY, 0
-    while many and len(rows) - at >= _GROUP:
-        changed += db.execute(group, tuple(chain.from_iterable(rows[at : at + _GROUP]))).rowcount
-        at += _GROUP
-    if at < len(rows):
-        changed += db.executemany(one, rows[at:]).rowcount
-    return changed
-
-
-def is_large(message: Storable) -> bool:
-    """Whether it has a file of its own, or gets one, which takes its time."""
-    return len(message.tail) >= _LARGE or message.body is not None

@@ -161,5 +161,5 @@ def command(
         _fail(error)
 
 
-for _verb in (broker_data.check, broker_data.salvage):
+for _verb in (broker_data.check, broker_data.salvage, broker_data.compact):
     command.add_command(_verb)

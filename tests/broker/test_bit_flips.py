@@ -22,7 +22,7 @@ from stompcodec.broker.salvage import check, salvage
 from stompcodec.broker.wal import examine_wal
 from stompcodec.errors import StoreError
 
-FLIPS = int(os.environ.get("STOMPCODEC_FLIPS", "12"))
+FLIPS = int(os.environ.get("STOMPCODEC_FLIPS", "4"))
 SEED = int(os.environ.get("STOMPCODEC_SEED", "1"))
 CLIENT = {"client_id": "c"}
 QUEUES = ("/queue/a", "/queue/b")

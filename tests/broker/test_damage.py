@@ -378,3 +378,21 @@ def test_a_damaged_large_body_is_not_delivered(tmp_path: Path, size: int, whole_
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [b"small"]
     bench.store.close()
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_older_seq_that_comes_late_is_counted(tmp_path: Path, size: int) -> None:
+    store = SqliteStore(tmp_path)
+    for seq in (10, 11):
+        store.append("q", message(seq))
+    store.commit()
+    store._writer.checkpoint()
+    for seq in range(size):
+        store.append("q", message(seq))
+    store.commit()
+    store.remove("q", message(0))
+    store.append("q", message(20))
+    store.remove("q", message(11))
+    store.close()
+    found, store = content(tmp_path)
+    assert (len(found), store.damage.findings) == (1 + size, 0)
