@@ -120,7 +120,7 @@ def test_each_step_is_small(tmp_path: Path) -> None:
     idle.store._writer.tidy = counted  # type: ignore[method-assign]
     idle.rest(5)
     assert sum(pages) > 15 * MIB / 8192
-    assert max(pages) <= 128
+    assert max(pages) <= 130  # with those that say where others are
     assert 15 < len(pages) < 40
     idle.store.close()
 
