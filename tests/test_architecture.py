@@ -61,7 +61,7 @@ RANKS = {
     **dict.fromkeys([f"broker.{name}" for name in ("backlog", "credit", "faults", "forms", "large")], 6.4),
     **dict.fromkeys(["broker.consumer", "broker.journal", "broker.writer"], 6.5),
     "broker.picking": 6.6,
-    **dict.fromkeys(["broker.slices", "broker.stock"], 6.8),
+    **dict.fromkeys(["broker.settling", "broker.slices", "broker.stock"], 6.8),
     **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "sqlite", "outgoing")], 7),
     **dict.fromkeys(["broker.durable", "broker.retained"], 7.1),
     **dict.fromkeys(["broker.browser", "broker.delayed", "broker.topics"], 7.2),

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stompcodec.broker.memory import LOW
 
-__all__ = ["AT_ONCE", "Bound", "Line", "Turns", "Waiter", "Work"]
+__all__ = ["AT_ONCE", "Bound", "Line", "Paused", "Turns", "Waiter", "Work"]
 
 #: Messages, or sessions, that are dealt with in one go. What is left waits for the next turn, and others have theirs.
 AT_ONCE = 1000
@@ -77,6 +77,10 @@ class Work:
         line = next(self._steps, None)
         if line is not None:
             line.line_up(self)
+
+
+class Paused(Exception):
+    """A frame is not done yet: the next one of its session has to wait."""
 
 
 class Turns:

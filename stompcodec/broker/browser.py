@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.bounds import Bound
+from stompcodec.broker.bounds import AT_ONCE, Bound
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.faults import is_barred
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import MOST_LOOKS
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settling import settling
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError
 
@@ -218,6 +219,9 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
     if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
         raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
     messages = browser.acknowledge(tag, None if text is None or not accepted else int(text))
+    if accepted and len(messages) > AT_ONCE:
+        session.work(frame, settling(session, consumer, [(0, message) for message in messages], frame, accepted))
+        return
     if accepted:
         if any(message.persistent for message in messages):
             session.store_waits(frame)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec import __version__
 from stompcodec.broker import browser
+from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.credit import grant
 from stompcodec.broker.jms import is_text, text_tail
@@ -18,6 +19,7 @@ from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
 from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
 from stompcodec.broker.sending import goals_of, put, usual_sink
+from stompcodec.broker.settling import settling
 from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
 from stompcodec.broker.ttl import terms
@@ -186,6 +188,9 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
             if message.persistent and accepted:
                 session.store_waits(frame)
                 break
+    if deliveries is not None and len(deliveries) > AT_ONCE:
+        session.work(frame, settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
+        return
     if receipt is not None:  # before what may be delivered again
         session.receipt(receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
@@ -258,6 +263,9 @@ def _commit(session: Session, frame: Frame) -> None:
     transaction = _ended(session, frame)
     if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
         session.store_waits(frame)
+    if len(transaction.operations) > AT_ONCE and not transaction.is_persistent and session.behind is None:
+        session.work(frame, transaction.committing(session, frame))
+        return
     try:
         transaction.commit(session)
     except Refused:

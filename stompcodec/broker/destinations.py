@@ -303,7 +303,7 @@ class Destinations:
         idle = [
             name
             for name, queue in self.queues.items()
-            if not (queue.count or queue.members or queue.blocked) and not self._keeps_queue(name)
+            if not (queue.count or queue.members or queue.blocked or queue.mending) and not self._keeps_queue(name)
         ]
         for name in idle:
             queue = self.queues.pop(name)

@@ -77,7 +77,7 @@ class Queue(Stock):
         #: The ring, as long as nothing is delivered though somebody could have it: until the next turn, until the
         #: store has a new batch, or until all that comes back is in its place. None: messages are delivered.
         self.parked: list[Consumer] | None = None
-        #: How many sessions have messages that are still coming back.
+        #: How often it was told to stay, or to wait for messages that come back.
         self.mending = 0
         #: What to do when the bound is passed, instead of making the sender wait. None in a queue of its own right.
         self.overflow: Callable[[], bool] | None = None
@@ -209,8 +209,7 @@ class Queue(Stock):
             self.forget(messages)
             return
         if len(messages) > AT_ONCE and self.turns is not None:
-            self.mending += 1
-            self._park()
+            self.suspend()
             self.turns.line_up(Work(restoring(self, messages, self.turns)))
             return
         put_back(self, messages)
@@ -273,10 +272,8 @@ class Queue(Stock):
         return consumer
 
     def dispatch(self) -> int:
-        """Deliver what is READY, as long as somebody can take it, and the store does not fall behind.
-
-        Returns:
-            How many messages that were. If it is `AT_ONCE`, the rest waits for the next turn.
+        """Deliver what is READY, as long as somebody can take it and the store keeps up. Not more than `AT_ONCE`
+        messages: the rest go in later turns. Return how many that were.
         """
         if self.parked is not None:
             return 0
@@ -322,6 +319,16 @@ class Queue(Stock):
             if self.picking is not None:
                 self.picking.forget_looks()
 
+    def suspend(self) -> None:
+        """Deliver nothing until `go_on`: messages are coming back."""
+        self.mending += 1
+        self._park()
+
+    def go_on(self) -> None:
+        """Undo `suspend`."""
+        self.mending -= 1
+        self.take_turn(0.0)
+
     def take_turn(self, now: float) -> None:
         """Go on with what had to wait."""
         if self.mending:
@@ -360,11 +367,7 @@ class Queue(Stock):
         return None
 
     def offer(self, consumer: Consumer) -> int:
-        """Let a consumer stand in the ring again: it has got credit, or room.
-
-        Returns:
-            How many messages were delivered.
-        """
+        """Let a consumer that has credit, or room, stand in the ring again. Return how many messages went out."""
         if self.picking is not None:
             return self.picking.offer(consumer)
         if not consumer.waiting and not consumer.closed:

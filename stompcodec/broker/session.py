@@ -5,9 +5,10 @@ What the frames of a peer do is in `commands.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stompcodec.broker.bounds import Line, Paused, Work
 from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
 from stompcodec.broker.journal import Batch, Waiting
@@ -51,7 +52,7 @@ class Session(Outgoing):
         *("_begun", "behind", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "user", "version"),
-        *("waits_on", "window"),
+        *("_early", "_frame", "steps", "waits_on", "window"),
     )
 
     #: What frames do.
@@ -107,6 +108,10 @@ class Session(Outgoing):
         self.intake: Intake | None = None
         #: What it sends takes effect behind this commit, which its transaction waits for.
         self.behind: Batch | None = None
+        #: What is left to do of a frame that takes several turns, that frame, and what came meanwhile.
+        self.steps: Iterator[Line] | None = None
+        self._frame: Frame | None = None
+        self._early = b""
         #: Set by the shell: called when its turn has come and all that `receive` had got is done.
         self.more: Callable[[], None] | None = None
 
@@ -125,6 +130,9 @@ class Session(Outgoing):
         if self.ended:
             return
         self.broker.now = now
+        if self.steps is not None:
+            self._early += bytes(data)
+            return
         frame: Frame | None = None
         handlers = self.handlers
         left = _EACH
@@ -139,6 +147,8 @@ class Session(Outgoing):
                     if self.broker.turns.is_over(now):
                         self.wait_for_turn()
                         break
+        except Paused:
+            pass
         except Refused as error:
             self.fail(error.message, error.remedy, frame)
         except RemoteProtocolError as error:
@@ -203,9 +213,43 @@ class Session(Outgoing):
     def take_turn(self, now: float) -> None:
         """Go on with what its peer has sent."""
         self.unblock(self.broker.turns)
-        self.receive(b"", now)
+        if self.steps is not None:
+            try:
+                self._step()
+            except Refused as error:
+                self.fail(error.message, error.remedy, self._frame)
+            except Exception:
+                self.broker.log.exception("%s: a fault of the broker", self)
+                self.fail("internal error", "The broker's log tells more.", self._frame)
+            if self.outbox and not self.dirty:
+                self.mark()
+            if self.steps is not None:
+                return
+        early, self._early = self._early, b""
+        self.receive(early, now)
         if self.more is not None and not self.waits_for_turn:
             self.more()
+
+    def work(self, frame: Frame, steps: Iterator[Line]) -> None:
+        """Do what a frame asks for a share at a time, the first one now, and all of it before the next frame.
+
+        Raises:
+            Paused: it is not done yet. To be left to `receive`.
+        """
+        self.steps, self._frame = steps, frame
+        self._step()
+        if self.steps is not None:
+            raise Paused
+
+    def _step(self) -> None:
+        steps = self.steps
+        assert steps is not None
+        line = next(steps, None)
+        if line is None:
+            self.steps = self._frame = None
+        elif self.steps is steps:  # else it has ended, and has left the rest to others
+            self.block(self.broker.turns)
+            line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
         """The transport is gone. What was not acknowledged goes back to the queues.
@@ -243,6 +287,9 @@ class Session(Outgoing):
         if self.ended:
             return
         self.ended = True
+        if self.steps is not None:  # what it has asked for is done to the end
+            self.broker.turns.line_up(Work(self.steps))
+            self.steps = self._frame = None
         self.room = 0  # nothing that goes back may come here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}

@@ -66,8 +66,7 @@ def restoring(queue: Queue, messages: list[Message], turns: Turns) -> Iterator[L
             put_back(queue, some)
         if messages:
             yield turns
-    queue.mending -= 1
-    queue.take_turn(0.0)
+    queue.go_on()
 
 
 def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from stompcodec.broker.bounds import AT_ONCE, Line
 from stompcodec.broker.consumer import Consumer, Delivery
 from stompcodec.broker.memory import OPERATION, transaction_cost
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.sending import Goal, Sink, in_order, put_late, sink_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.session import Session
+    from stompcodec.codec import Frame
 
 __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 
@@ -108,6 +110,51 @@ class Transaction:
             session.plain = False
         in_order(session, partial(self._apply, session, sinks, queues), first)
 
+    def committing(self, session: Session, frame: Frame) -> Iterator[Line]:
+        """As `commit`, of what is not stored, a share in each turn; then answer the COMMIT."""
+        pinned: dict[Queue, None] = {}
+        try:
+            yield from self._committing(session, frame, pinned)
+        finally:
+            for queue in pinned:
+                queue.go_on()
+
+    def _committing(self, session: Session, frame: Frame, pinned: dict[Queue, None]) -> Iterator[Line]:
+        turns, operations = session.broker.turns, self.operations
+        shares = [operations[at : at + AT_ONCE] for at in range(0, len(operations), AT_ONCE)]
+        sinks: list[Sink | None] = []
+        try:
+            for share in shares:  # all of them first: if one cannot be done, none is
+                if session.ended:
+                    raise Refused("the session has ended", "COMMIT again.")
+                for entry in share:
+                    sink = sink_of(session, entry.goal) if isinstance(entry, Sending) else None
+                    sinks.append(sink)
+                    if isinstance(sink, Queue) and sink not in pinned:  # idle as it may be, it stays
+                        pinned[sink] = None
+                        sink.mending += 1
+                yield turns
+            waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in operations)
+            if waiting:
+                session.broker.delayed.check_room(waiting)
+        except Refused:
+            session.router.stop((), self.abort())
+            if session.ended:
+                return
+            raise
+        rejected: dict[tuple[Queue, bool], list[Delivery]] = {}
+        for number, share in enumerate(shares):
+            if number:
+                yield turns
+            for entry in share:
+                if isinstance(entry, Sending):
+                    session.broker.place(entry.message)
+            found = sinks[number * AT_ONCE : (number + 1) * AT_ONCE]
+            self._apply_some(session, share, found, [()] * len(share), rejected)
+        for (queue, requeue), deliveries in rejected.items():
+            session.router.reject(queue, deliveries, requeue)
+        session.answer(frame)
+
     def _store(self, session: Session, sinks: list[Sink | None]) -> list[Sequence[Queue]]:
         """What it does in the store. Returns the queues that each message is stored for."""
         store = session.broker.journal.store
@@ -136,7 +183,19 @@ class Transaction:
             session.router.stop((), self.abort())
             return
         rejected: dict[tuple[Queue, bool], list[Delivery]] = {}
-        for operation, sink, stored in zip(self.operations, sinks, queues):
+        self._apply_some(session, self.operations, sinks, queues, rejected)
+        for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
+            session.router.reject(queue, deliveries, requeue)
+
+    @staticmethod
+    def _apply_some(
+        session: Session,
+        operations: Sequence[Sending | Settling],
+        sinks: Sequence[Sink | None],
+        queues: Sequence[Sequence[Queue]],
+        rejected: dict[tuple[Queue, bool], list[Delivery]],
+    ) -> None:
+        for operation, sink, stored in zip(operations, sinks, queues):
             if isinstance(operation, Settling):
                 queue = operation.consumer.queue
                 if operation.accepted:
@@ -145,8 +204,6 @@ class Transaction:
                     rejected.setdefault((queue, operation.requeue), []).extend(operation.deliveries)
             elif sink is not None:
                 put_late(session, sink, operation.message, stored)
-        for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-            session.router.reject(queue, deliveries, requeue)
 
     def abort(self) -> list[tuple[Queue, Message]]:
         """Nothing: what was sent is forgotten, what was acknowledged is not.

@@ -381,3 +381,105 @@ def test_many_that_may_have_more_are_looked_at_a_share_at_a_time() -> None:
         peer.flush()
     bench.watch(2 * MOST)
     assert all(len(numbers(peer)) == AT_ONCE for peer in peers)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_an_ack_of_very_many_is_done_a_share_at_a_time(persistent: bool) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client")
+    last = peer.take()[-1]
+    octets = peer.octets_of("ACK", id=last.headers["ack"], receipt="all")
+    peer.session.receive(octets + peer.octets_of("SEND", destination="/queue/b", receipt="next"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["all", "next"], "in order"
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+def test_what_a_peer_has_acknowledged_counts_though_it_goes() -> None:
+    bench = Loop()
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client")
+    last = peer.take()[-1]
+    peer.session.receive(peer.octets_of("ACK", id=last.headers["ack"]), 0.0)
+    peer.session.receive(peer.octets_of("SEND", b"1", destination="/queue/b"), 0.0)  # more comes meanwhile
+    peer.session.lost(0.0)
+    bench.watch()
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.parametrize("attempts", [1, 6])
+@pytest.mark.parametrize("other", [None, "auto", "client"])
+def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str | None) -> None:
+    bench = Loop(max_attempts=attempts)
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client", prefetch_count=str(MANY))
+    last = peer.take()[-1]
+    if other is not None:
+        start(second := bench.peer(), ack=other)
+    peer.session.receive(peer.octets_of("NACK", id=last.headers["ack"], receipt="all"), 0.0)
+    bench.watch(2 * MOST)
+    frames = peer.take()
+    assert [frame.headers["receipt-id"] for frame in frames if frame.command == "RECEIPT"] == ["all"]
+    again = [int(frame.body) for frame in frames if frame.command == "MESSAGE"]
+    others = [] if other is None else numbers(second)
+    if attempts == 1:
+        assert again == others == []
+        assert bench.broker.queues["/", "/queue/DLQ.a"].count == MANY
+    else:
+        assert sorted(again + others) == list(range(MANY))
+        assert again == sorted(again)
+        assert others == sorted(others)
+
+
+def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
+    bench = Loop()
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client", browser="true", include_seq="seq", browser_skip=str(MANY))
+    marker = peer.take()[-1]
+    octets = peer.octets_of("ACK", id=marker.headers["ack"], through_seq=marker.headers["seq"], receipt="all")
+    peer.session.receive(octets, 0.0)
+    bench.watch()
+    assert peer.next().headers["receipt-id"] == "all"
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.parametrize("consuming", [True, False])
+def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
+    bench = Loop()
+    peer, reader = bench.peer(), bench.peer()
+    if consuming:
+        start(reader)
+    peer.send("BEGIN", transaction="t")
+    fill_frames = [Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY)]
+    peer.session.receive(b"".join(map(serialize, fill_frames)), 0.0)
+    octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
+    peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["c", "r"]
+    if not consuming:
+        start(reader)
+        bench.watch()
+    assert numbers(reader) == list(range(MANY + 1))
+
+
+def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:
+    bench = Loop(max_destinations=8, prefetch=10, max_attempts=2)
+    peer = bench.peer()
+    peer.send("BEGIN", transaction="t")
+    for number in range(3 * AT_ONCE):
+        name = QUEUE if number < 2 * AT_ONCE else f"/queue/{number}"
+        peer.session.receive(peer.octets_of("SEND", b"1", destination=name, transaction="t"), 0.0)
+    if not peer.session.ended:
+        peer.session.receive(peer.octets_of("COMMIT", transaction="t", receipt="c"), 0.0)
+    bench.watch(10**9)
+    assert peer.error().headers["message"] == "too many destinations"
+    queue = bench.broker.queues.get(("/", QUEUE))
+    assert queue is None or queue.count == 0
