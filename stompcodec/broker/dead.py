@@ -108,6 +108,8 @@ class DeadLetters:
         self._burying = True
         try:
             sink.put(letter)
+            if queue.journal is not None:
+                queue.journal.move(queue, message, sink, letter)
         finally:
             self._burying = False
         return True

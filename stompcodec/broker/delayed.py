@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.bounds import AT_ONCE
@@ -28,8 +27,6 @@ __all__ = ["Delayed"]
 
 #: Seconds between two looks, at least: the clock on the wall does not go as fine as the timer, and may stand still.
 _LEAST = 0.001
-#: Seconds until the next attempt, if the disk was at fault when a message was due.
-_PAUSE = 1.0
 
 
 class Delayed:
@@ -144,11 +141,6 @@ class Delayed:
         self._account.used += DELAY
         heapq.heappush(self._heap, (due, self._number, message, find))
 
-    def _retry(self, seq: int, queue: Queue, committed: bool) -> None:
-        """If the disk was at fault, the queue holds the message again: by its old place, it would be passed over."""
-        if not committed:
-            self._add(self._wall() + _PAUSE, seq, lambda: queue)
-
     def release(self) -> None:
         """What is due takes effect."""
         now = self._wall()
@@ -162,9 +154,12 @@ class Delayed:
                 held = sink.held.get(message) if isinstance(sink, Queue) else None
                 if held is None or not isinstance(sink, Queue) or not sink.let_go(held):
                     continue  # it could not be stored, or the queue is gone
-                if held.persistent and sink.journal is not None:
-                    sink.journal.batch.actions.append(partial(self._retry, message, sink))
-                message = held
+                fresh = timely(held)
+                self._place(fresh)
+                sink.put(fresh)
+                if sink.journal is not None:
+                    sink.journal.move(sink, held, sink, fresh)
+                continue
             else:
                 self.cost -= message.size + MESSAGE
                 self._account.used -= message.size + MESSAGE

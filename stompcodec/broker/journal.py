@@ -58,7 +58,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "put", "settled", "updated", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "moved", "put", "settled", "updated", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -67,6 +67,8 @@ class Batch:
         self.settled: list[tuple[Queue, Message]] = []
         #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
         self.gone: list[tuple[str, Message]] = []
+        #: Messages that took the place of others: where those were, those, where these are, and these.
+        self.moved: list[tuple[Queue, Message, Queue, Message]] = []
         #: Messages whose marks of redelivery changed, by the key of the queue.
         self.updated: list[tuple[str, Message]] = []
         #: Bytes of messages that no queue holds any more, or not yet.
@@ -79,7 +81,7 @@ class Batch:
 
     def let_go(self) -> None:
         """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
-        for what in (self.put, self.settled, self.gone, self.updated, self.actions, self.waiting):
+        for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiting):
             what.clear()
 
 
@@ -192,6 +194,20 @@ class Journal:
             self.store.update(key, message)
             self.batch.updated.append((key, message))
 
+    def move(self, queue: Queue, message: Message, sink: Queue, fresh: Message) -> None:
+        """A stored message has left its queue, and another one has come in its place: nobody is told if that fails.
+
+        So it is not undone, for somebody may have got the other one. It is written again, both or none.
+
+        Args:
+            queue: where the message was.
+            message: it has left by `settle` or `remove` in the open batch.
+            sink: where the other one was put, in the open batch.
+            fresh: the other one.
+        """
+        if self.store is not None and message.persistent:
+            self.batch.moved.append((queue, message, sink, fresh))
+
     def set_aside(self, key: str, message: Message) -> None:
         """The body of a message is damaged. It stays in the store, which checks it at the next start."""
         if self.store is None:
@@ -278,17 +294,31 @@ class Journal:
             waiting.session.room = 0  # it gets nothing any more
         for action in batch.actions:
             action(False)
-        for queue, messages in _by_queue(batch.put).items():
+        moved = {(sink, fresh.seq) for _, _, sink, fresh in batch.moved}
+        moved |= {(queue, message.seq) for queue, message, _, _ in batch.moved}
+        put = [pair for pair in batch.put if (pair[0], pair[1].seq) not in moved]
+        for queue, messages in _by_queue(put).items():
             queue.withdraw({message.seq for message in messages})
-        new = {(queue, message.seq) for queue, message in batch.put}
+        new = moved | {(queue, message.seq) for queue, message in batch.put}
         for queue, messages in _by_queue(pair for pair in batch.settled if (pair[0], pair[1].seq) not in new).items():
             queue.unsettle(messages)
         for key, message in batch.gone:
             self.remove(key, message)
+        self._move_again(batch)
         for key, message in batch.updated:
             self.update(key, message)
         for waiting in batch.waiting:
             waiting.session.not_committed(waiting)
+
+    def _move_again(self, batch: Batch) -> None:
+        there: dict[Queue, set[int]] = {}
+        for queue, message, sink, fresh in batch.moved:
+            self.remove(queue.key, message)
+            if sink not in there:
+                there[sink] = _seqs(sink)
+            if fresh.seq in there[sink]:
+                self.append(sink, fresh)
+            self.batch.moved.append((queue, message, sink, fresh))
 
 
 def _by_queue(pairs: Iterable[tuple[Queue, Message]]) -> dict[Queue, list[Message]]:
@@ -296,3 +326,9 @@ def _by_queue(pairs: Iterable[tuple[Queue, Message]]) -> dict[Queue, list[Messag
     for queue, message in pairs:
         found.setdefault(queue, []).append(message)
     return found
+
+
+def _seqs(queue: Queue) -> set[int]:
+    """Return the seqs of its messages: READY, held and UNACKED."""
+    unacked = (message.seq for consumer in queue.consumers for message in consumer.unacked.values())
+    return {message.seq for message in queue.messages} | queue.held.keys() | set(unacked)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stompcodec.broker.message import Message, Pair
 from stompcodec.codec import Frame
 
-__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "waiting_again", "with_fault"]
+__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "with_fault"]
 
 #: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
@@ -104,11 +104,6 @@ def timely(message: Message) -> Message:
     copy: Message = _mark(message, message.group, message.closes_group, None, _without_due(message.tail))
     copy.ident, copy.seq = b"", 0
     return copy
-
-
-def waiting_again(message: Message) -> Message:
-    """A message whose time had come, but that could not be stored. It may have been delivered meanwhile."""
-    return _mark(Message.again(message), message.group, message.closes_group, message.due)
 
 
 def _without_due(tail: bytes) -> bytes:

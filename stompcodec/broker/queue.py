@@ -16,7 +16,7 @@ from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Work
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
 from stompcodec.broker.journal import Journal
-from stompcodec.broker.marks import waiting_again, with_fault
+from stompcodec.broker.marks import with_fault
 from stompcodec.broker.memory import MESSAGE, Account, Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.picking import Picking, is_picky
@@ -529,14 +529,11 @@ class Queue(Stock):
         self.more(message)
 
     def unsettle(self, messages: list[Message]) -> None:
-        """Undo `settle`, which could not be stored: they are READY again, or wait again if their time had come."""
+        """Undo `settle`, which could not be stored: they are READY again."""
         if not self.closed:
             for message in messages:
-                if message.due is not None:
-                    self.hold(waiting_again(message), stored=True)
-                else:
-                    self.more(message)
-            self.restore([message for message in messages if message.due is None])
+                self.more(message)
+            self.restore(messages)
 
     def sweep(self, now: float) -> None:
         """Look for expired messages: not often in a long queue, for each one is looked at."""

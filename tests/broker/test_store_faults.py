@@ -172,21 +172,27 @@ def test_a_transaction_that_is_not_stored_did_not_happen():
     assert bench.octets == 0
 
 
-def test_a_dead_letter_that_is_not_stored_stays():
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_dead_letter_that_could_not_be_stored_is_stored_later(taken):
     bench = Bench(FaultyStore(), max_attempts=1)
-    peer = bench.peer()
+    peer, other = bench.peer(), bench.peer()
     peer.put("/queue/a", "x", persistent="true")
     peer.subscribe("/queue/a", ack="client")
+    if taken:
+        other.subscribe("/queue/DLQ.a", ack="client")
     bench.store.faulty = True
     peer.nack(peer.next("MESSAGE"))
-    bench.store.faulty = False
-    peer.lose()
-    assert bench.store.bodies == ["x"]
     assert [stored.destination for stored in bench.store.load()] == ["/queue/a"]
-    other = bench.peer()
-    other.subscribe("/queue/a")
-    assert other.bodies() == [b"x"]
+    peer.lose()
+    bench.store.faulty = False
+    if not taken:
+        other.subscribe("/queue/DLQ.a", ack="client")
+    letter = other.next("MESSAGE")
+    assert (letter.body, letter.get("redelivered")) == (b"x", None)
     bench.wait(1.1)
+    assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
+    other.ack(letter, receipt="r")
+    assert [frame.command for frame in other.take()] == ["RECEIPT"]
     assert bench.store.bodies == []
 
 

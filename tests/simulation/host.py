@@ -257,9 +257,9 @@ class Host:
             store.close()
         except StoreError:
             clean = False
-        self._die(clean=clean and not self.dying)
+        self._die(clean=clean and not self.dying, closing=True)
 
-    def _die(self, clean: bool) -> None:
+    def _die(self, clean: bool, closing: bool = False) -> None:
         store, self.broker, self.store = self.store, None, None
         self.dying = False
         self.disk.on_sync = None
@@ -277,7 +277,7 @@ class Host:
             with suppress(StoreError):
                 store.close()  # lets go of the lock; its disk is gone
             assert generation == self.disk.generation
-        self.watcher.died(clean)
+        self.watcher.died(clean, closing)
 
     def look(self) -> None:
         """Whether the power went in the middle of what was just done; and the time that the disk took."""

@@ -201,7 +201,7 @@ BUGS: dict[str, Bug] = {
     "seqs are given away twice": ((Broker, "_reserve", _seqs_again),),
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),
     "a subscription ends without its oldest message": ((Consumer, "close", _ends_without),),
-    "priorities are ignored": ((Queue, "_rank", _no_order),),
+    "priorities are ignored": ((Queue, "rank", _no_order),),
     "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
     "an ACK gives no credit back": ((Consumer, "take", _no_credit_back),),
 }

@@ -106,6 +106,8 @@ class Home:
     #: It is there for sure.
     sure: bool = True
     deleted: bool = False
+    #: Of the broker, when it was to be deleted.
+    life: int = 0
     copies: dict[int, Copy] = field(default_factory=dict)
     #: Those that may still come, by sender, in their order.
     waiting: dict[Seen, list[Copy]] = field(default_factory=dict)
@@ -184,5 +186,7 @@ class Seen:
     #: Receipts to come: their ids, and what they promise.
     receipts: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     disconnected: bool = False
+    #: It names a durable subscription that is another one.
+    mismatch: bool = False
     #: What has to be called when the session ended in the middle of what it just read.
     doubts: list[Callable[[], object]] = field(default_factory=list)

@@ -38,6 +38,8 @@ class Rules:
         self.messages: dict[int, Message] = {}
         self.homes: dict[str, Home] = {}
         self.durables: dict[str, Home] = {}
+        #: Those whose end may not have been stored: they may come back with a restart.
+        self.ghosts: dict[str, Home] = {}
         #: The queues of topics' subscriptions that are there.
         self.live: list[Home] = []
         self.transactions: list[Transaction] = []
@@ -81,7 +83,8 @@ class Rules:
             for copy in home.copies.values():
                 copy.may_mark = True
 
-    def died(self, clean: bool) -> None:
+    def died(self, clean: bool, closing: bool) -> None:
+        """The broker has ended. `closing`: it may have said already that all ended well."""
         self._given.clear()
         self.turn += 1
         self._failures_before, self.broker = self.failures, None
@@ -89,11 +92,11 @@ class Rules:
         for home in self.live:
             home.deleted = True
         self.live.clear()
-        for home in [*self.homes.values(), *self.durables.values()]:
+        for home in [*self.homes.values(), *self.durables.values(), *self.ghosts.values()]:
             for copy in home.copies.values():
-                self._restart(copy, clean)
+                self._restart(copy, clean, closing)
 
-    def _restart(self, copy: Copy, clean: bool) -> None:
+    def _restart(self, copy: Copy, clean: bool, closing: bool) -> None:
         copy.holder = None
         if copy.gone and copy.gone != "auto":
             return
@@ -104,7 +107,7 @@ class Rules:
             return
         if copy.gone == "auto":
             copy.gone, copy.maybe_gone = "", True
-        copy.must_mark = copy.must_mark or not clean
+        copy.must_mark = copy.must_mark or not (clean or closing)
         copy.may_mark = True
 
     # ---- sessions ----
@@ -144,8 +147,14 @@ class Rules:
     ) -> Sub:
         if durable is not None:
             key = f"{seen.client_id}.{durable}"
-            home = self.durables.get(key)
-            if home is None:
+            ghost = self.ghosts.pop(key, None)
+            if ghost is not None and ghost.life == self.life:  # its end was not stored yet, but it has ended
+                ghost = None
+            home = self.durables.get(key) or ghost
+            if home is not None:
+                self.durables[key] = home
+                seen.mismatch = (home.topic, home.selector) != (destination, selector)
+            else:
                 home = self.durables[key] = Home(key, "durable", destination, selector, sure=False)
         elif destination.startswith("/topic/"):
             home = Home(f"{destination} of {seen.name}", "topic", destination, selector, sure=False)
@@ -173,6 +182,8 @@ class Rules:
         seen.old_subs[sub.id] = sub
         if delete and home.kind == "durable":
             self.durables.pop(home.name, None)
+            self.ghosts[home.name] = home
+            home.sure, home.life = False, self.life
             for copy in home.copies.values():
                 copy.maybe_gone = True
         return partial(self._unsubscribed, sub, delete and home.kind == "durable")
@@ -181,6 +192,7 @@ class Rules:
         sub.quiet = True
         if deleted:
             sub.home.deleted = True
+            self.ghosts.pop(sub.home.name, None)
 
     # ---- messages come ----
 
@@ -191,7 +203,7 @@ class Rules:
         if not destination.startswith("/topic/"):
             self.home(destination).add(Copy(message, self.home(destination)))
             return
-        for home in [*self.live, *self.durables.values()]:
+        for home in [*self.live, *self.durables.values(), *self.ghosts.values()]:
             if home.topic == destination and _fits(home, message):
                 home.add(Copy(message, home, expected=home.sure))
 
@@ -395,6 +407,8 @@ class Rules:
         message = copy.message
         if copy.home.name.startswith(_DEAD) or message.due is not None:
             return
+        if copy.maybe_gone:  # it has come back at any time, by a failed commit
+            return
         key = message.sender, message.priority if self.config.priority else 4
         turn, order = sub.latest.get(key, (-1, 0))
         if turn == self.turn and order > message.order and copy.back != turn:
@@ -444,7 +458,7 @@ class Rules:
         transaction = message.transaction
         if transaction is not None and transaction.state != "committed":
             return False
-        if message.promised is None and not message.seen:
+        if message.promised is None:  # also what was seen may be withdrawn when its commit fails
             if message.life != self.life or message.doubtful or message.failures != self.failures or self.disk.failing:
                 return False
             if self.disk.full:

@@ -24,6 +24,7 @@ _ALLOWED = (
     ("the queue is full", "always"),
     ("durable subscription in use", "always"),
     ("client-id", "always"),
+    ("is another one", "mismatch"),
 )
 
 
@@ -67,13 +68,13 @@ class Watcher:
         self.rules.booted(broker)
         self.tell("-- the broker is up")
 
-    def died(self, clean: bool) -> None:
+    def died(self, clean: bool, closing: bool) -> None:
         self.tell("-- the broker has stopped" if clean else "-- the broker has crashed")
         self.broker = None
         for seen in list(self.sessions.values()):
             self.rules.ended(seen)
         self.sessions.clear()
-        self.rules.died(clean)
+        self.rules.died(clean, closing)
         self._look_for_faults()
 
     def opened(self, session: Any) -> None:
@@ -215,6 +216,7 @@ class Watcher:
             frame.get("selector"),
             frame.get("durable-subscription-name"),
         )
+        seen.broken = seen.mismatch
         return partial(self.rules.confirmed, sub)
 
     def _unsubscribe(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
@@ -331,6 +333,7 @@ class Watcher:
             if words in seen.error and (
                 when == "always"
                 or (when == "excused" and seen.excused)
+                or (when == "mismatch" and seen.mismatch)
                 or (when == "failures" and self.rules.disk.faults)
             ):
                 return

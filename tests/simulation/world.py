@@ -290,13 +290,14 @@ class World:
         now, giver = self.clock.now, self.clients["giver"]
         if self.host.broker is None or self.disk.full or self.disk.failing:
             self.disturbed = now
-        if not self._is_linked("giver") or not self._is_linked("taker"):  # one of them has not noticed yet
+        linked = self._is_linked("giver") and self._is_linked("taker")
+        if not linked:  # one of them has not noticed yet
             self.disturbed, self.pair_at = now, None
         if self.pair_at is not None and now - max(self.pair_at, self.disturbed) > _PATIENCE:
             raise Violation("a stall", f"the pair has waited since {self.pair_at:.1f}")
         if self.pair_at is not None and self.pair_at < self.disturbed < now - _PATIENCE / 2:
             self.pair_at = None  # it was lost in the disturbance
-        if self.pair_at is None and isinstance(giver, RawClient) and giver.up:
+        if linked and self.pair_at is None and isinstance(giver, RawClient) and giver.up:
             self.pair_key += 1
             self.pair_at = now
             giver.send({"to": _PAIR, "key": self.pair_key, "headers": {"persistent": "true"}})
@@ -343,7 +344,7 @@ class World:
             for name in sorted(names - subscribed):
                 subscribed.add(name)
                 collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": "client-individual"})
-            for home in list(rules.durables.values()):
+            for home in [*rules.durables.values(), *rules.ghosts.values()]:
                 client_id, _, name = home.name.partition(".")
                 if client_id not in owners:
                     owners[client_id] = RawClient(self, f"owner {client_id}", {"client_id": client_id})
