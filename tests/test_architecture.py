@@ -69,7 +69,7 @@ RANKS = {
     "broker.shares": 6.2,
     "broker.audit": 9.5,
     "broker.dead": 7.4,
-    **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "receipts", "message")], 6),
+    **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "forks", "receipts", "message")], 6),
     **dict.fromkeys([f"client.{name}" for name in ("options", "outbox", "subscription", "handlers")], 6.2),
     **dict.fromkeys(["client.transaction", "client.hooks"], 6.4),
     "client.link": 6.6,

@@ -59,7 +59,7 @@ def _connect(session: Session, frame: Frame) -> None:
     headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
     if config.commands:
         headers.append(("commands", ",".join(config.commands)))
-    agreed = terms(config, session.version, frame.get("heart-beat"))
+    agreed = session.ttl = terms(config, session.version, frame.get("heart-beat"))
     if agreed is None:
         session.connection.accept(headers)
     else:

@@ -32,6 +32,7 @@ from stompcodec.broker.router import Router
 from stompcodec.broker.session import Session
 from stompcodec.broker.spool import Spool
 from stompcodec.broker.topic import Topic
+from stompcodec.broker.ttl import remedy
 from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
@@ -436,7 +437,7 @@ class Broker:
         if late > _STALL:
             session.connection.excuse(late + _STALL)  # what came meanwhile is not read yet
         if not session.tick(now):
-            session.fail("heart-beats are missing", "Nothing came for twice the interval that was agreed.")
+            session.fail("heart-beats are missing", remedy(session.ttl, session.version))
             return
         self._set_beat(session)
 

@@ -18,6 +18,7 @@ from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
 from stompcodec.broker.texts import Texts
 from stompcodec.broker.transaction import Transaction
+from stompcodec.broker.ttl import Terms
 from stompcodec.codec import END_OF_BODY, Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
@@ -51,7 +52,7 @@ class Session(Outgoing):
     __slots__ = (
         *("_begun", "behind", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
-        *("transactions", "user", "version"),
+        *("transactions", "ttl", "user", "version"),
         *("_early", "_frame", "steps", "waits_on", "window"),
     )
 
@@ -83,6 +84,8 @@ class Session(Outgoing):
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
+        #: After how much silence it is dead, where the broker says that; None: by its heart-beats alone.
+        self.ttl: Terms | None = None
         #: The client-id of its CONNECT; None without.
         self.client_id: str | None = None
         self.user: User

@@ -12,7 +12,7 @@ from stompcodec.heartbeat import artemis_server_ping, artemis_ttl
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
 
-__all__ = ["Terms", "terms"]
+__all__ = ["Terms", "remedy", "terms"]
 
 
 class Terms(NamedTuple):
@@ -52,3 +52,25 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     found = artemis_ttl(version, heart_beat, acceptor)
     beats = artemis_server_ping(heart_beat), found.get("connected_client_to_server", 0)
     return Terms(beats, max(found["connection_ttl"], 1))
+
+
+def remedy(terms: Terms | None, version: str) -> str:
+    """Return what to tell a client that was silent for too long.
+
+    Args:
+        terms: of its session; None for those of STOMP.
+        version: of its session.
+
+    >>> remedy(Terms((0, 0), 60_000), "1.2")[:73]
+    'Nothing came for 60 s, and this client offers no heart-beats: have it off'
+    """
+    if terms is None:
+        return "Nothing came for twice the interval that was agreed."
+    silence = f"Nothing came for {terms.silence / 1000:g} s"
+    if terms.heart_beat[1]:
+        return f"{silence}: the heart-beat interval that was agreed, times sessions.ttl_modifier of the broker."
+    how = "use STOMP 1.1 or 1.2 and" if version == "1.0" else "have it"
+    return (
+        f"{silence}, and this client offers no heart-beats: {how} offer some in CONNECT, such as "
+        "heart-beat:10000,10000, or raise sessions.ttl (or ttl_override) in the broker's configuration."
+    )

@@ -16,6 +16,7 @@ import click
 
 from stompcodec import FrameError, Limits
 from stompcodec.cli.reader import Broken
+from stompcodec.cli.screen import printable
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS, checked_commands, checked_limits
 
@@ -109,9 +110,9 @@ def name_of(file: str) -> str:
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Write one line to standard error. What peers had a say in cannot steer the terminal."""
     sys.stdout.flush()
-    click.echo(f"stompcodec: {text}", err=True)
+    click.echo(f"stompcodec: {printable(text, keep=chr(10))}", err=True)
 
 
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:

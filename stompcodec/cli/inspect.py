@@ -12,7 +12,7 @@ import click
 
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.inspect_data import Entry, Inspection
-from stompcodec.cli.screen import screen
+from stompcodec.cli.screen import screen, write_json
 
 __all__ = ["command", "json_object"]
 
@@ -58,7 +58,7 @@ def json_object(entry: Entry) -> dict[str, Any]:
 def _show_json(inspection: Inspection, most: int | None) -> None:
     for entry in inspection.entries(most):
         line = json.dumps(json_object(entry), separators=(",", ":"))
-        sys.stdout.write(line + "\n")
+        write_json(line.encode() + b"\n")
         sys.stdout.flush()
 
 

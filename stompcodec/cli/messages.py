@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from stompcodec.cli.inputs import complain
-from stompcodec.cli.screen import printable
+from stompcodec.cli.screen import printable, write_json
 from stompcodec.errors import StoreError
 from stompcodec.file_access import PRIVATE, Access, make_folder, opener
 
@@ -111,8 +111,8 @@ def _printer(form: str) -> Handler:
 
 
 def _show_json(message: Message, number: int) -> bool:
-    sys.stdout.buffer.write(message_line(message))
-    sys.stdout.buffer.flush()
+    write_json(message_line(message))
+    sys.stdout.flush()
     return True
 
 

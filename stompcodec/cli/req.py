@@ -10,7 +10,7 @@ import click
 from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.messages import message_line
-from stompcodec.cli.screen import printable
+from stompcodec.cli.screen import printable, write_json
 from stompcodec.errors import ReceiptTimeoutError
 
 __all__ = ["command"]
@@ -60,7 +60,7 @@ def command(
             )
             sys.exit(1)
         if as_json:
-            sys.stdout.buffer.write(message_line(answer))
+            write_json(message_line(answer))
         elif sys.stdout.isatty():
             print(printable(answer.body.decode("utf-8", "replace"), keep="\n\t"))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -11,7 +12,17 @@ from stompcodec.frame import _SECRETS
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["COMMAND_STYLES", "cut", "header_value", "hex_lines", "pad", "printable", "screen"]
+__all__ = [
+    "COMMAND_STYLES",
+    "cut",
+    "escape_json",
+    "header_value",
+    "hex_lines",
+    "pad",
+    "printable",
+    "screen",
+    "write_json",
+]
 
 #: Columns of what is not written to a terminal.
 _WIDTH = 120
@@ -44,6 +55,27 @@ def printable(text: str, keep: str = "") -> str:
         letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def escape_json(text: str) -> str:
+    """Return JSON that means the same, with nothing in it that a terminal may obey.
+
+    >>> escape_json('{"a":"\\x9b2J caf\xe9 \u202e"}')
+    '{"a":"\\\\u009b2J caf\xe9 \\\\u202e"}'
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text).replace(
+        "\x7f", "\\u007f"
+    )
+
+
+def write_json(line: bytes) -> None:
+    """Write a line of JSON to standard output: as it is to a file or pipe, escaped to a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write(escape_json(line.decode().rstrip("\n")) + "\n")
+    else:
+        sys.stdout.buffer.write(line)
 
 
 def header_value(name: str, value: str) -> str:

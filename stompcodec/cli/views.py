@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from base64 import b64encode
 from typing import Any
 
 from stompcodec.cli.reader import FrameReader, Place
-from stompcodec.cli.screen import hex_lines, printable
+from stompcodec.cli.screen import hex_lines, printable, write_json
 
 __all__ = ["HexView", "JsonView", "View", "json_line"]
 
@@ -61,7 +60,7 @@ class JsonView(View):
 
     def show(self, found: list[Place], reader: FrameReader) -> None:
         for place in found:
-            sys.stdout.buffer.write(json_line(place, self._file))
+            write_json(json_line(place, self._file))
 
 
 class HexView(View):

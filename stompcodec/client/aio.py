@@ -148,6 +148,7 @@ class AsyncClient(BaseClient):
             SendManyError: not all were accepted; it tells the outcome of each.
             LocalProtocolError, ValueError: an argument makes no sense.
         """
+        self.engine.check()
         bulk = Bulk(self, AsyncReceipt, transaction, receipt_every, timeout, resend)
         if isinstance(messages, AsyncIterable):
             async for message in messages:
@@ -354,6 +355,7 @@ class AsyncClient(BaseClient):
         Raises:
             ReceiptTimeoutError: not all was done in time. The client is closed in any case.
         """
+        self.engine.check()
         until = time.monotonic() + timeout
         quiet = False
         try:
@@ -376,9 +378,14 @@ class AsyncClient(BaseClient):
     async def close(self, timeout: float | None = None) -> None:
         """Say goodbye and close. What waits is sent before, if there is a connection. To close again does nothing.
 
+        In a child process that was forked it only closes descriptors: the parent's connection goes on.
+
         Args:
             timeout: seconds for everything; None for the option `close_timeout`.
         """
+        if self.engine.is_copy:
+            self.engine.let_go()
+            return
         seconds = self.options.close_timeout if timeout is None else timeout
         call = self.core.calls.make("close", 2 * seconds)
         receipt = AsyncReceipt(call)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stompcodec.client.aio_messages import AsyncMessage
+from stompcodec.client.forks import process, refuse
 from stompcodec.client.receipts import Call
 from stompcodec.client.shell import HeaderSource, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
@@ -23,10 +24,11 @@ __all__ = ["AsyncReceipt", "AsyncTransaction"]
 class AsyncReceipt:
     """A call whose outcome may be awaited later: accepted, rejected, or unknown."""
 
-    __slots__ = ("_call", "_future")
+    __slots__ = ("_call", "_future", "_process")
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._process = process.mark
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call.wake = self._wake
 
@@ -49,6 +51,8 @@ class AsyncReceipt:
             RejectedError: the broker refused.
             ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
         """
+        if self._process is not process.mark:
+            raise refuse()
         await asyncio.shield(self._future)
         if self._call.error is not None:
             raise self._call.error

@@ -127,7 +127,8 @@ class AsyncSubscription(Base):
         return await self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.unsubscribe(wait=False)
+        if not self.client.engine.is_copy:
+            await self.unsubscribe(wait=False)
 
     def __aiter__(self) -> AsyncIterator[AsyncMessage]:
         return self
@@ -170,6 +171,7 @@ class AsyncSubscription(Base):
     async def _refill(self) -> bool:
         """Wait for messages; False at the end. Other tasks get their turn once a batch."""
         client = self.client
+        client.engine.check()
         if not self._checked:
             await self.confirmed_by_broker()
         await asyncio.sleep(0)

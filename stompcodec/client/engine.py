@@ -16,12 +16,14 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.core import ClientCore
+from stompcodec.client.forks import refuse, watch
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Credential, Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, StompError
+from stompcodec.heartbeat import Heartbeat
 from stompcodec.spec import Limits
 from stompcodec.transport.seams import LINGER
 from stompcodec.transport.sync import SyncWire, Waker, connect
@@ -34,7 +36,7 @@ log = logging.getLogger("stompcodec.client")
 _T = TypeVar("_T")
 #: So many seconds later than it wanted to wake up: the I/O thread was held up.
 _LATE = 0.5
-#: A connection that lasted so many seconds was a good one: delays start from the first again.
+#: A session without heart-beats that lasted so many seconds was a good one: delays start from the first again.
 _GOOD = 5.0
 #: Octets of a WebSocket message beside one body: headers, or other frames in the same message.
 _BESIDE_BODY = 2**20
@@ -93,16 +95,47 @@ class Engine:
         self._options: Options = core.options
         self._idle: Waker
         self._waker: Waker | None = None  # what ends the wait that the I/O thread is in
+        self._owner: _Owner | None = None  # of the connection that there is
+        self.is_copy = False
+        """This process was forked from the one that it belongs to."""
+        self._was_good = False  # the last session lasted long enough for delays to start from the first again
         self._thread = threading.Thread(target=self._main, name="stompcodec-client", daemon=True)
 
     def start(self) -> None:
         """Start the thread; it connects by itself."""
         with self.lock:
             self._idle = self._waker = Waker()
+        watch(self)
         self._thread.start()
+
+    def forked(self) -> None:
+        """Note that this is a copy in a child process: it has no I/O thread, and its lock may be held for ever."""
+        self.is_copy = True
+        self.core.state = "closed"
+        for subscription in self.core.subscriptions.values():
+            subscription.batch.clear()  # or they would be taken in both processes
+
+    def check(self) -> None:
+        """Refuse to go on in a child process.
+
+        Raises:
+            LocalProtocolError: this is a copy.
+        """
+        if self.is_copy:
+            raise refuse()
+
+    def let_go(self) -> None:
+        """Close the descriptors that a child process has inherited. The parent's connection does not notice."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.wire.let_go()
+            owner.waker.close()
+        self._idle.close()
 
     def do(self, work: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         """Call a method of the core, from any thread, and have the I/O thread see to what follows from it."""
+        if self.is_copy:
+            raise refuse()
         core = self.core
         with self.lock:
             result = work(*args, **kwargs)
@@ -116,6 +149,8 @@ class Engine:
 
     def acknowledge(self, message: BaseMessage) -> bool:
         """As in the core."""
+        if self.is_copy:
+            raise refuse()
         with self.lock:
             done = self.core.acknowledge(message)
             waker = self._waker
@@ -217,13 +252,12 @@ class Engine:
         while True:
             error: BaseException | None = None
             for address in list(self.addresses):
-                since = time.monotonic()
                 error = self._session(address)
                 if self.core.state in ("closing", "closed"):
                     return
                 if error is None:  # there was a session, and it was lost
                     first = False
-                    good = time.monotonic() - since > _GOOD
+                    good = self._was_good
                     delays = None if good else delays
                     self._begin_with(address, after=not good)
                     break
@@ -278,18 +312,19 @@ class Engine:
                         whole_frames=owner.wire.whole_frames,
                     )
                     owner.connection = core.connection
-                    self._waker = owner.waker
+                    self._waker, self._owner = owner.waker, owner
                 self._serve(owner)
         except StompError as refused:  # CONNECT cannot be written
             error = refused
         finally:
             attempt.abandon()
             with self.lock:
-                self._waker = self._idle
+                self._waker, self._owner = self._idle, None
         if error is not None:
             with self.lock:
                 core.lost(error, time.monotonic())
             return error
+        self._was_good = owner.is_good(time.monotonic())
         return None if owner.was_up else core.error or ConnectionLostError("closed by the server", sent=False)
 
     def _serve(self, owner: _Owner) -> None:
@@ -320,7 +355,21 @@ class _Owner:
         self.waker = Waker()
         self.connection: Any = None
         self.paused = False
-        self.was_up = False
+        self.up_at: float | None = None  # when its session began
+        self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0: there are none
+
+    @property
+    def was_up(self) -> bool:
+        """Whether there was a session."""
+        return self.up_at is not None
+
+    def _beat(self) -> float:
+        heartbeat: Heartbeat = self.connection.heartbeat
+        return max(heartbeat) / 1000
+
+    def is_good(self, now: float) -> bool:
+        """Return whether the session lasted for a heart-beat. One that breaks sooner may do so each time."""
+        return self.up_at is not None and now - self.up_at >= (self.beat or _GOOD)
 
     def opened(self, wire: SyncWire) -> None:
         self.wire = wire
@@ -329,11 +378,14 @@ class _Owner:
 
     def received(self, data: bytes | memoryview) -> None:
         engine = self._engine
-        core = engine.core
+        core, connection = engine.core, self.connection
         with engine.lock:
-            if self.connection is not None and core.connection is self.connection:
-                core.receive(data, time.monotonic())
-                self.was_up = self.was_up or core.in_session
+            if connection is not None and core.connection is connection:
+                now = time.monotonic()
+                core.receive(data, now)
+                if self.up_at is None and core.in_session:
+                    self.up_at = now
+                    self.beat = self._beat()
 
     def writable(self, yes: bool) -> None:
         with self._engine.lock:

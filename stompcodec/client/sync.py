@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -138,6 +137,7 @@ class Client(BaseClient):
             SendManyError: not all were accepted; it tells the outcome of each.
             LocalProtocolError, ValueError: an argument makes no sense.
         """
+        self.engine.check()
         bulk = Bulk(self, Receipt, transaction, receipt_every, timeout, resend)
         for steps in (bulk.add(messages), bulk.finish()):
             for receipt in steps:
@@ -225,7 +225,6 @@ class Client(BaseClient):
             raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}
         subscription: Subscription = self._new_subscription(destination, ack, prefetch, **rest)
-        subscription.news_came = threading.Condition(self.engine.lock)
         receipt = Receipt(self._call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout))
         self.engine.do(self.core.subscribe, subscription, now(), receipt._call)
         receipt.wait()
@@ -335,6 +334,7 @@ class Client(BaseClient):
         Raises:
             ReceiptTimeoutError: not all was done in time. The client is closed in any case.
         """
+        self.engine.check()
         until = time.monotonic() + timeout
         quiet = False
         try:
@@ -357,9 +357,14 @@ class Client(BaseClient):
     def close(self, timeout: float | None = None) -> None:
         """Say goodbye and close. What waits is sent before, if there is a connection. To close again does nothing.
 
+        In a child process that was forked it only closes descriptors: the parent's connection goes on.
+
         Args:
             timeout: seconds for everything; None for the option `close_timeout`.
         """
+        if self.engine.is_copy:
+            self.engine.let_go()
+            return
         seconds = self.options.close_timeout if timeout is None else timeout
         call = self.core.calls.make("close", 2 * seconds)
         receipt = Receipt(call)
@@ -398,7 +403,7 @@ class Client(BaseClient):
         if news.subscriptions:
             with self.engine.lock:
                 for subscription in news.subscriptions:
-                    if isinstance(subscription, Subscription) and hasattr(subscription, "news_came"):
-                        subscription.news_came.notify_all()
+                    if isinstance(subscription, Subscription):
+                        subscription.wake()
         if self._watcher is not None:
             self._watcher.put(news)

@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.client.forks import process, refuse
 from stompcodec.client.receipts import Call
 from stompcodec.client.shell import HeaderSource, now, outgoing
 from stompcodec.client.sync_messages import Message
@@ -25,13 +26,19 @@ _GRACE = 5.0
 class Receipt:
     """A call whose outcome may be waited for later: accepted, rejected, or unknown."""
 
-    __slots__ = ("_call", "_lock")
+    __slots__ = ("_call", "_process", "_waiters")
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        call.wake = self._lock.release
+        self._process = process.mark
+        # Each who waits has a lock of their own, so that one who is interrupted leaves nothing locked.
+        self._waiters: list[threading.Lock] = []
+        call.wake = self._wake
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
 
     def __repr__(self) -> str:
         return repr(self._call).replace("Call", "Receipt", 1)
@@ -49,9 +56,14 @@ class Receipt:
             ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
         """
         call = self._call
-        if not self._lock.acquire(timeout=call.timeout + _GRACE):
+        if self._process is not process.mark:
+            raise refuse()
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        # Invariant: `done` is set before `_wake` looks who waits, so nobody is missed.
+        if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
             raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
-        self._lock.release()  # for whoever waits too
         if call.error is not None:
             raise call.error
         return call.result

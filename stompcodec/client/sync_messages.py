@@ -106,14 +106,17 @@ class Subscription(Base):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.news_came: threading.Condition  # set by the client
+        # Locks that consumers wait for. Not a Condition: that is Python code, which an interrupt leaves half done, with
+        # the client's lock held or released twice.
+        self._waiters: list[threading.Lock] = []
         self._workers: list[threading.Thread] = []
 
     def __enter__(self) -> Subscription:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.unsubscribe(wait=False)
+        if not self.client.engine.is_copy:
+            self.unsubscribe(wait=False)
 
     def __iter__(self) -> Iterator[Message]:
         return self
@@ -157,11 +160,16 @@ class Subscription(Base):
 
     def _refill(self, timeout: float | None) -> bool:
         """Wait for messages; False at the end, and when the time is over."""
-        client = self.client
-        with self.news_came:
-            while True:
+        engine = self.client.engine
+        engine.check()
+        until = None if timeout is None else time.monotonic() + timeout
+        waiter: threading.Lock | None = None
+        while True:
+            with engine.lock:
+                if waiter in self._waiters:  # the time is over
+                    self._waiters.remove(waiter)
                 if self.inbox:
-                    client.engine.take(self)
+                    engine.take(self)
                 if self.batch:
                     return True
                 news, self.news = self.news, None
@@ -171,12 +179,25 @@ class Subscription(Base):
                     if self.error is not None:
                         raise self.error
                     return False
-                if timeout is not None and timeout <= 0:
+                left = -1.0 if until is None else min(until - time.monotonic(), threading.TIMEOUT_MAX)
+                if until is not None and left <= 0:
                     return False
-                started = time.monotonic()
-                self.news_came.wait(timeout)
-                if timeout is not None:
-                    timeout -= time.monotonic() - started
+                waiter = threading.Lock()
+                waiter.acquire()
+                self._waiters.append(waiter)
+            try:
+                waiter.acquire(timeout=left)
+            except BaseException:
+                with engine.lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
+                raise
+
+    def wake(self) -> None:
+        """Have all consumers look for what is new. The caller holds the client's lock."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
 
     def unsubscribe(self, *, delete: bool = False, wait: bool = True, timeout: float | None = None) -> None:
         """End it; iterators end. Messages that are not acknowledged go back to the broker.

@@ -207,6 +207,12 @@ class SyncWire:
             self._selector.close()
             self._socket.close()
 
+    def let_go(self) -> None:
+        """Close this process's descriptors, of which another one has copies: nothing is said to the peer."""
+        self._closing = self._dead = True
+        self._selector.close()
+        self._socket.close()
+
     # ---- inner ----
 
     def _patience(self, timeout: float | None) -> float | None:

@@ -10,14 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-def lifetime(peer: Peer) -> float:
-    """Seconds of silence until the broker gives the peer up."""
+def fall_silent(peer: Peer) -> None:
+    """Let time pass until the broker gives the peer up."""
     bench = peer.bench
-    start = bench.now
     while not peer.closed:
         bench.now = max(bench.now, bench.broker._due[peer.session.id])  # past the sweeps, which are many
         bench.broker.tick(bench.now)
         bench.turn()
+
+
+def lifetime(peer: Peer) -> float:
+    """Seconds of silence until the broker gives the peer up."""
+    bench = peer.bench
+    start = bench.now
+    fall_silent(peer)
     assert "heart-beats are missing" in peer.error().headers["message"]
     return bench.now - start
 
@@ -150,3 +156,20 @@ def test_a_client_that_does_what_connected_says_lives(interval: int, least: int,
     wanted = min(max(int(interval * modifier), least), least + span)
     assert ttl == pytest.approx(wanted, abs=2)
     assert told == (interval if int(interval * modifier) == wanted else int(wanted / modifier))
+
+
+@pytest.mark.parametrize(
+    ("version", "heart_beat", "words"),
+    [
+        ("1.2", None, ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.1", "0,500", ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.0", "100,100", ["60 s", "STOMP 1.1", "heart-beat:10000,10000", "sessions.ttl"]),
+        ("1.2", "2000,0", ["4 s", "agreed", "ttl_modifier"]),
+    ],
+)
+def test_who_is_cut_off_is_told_what_to_configure(version: str, heart_beat: str | None, words: list[str]) -> None:
+    peer, _answer = connected(version, heart_beat, ttl=60_000)
+    fall_silent(peer)
+    error = peer.error()
+    assert error.headers["message"] == "heart-beats are missing"
+    assert all(word in error.body.decode() for word in words)

@@ -1,0 +1,58 @@
+"""Forks: a client belongs to the process that opened it. A copy of it in a child process refuses to do anything."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+from stompcodec.errors import LocalProtocolError
+
+__all__ = ["Forkable", "process", "refuse", "watch"]
+
+
+class Forkable(Protocol):
+    """An object that has to know when it is a copy in a child process."""
+
+    def forked(self) -> None:
+        """Note that this process is a child of the one that it belongs to. It must take no lock."""
+
+
+class _Process:
+    """A mark of this process: another one in each child."""
+
+    def __init__(self) -> None:
+        self.mark = object()
+        self.watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+    def forked(self) -> None:
+        """Give the child a mark of its own. There is one thread in it: the one that forked."""
+        self.mark = object()
+        for each in list(self.watched):
+            each.forked()
+        self.watched.clear()
+
+
+#: `process.mark` is the same object for as long as this is the same process.
+process = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process.forked)
+
+
+def watch(forkable: Forkable) -> None:
+    """Have an object told when this process is forked, in the child."""
+    process.watched.add(forkable)
+
+
+def refuse() -> LocalProtocolError:
+    """Return the error for a call in a child process.
+
+    >>> raise refuse()
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: this client was opened before a fork, and belongs to the parent process: \
+open a client of its own in the child
+    """
+    return LocalProtocolError(
+        "this client was opened before a fork, and belongs to the parent process: open a client of its own in the child"
+    )

@@ -1,0 +1,206 @@
+"""Ctrl-C in `get`, `ack` and `wait`: KeyboardInterrupt comes out, nothing else, and the client goes on.
+
+An interrupt is raised at each place in turn where the interpreter looks for one: behind a call, at a jump back, at the
+beginning of a function. So no luck is needed to hit the few that matter.
+"""
+
+from __future__ import annotations
+
+import dis
+import signal
+import sys
+import threading
+import time
+from functools import cache
+from typing import Any
+
+import pytest
+from client.peer import Peer
+
+import stompcodec.client as stomp
+
+PATIENCE = 30
+#: The interpreter looks for signals when it has done one of these.
+_LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
+_JUMPS = ("JUMP_BACKWARD", "JUMP_ABSOLUTE")
+
+pytestmark = pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
+
+
+@cache
+def names_of(code: Any) -> dict[int, str]:
+    return {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at one place, counted from 1, in the code of the client and of threading."""
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+        self.fired = False
+        self._last: dict[Any, str] = {}
+
+    def __call__(self, frame: Any, event: str, _arg: object) -> Any:
+        if event == "call":
+            if "client" not in frame.f_code.co_filename and not frame.f_code.co_filename.endswith("threading.py"):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            last, self._last[frame] = self._last.get(frame), names_of(frame.f_code).get(frame.f_lasti, "")
+            if last in _LOOKS or last in _JUMPS:
+                self.left -= 1
+                if not self.left:
+                    self.fired = True
+                    raise KeyboardInterrupt
+        return self
+
+
+def interrupted(call: Any, place: int) -> bool:
+    """Call, with an interrupt at that place. False: there are fewer places. Other errors come out."""
+    interrupter = Interrupter(place)
+    sys.settrace(interrupter)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert interrupter.fired
+    finally:
+        sys.settrace(None)
+    return interrupter.fired
+
+
+@pytest.fixture
+def peer() -> Any:
+    with Peer() as peer:
+        yield peer
+
+
+@pytest.fixture
+def client(peer: Any) -> Any:
+    with stomp.connect(peer.url, heart_beat=(0, 0)) as client:
+        yield client
+
+
+def is_sound(client: Any) -> None:
+    """Its lock is free, and it answers."""
+    assert client.engine.lock.acquire(timeout=PATIENCE), "the lock is held for ever"
+    client.engine.lock.release()
+
+
+def every_place(client: Any, call: Any) -> int:
+    place = 1
+    while interrupted(call, place):
+        is_sound(client)
+        place += 1
+        assert place < 5000
+    return place
+
+
+def test_get_with_a_time_out(client: Any) -> None:
+    """Nothing comes: it waits, and gives up."""
+    subscription = client.subscribe("/queue/a", id="s")
+    assert every_place(client, lambda: subscription.get(0.001)) > 10
+    assert subscription.get(0.001) is None
+    assert len(subscription._waiters) <= 5, "who has given up waits no more"
+
+
+def test_get_of_what_is_there(client: Any, peer: Any) -> None:
+    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
+    peer.deliver("s", b"x", count=500)
+    while len(subscription.inbox) < 500:
+        time.sleep(0.001)
+
+    def get() -> None:
+        if subscription.batch:  # each time by the long way
+            subscription.inbox.extendleft(reversed(subscription.batch))
+            subscription.batch.clear()
+        assert subscription.get(PATIENCE).body == b"x"
+
+    assert every_place(client, get) > 5
+    assert subscription.get(PATIENCE).body == b"x"
+
+
+def test_get_of_what_comes_while_it_waits(client: Any) -> None:
+    """Woken just before, while or just after it begins to wait."""
+    subscription = client.subscribe("/queue/a", id="s")
+
+    def woken() -> None:
+        with client.engine.lock:
+            subscription.wake() if hasattr(subscription, "wake") else subscription.news_came.notify_all()
+
+    stop = threading.Event()
+
+    def wake() -> None:
+        while not stop.is_set():
+            woken()
+
+    waking = threading.Thread(target=wake, daemon=True)
+    waking.start()
+    try:
+        every_place(client, lambda: subscription.get(0.001))
+    finally:
+        stop.set()
+        waking.join(PATIENCE)
+    assert not waking.is_alive()
+
+
+@pytest.mark.parametrize("receipt", [False, True])
+def test_ack(client: Any, peer: Any, receipt: bool) -> None:
+    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=5000)
+    peer.deliver("s", b"x", count=1500)
+
+    def ack() -> None:
+        message.ack(receipt=receipt, timeout=PATIENCE)
+
+    place, going_on = 1, True
+    while going_on:
+        message = subscription.get(PATIENCE)
+        going_on = interrupted(ack, place)
+        is_sound(client)
+        place += 1
+        assert place < 1500
+    assert place > 5
+
+
+def test_a_receipt_may_be_waited_for_again(client: Any) -> None:
+    """An interrupt while it is waited for changes nothing."""
+    receipt = client.send("/queue/a", b"x", receipt=True, wait=False)
+    while not receipt.done:
+        time.sleep(0.001)
+    every_place(client, receipt.wait)
+    receipt.wait()
+    receipt = client.send("/queue/a", b"x", receipt=True, wait=False)
+    every_place(client, receipt.wait)
+    receipt.wait()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals for threads here")
+def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
+    """SIGINT to a thread that waits, again and again; the message comes in the end."""
+    subscription = client.subscribe("/queue/a", id="s")
+    main, seen, ended = threading.get_ident(), [], []
+
+    def interrupt() -> None:
+        for count in range(50):
+            while (len(seen) < count or not subscription._waiters) and not ended:
+                time.sleep(0.0005)
+            signal.pthread_kill(main, signal.SIGINT)
+            while len(seen) <= count and not ended:
+                time.sleep(0.0005)
+
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        while len(seen) < 50:
+            try:
+                assert subscription.get(PATIENCE) is not None, "nobody has interrupted it"
+            except KeyboardInterrupt:
+                seen.append(True)
+    finally:
+        ended.append(True)
+        thread.join(PATIENCE)
+        signal.signal(signal.SIGINT, old)
+    is_sound(client)
+    peer.deliver("s", b"after")
+    assert subscription.get(PATIENCE).body == b"after"
+    assert not subscription._waiters
