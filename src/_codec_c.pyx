@@ -35,6 +35,7 @@ from .spec import dialect_of as _dialect_of
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         PyObject *(*tp_iternext)(PyObject *) except? NULL
+    Py_ssize_t PyNumber_AsSsize_t(object number, PyObject *overflow) except? -1
     int PyUnicode_Compare(object left, object right) except? -1
     Py_ssize_t Py_REFCNT(void *object)
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1

@@ -195,6 +195,8 @@ static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, con
     size_t before = out->len, wrote;
     if (!name->len)
         return STOMP_UNENCODABLE;
+    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* readers strip them */
+        return STOMP_UNENCODABLE;
     if (stomp_out_reserve(out, 2 * (name->len + value->len) + 34) < 0)
         return -1;
     wrote = stomp_write_text(out->data + out->len, name->at, name->len, lines->mode, 1);
@@ -271,7 +273,8 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
         *command = stomp_command_of(at, text.len);
     }
     int known = *command < STOMP_COMMANDS && (w->rules.commands >> *command & 1);
-    for (size_t i = 0; !known && i < w->rules.extra_count; i++)
+    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' '; /* by readers */
+    for (size_t i = 0; !known && !stripped && i < w->rules.extra_count; i++)
         known = w->rules.extra[i].len == text.len && !memcmp(w->rules.extra[i].octets, at, text.len);
     at[text.len] = '\n';
     out->len += text.len + 1;

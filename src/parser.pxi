@@ -133,12 +133,14 @@ cdef class Parser(_Bodies):
     def buffer_updated(self, n):
         """The reader wrote n octets; returns the iterator over the whole frames. Leave the buffer alone from now on."""
         cdef size_t count
+        cdef Py_ssize_t size
         n = _index(n)  # first, for it may run anything
+        size = PyNumber_AsSsize_t(n, NULL)  # clipped where it is too large
         if not self.lent:
             raise RuntimeError("no buffer is lent: call get_buffer first")
-        if n < 0 or n > self.lease.room:
+        if size < 0 or <size_t>size > self.lease.room:
             raise ValueError(f"n is {n}: the buffer has room for {self.lease.room}")
-        count = <size_t>n
+        count = <size_t>size
         self.lent = False
         if self.failure is not None:
             return self
@@ -148,7 +150,7 @@ cdef class Parser(_Bodies):
             self.end += count
         else:  # it was iterated meanwhile, and the octets belong elsewhere now
             try:
-                octets = PyBytes_FromStringAndSize(<char *>self.lease.data, n)
+                octets = PyBytes_FromStringAndSize(<char *>self.lease.data, size)
             except MemoryError:  # they cannot be kept
                 self._die(_NO_MEMORY)
                 raise

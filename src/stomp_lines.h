@@ -180,7 +180,7 @@ any_lines:
                 if (nul) {
                     s->line = line;
                     s->count = (uint32_t)(to - s->lines);
-                    nul_in_line(s, rules, (size_t)(nul - data));
+                    nul_in_line(s, rules, data, (size_t)(nul - data));
                     return STOMP_BAD;
                 }
             }

@@ -49,11 +49,28 @@ static int full(const struct stomp_scan *s, const struct stomp_rules *rules)
     return s->phase == HEADERS && s->count + s->skipped == rules->max_headers;
 }
 
-/* A NUL at `at`, inside the line under way. */
-static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, size_t at)
+/* The line under way, of which [line, end) is there, is no header, for there are as many as the limit allows. 0 while it
+   may turn out to be blank: legacy lines end in any number of spaces and CRs. */
+static int refuse_header(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
-    if (full(s, rules) && at > s->line)
+    size_t at = s->blank > s->line ? s->blank : s->line, limit = rules->max_header_line;
+    if (!(rules->flags & STOMP_LEGACY))
         return bad(s, STOMP_LIMIT_HEADERS, s->line);
+    while (at < end && (data[at] == ' ' || data[at] == '\r'))
+        at++;
+    s->blank = at;
+    if (at == end)
+        return 0;
+    if (at - s->line > limit && !(at - s->line == limit + 1 && data[at - 1] == '\r')) /* it was too long before */
+        return too_long(s, rules);
+    return bad(s, STOMP_LIMIT_HEADERS, s->line);
+}
+
+/* A NUL at `at`, inside the line under way. */
+static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t at)
+{
+    if (full(s, rules) && at > s->line && refuse_header(s, rules, data, at))
+        return s->error;
     if (at - s->line > line_limit(s, rules))
         return too_long(s, rules);
     return bad(s, STOMP_UNEXPECTED_NUL, at);
@@ -64,18 +81,31 @@ static int check_unfinished(struct stomp_scan *s, const struct stomp_rules *rule
 {
     size_t len = end - s->line, limit = line_limit(s, rules);
     int may_end = has_crlf(rules, data, s->line, end);
-    if (full(s, rules) && len && !(len == 1 && may_end))
-        return bad(s, STOMP_LIMIT_HEADERS, s->line);
+    if (full(s, rules) && len && !(len == 1 && may_end) && refuse_header(s, rules, data, end))
+        return s->error;
     if (len > limit && !(len == limit + 1 && may_end))
         return too_long(s, rules);
     return 0;
 }
 
+static inline uint8_t upper(uint8_t c)
+{
+    return c >= 'a' && c <= 'z' ? c - 32 : c;
+}
+
 static int is_extra(const struct stomp_rules *rules, const uint8_t *text, size_t len)
 {
-    for (size_t i = 0; i < rules->extra_count; i++)
-        if (rules->extra[i].len == len && !memcmp(rules->extra[i].octets, text, len))
+    const int fold = (rules->flags & STOMP_LEGACY) != 0;
+    for (size_t i = 0; i < rules->extra_count; i++) {
+        const uint8_t *name = rules->extra[i].octets;
+        size_t same = 0;
+        if (rules->extra[i].len != len)
+            continue;
+        while (same < len && name[same] == (fold ? upper(text[same]) : text[same]))
+            same++;
+        if (same == len)
             return 1;
+    }
     return 0;
 }
 
@@ -94,7 +124,7 @@ static int take_command(struct stomp_scan *s, const struct stomp_rules *rules, c
             end--;
         s->marks |= STOMP_CHANGED;
         for (size_t i = 0; i < end && i < sizeof folded; i++)
-            folded[i] = data[i] >= 'a' && data[i] <= 'z' ? data[i] - 32 : data[i];
+            folded[i] = upper(data[i]);
     }
     const uint8_t *text = rules->flags & STOMP_LEGACY && end <= sizeof folded ? folded : data;
     s->command = stomp_command_of(text, end);
@@ -231,8 +261,8 @@ static int take_line(struct stomp_scan *s, const struct stomp_rules *rules, cons
     size_t name = s->line, end = lf - (size_t)has_crlf(rules, data, s->line, lf);
     if (end == name)
         return LINE_BLANK;
-    if (full(s, rules))
-        return bad(s, STOMP_LIMIT_HEADERS, name);
+    if (full(s, rules) && refuse_header(s, rules, data, lf))
+        return s->error;
     if (end - name > rules->max_header_line)
         return too_long(s, rules);
     if (rules->flags & STOMP_LEGACY) {
@@ -335,7 +365,7 @@ static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct sto
 static inline int begin_frame(struct stomp_scan *s, const struct stomp_rules *rules)
 {
     s->phase = COMMAND;
-    s->line = s->skipped = 0;
+    s->line = s->blank = s->skipped = 0;
     s->count = 0;
     s->marks = 0;
     return STOMP_UNLIKELY(rules->flags & STOMP_IRREGULAR || s->starts) ? begin_irregular(s, rules) : 0;
@@ -346,7 +376,7 @@ static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, 
 {
     const uint8_t *nul = s->rare ? memchr(data + s->line, 0, end - s->line) : NULL;
     if (nul)
-        return nul_in_line(s, rules, (size_t)(nul - data));
+        return nul_in_line(s, rules, data, (size_t)(nul - data));
     if (s->phase == HEADERS)
         return take_line(s, rules, data, end);
     int verdict = take_command(s, rules, data, end);

@@ -110,6 +110,7 @@ struct stomp_scan {
     size_t pos;     /* octets of the frame that were looked at */
     size_t line;    /* first octet of the line under way */
     size_t colon;   /* its first colon, or SIZE_MAX */
+    size_t blank;   /* octets of the frame up to which a line too many was found to be blank */
     size_t skipped; /* malformed lines that lenient rules passed over; they count as headers */
     int rare;       /* the line under way holds something for the full rules */
     /* what was found */

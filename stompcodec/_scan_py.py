@@ -17,6 +17,7 @@ __all__ = ["SMALL", "Body", "Head", "Known", "Rules", "Violation", "line_end", "
 
 _LF, _CR = 10, 13
 _CONTROL = re.compile(rb"[\0-\x1f]")
+_NOT_BLANK = re.compile(rb"[^ \r]")
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
 #: Chunks of a body below this are gathered, so that a dribbling peer costs no object per octet.
 SMALL = 1024
@@ -145,7 +146,7 @@ class Head:
             if not self.line:
                 end = line_end(buf, at, start + self.seen, dialect, limits.max_command_line, "max_command_line")
             elif self.count == limits.max_headers:
-                end = self._blank_end(buf, at)
+                end = (self._spaces_end if dialect.trims_lines else self._blank_end)(buf, at, start)
             else:
                 end = line_end(buf, at, start + self.seen, dialect, limits.max_header_line, "max_header_line")
             if end < 0:
@@ -197,7 +198,29 @@ class Head:
             return 0
         return max((limits.max_header_line if self.line else limits.max_command_line) - size + self.line, 0)
 
-    def _blank_end(self, buf: bytes, at: int) -> int:
+    def _spaces_end(self, buf: bytes, at: int, start: int) -> int:
+        """As `_blank_end`, where a blank line may hold spaces and CRs, up to the limit of a header line."""
+        longest = self.rules.limits.max_header_line
+        found = _NOT_BLANK.search(buf, start + self.seen)
+        end = found.start() if found else len(buf)
+        octet = buf[end] if found else -1
+        size = end - at
+        ends_in_cr = size > 0 and buf[end - 1] == _CR
+        if octet == _LF:
+            too_long = size - ends_in_cr > longest
+        elif octet == 0:
+            too_long = size > longest
+        else:  # without its LF, a CR may yet turn out to be part of the EOL
+            too_long = size > longest and not (size == longest + 1 and ends_in_cr)
+        if too_long:
+            raise Violation("limit-exceeded", at + longest, "max_header_line")
+        if octet == 0:
+            raise Violation("unexpected-nul", end)
+        if octet >= 0 and octet != _LF:
+            raise Violation("limit-exceeded", at, "max_headers")
+        return end if found else -1
+
+    def _blank_end(self, buf: bytes, at: int, _start: int) -> int:
         """Where the LF of the blank line is that must be at `at`, for no header may follow; -1: not here yet."""
         crlf = self.rules.dialect.crlf
         line = bytes(buf[at : at + 2])

@@ -155,7 +155,8 @@ def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], erro
     if dialect.folds_case:
         command = command.translate(_UPPER)
         pairs = [(name.translate(_LOWER), value) for name, value in pairs]
-    if command not in dialect.commands and command not in extra:
+    stripped = dialect.trims_lines and command.endswith(" ")  # by readers
+    if command not in dialect.commands and (stripped or command not in extra):
         raise FrameError("unknown-command", None, detail=f"command {command[:40]!a}")
     if body and not (dialect.any_body or command in WITH_BODY):
         raise FrameError("body-not-allowed", None, detail=f"command {command}")
@@ -219,4 +220,6 @@ def _can_be_raw(command: str, name: str, value: str, dialect: Dialect) -> bool:
         return False
     if command in UNESCAPED and ("\r" in name or "\r" in value):
         return False
-    return not (dialect.trims_lines and (_CONTROL.search(name) or _CONTROL.search(value)))
+    if not dialect.trims_lines:
+        return True
+    return value == value.strip(" ") and not (_CONTROL.search(name) or _CONTROL.search(value))

@@ -221,6 +221,8 @@ def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> 
             why = "holds a line feed"
         elif connect and "\r" in both:
             why = "holds a carriage return"
+        elif value != value.strip(" ") and min(both) >= " ":
+            why = "has a space at an end of its value"
     return f"header {name[:40]!a} {why}"
 
 

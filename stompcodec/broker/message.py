@@ -196,8 +196,9 @@ class Message:
 def _legacy_tail(frame: Frame) -> bytes:
     """Return the tail with names in lower case and without control octets (LEG-HDR-05, LEG-HDR-06).
 
-    A header that has some is left out. So is one that a consumer, who folds names too, would take for a header of the
-    broker or for the length of the body: `Content-Length`, `Message-Id`, `Destination`.
+    A header that has some is left out. So is one with a space at an end of its value, which readers strip, and one that
+    a consumer, who folds names too, would take for a header of the broker or for the length of the body:
+    `Content-Length`, `Message-Id`, `Destination`.
     """
     pairs = [
         (name, value)
@@ -205,6 +206,7 @@ def _legacy_tail(frame: Frame) -> bytes:
         if (name == "destination" or name.lower() not in _LEGACY_OWN)
         and ":" not in name
         and not _CONTROL.search(name + value)
+        and value == value.strip(" ")
     ]
     return serialize(Frame("MESSAGE", pairs, frame.body), "legacy")[len(b"MESSAGE\n") :]
 

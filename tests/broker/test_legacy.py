@@ -290,3 +290,21 @@ def test_both_sides_understand_each_other():
     assert parse(client.take_output()[0], "legacy") == list(
         server.receive(b"send\nreceipt:1\ndestination:a\ncontent-length:1\n\n\0\0", 0.0)
     )
+
+
+@pytest.mark.req("LEG-HDR-02")
+@pytest.mark.parametrize("value", [" v", "v ", "  "])
+def test_a_header_with_spaces_at_an_end_is_left_out(value):
+    """The dialect's readers strip them. The consumer gets the rest of the message, and goes on."""
+    bench = Bench(detect_legacy=True)
+    consumer = worker(bench)
+    consumer.raw(b"subscribe\ndestination: /queue/a\n\n\0")
+    sender = bench.peer("1.2")
+    for number in range(2):
+        sender.put("/queue/a", b"hi", x=value, y="in between", n=str(number))
+    messages = [frame for frame in consumer.take() if frame.command == "MESSAGE"]
+    assert [(frame.get("x"), frame.get("y"), frame.get("n")) for frame in messages] == [
+        (None, "in between", "0"),
+        (None, "in between", "1"),
+    ]
+    assert not consumer.closed

@@ -187,11 +187,26 @@ def any_frames(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], bytes]:
     return command, pairs, body
 
 
+@st.composite
+def edged_frames(draw: st.DrawFn) -> tuple[str, list[tuple[str, str]], bytes]:
+    """Frames whose texts begin and end in what readers may strip."""
+    edges = st.sampled_from(["", draw(st.sampled_from([" ", "  ", "\r", "\t", "\r ", " \r", "\n", "\0", ":"]))])
+    texts = st.builds("{}{}{}".format, edges, st.sampled_from(["", "a", "A b", "é"]), edges)
+    command = draw(st.sampled_from([*_COMMANDS[:3], "ACK", "PING", "PING ", " PING", "send"]))
+    pairs = draw(st.lists(st.tuples(texts, texts), max_size=3))
+    if draw(st.booleans()):
+        pairs.insert(0, (draw(st.sampled_from(["content-length", "Content-Length"])), draw(edges) + "5" + draw(edges)))
+    return command, pairs, draw(st.sampled_from([b"", b"hello", b"\0\n\r "]))
+
+
+#: That no frame here passes.
+ROOMY = Limits(max_command_line=2000, max_header_line=2**20)
+
 writer_options = st.fixed_dictionaries(
     {
         "version": versions,
         "content_length": st.sampled_from(["auto", "always", "never"]),
         "lenient": st.booleans(),
-        "commands": st.sampled_from([(), ("PING", "é", "send")]),
+        "commands": st.sampled_from([(), ("PING", "é", "send"), ("PING ", " PING", "PING")]),
     }
 )

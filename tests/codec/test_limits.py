@@ -80,6 +80,48 @@ def test_nul_or_limit_whatever_is_met_first(codec, data, answer):
     assert same_in_every_cut(codec, data, limits=Limits(max_command_line=4)) == [answer]
 
 
+@pytest.mark.req("LEG-FRM-01", "LEG-FRM-03")
+@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\r\r", b"    ", b"   \r\r", b"     \r", b" \r \r "])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
+    """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too."""
+    limits = Limits(max_header_line=5, max_headers=count)
+    headers = [("x", str(number)) for number in range(count)]
+    stream = b"send\n" + b"".join(b"x: %b\n" % value.encode() for _, value in headers) + blank
+    frame = ("frame", "SEND", headers, b"hi")
+    assert same_in_every_cut(codec, stream + b"\nhi\0", version="legacy", limits=limits) == [frame]
+    # Anything else in it makes it a header too many, as does a blank line that is too long.
+    at = len(stream) - len(blank)
+    wanted = [("error", "limit-exceeded", at, "max_headers")]
+    assert same_in_every_cut(codec, stream + b"y\n\0", version="legacy", limits=limits) == wanted
+    wanted = [("error", "limit-exceeded", at + 5, "max_header_line")]
+    assert same_in_every_cut(codec, stream + b"      \n", version="legacy", limits=limits) == wanted
+    too_long = len(blank) > 5
+    wanted = [
+        ("error", "limit-exceeded", at + 5, "max_header_line")
+        if too_long
+        else ("error", "unexpected-nul", len(stream), None)
+    ]
+    assert same_in_every_cut(codec, stream + b"\0", version="legacy", limits=limits) == wanted
+
+
+@pytest.mark.parametrize(("version", "blank"), [("1.2", b" "), ("1.2", b"\r\r"), ("1.1", b"\r"), ("1.0", b" ")])
+def test_elsewhere_a_line_of_spaces_is_a_header(codec, version, blank):
+    limits = Limits(max_headers=1)
+    wanted = [("error", "limit-exceeded", 9, "max_headers")]
+    assert same_in_every_cut(codec, b"SEND\nx:1\n" + blank + b"\n\0", version=version, limits=limits) == wanted
+
+
+def test_a_long_command_in_lower_case(codec):
+    """Legacy folds commands of any length."""
+    name = "A-COMMAND-OF-SIXTEEN-OCTETS-AND-MORE"
+    frame = ("frame", name, [], b"")
+    stream = name.lower().encode() + b" \n\n\0"
+    assert same_in_every_cut(codec, stream, version="legacy", commands=[name]) == [frame]
+    wanted = [("error", "unknown-command", 0, None)]
+    assert same_in_every_cut(codec, stream, version="legacy", commands=[name.lower()]) == wanted
+
+
 def test_spaces_of_a_legacy_gap_line_count(codec):
     limits = Limits(max_command_line=4)
     frame = ("frame", "ACK", [], b"")
@@ -148,7 +190,8 @@ def test_headers_at_and_past_the_limit(codec, version, limit):
     head = b"SEND\n" + b"a:b\n" * limit
     at = answers_of(codec, head + b"\n\0", version=version, limits=limits)
     assert at == [("frame", "SEND", [("a", "b")] * limit, b"")]
-    for line in (b"a:b\n\n\0", b"x", b"a\0", b" \n", b"\r\r\n"):
+    blank = () if version == "legacy" else (b" \n", b"\r\r\n")
+    for line in (b"a:b\n\n\0", b"x", b"a\0", b" x", *blank):
         chunkings = ([head + line], [head, line], [head + line[:1], line[1:]], [head[:-1], b"\n" + line])
         for chunks in chunkings:
             got = answers_of(codec, chunks, version=version, limits=limits)
@@ -168,6 +211,8 @@ def test_crlf_instead_of_one_header_more(codec, version):
     limits = Limits(max_headers=1)
     data = b"SEND\r\na:b\r\n\r\n\0"
     assert same_in_every_cut(codec, data, version=version, limits=limits) == [("frame", "SEND", [("a", "b")], b"")]
+    if version == "legacy":
+        return
     for tail in (b"\rx", b"\r\r\n", b"\r\0"):
         answers = same_in_every_cut(codec, b"SEND\r\na:b\r\n" + tail, version=version, limits=limits)
         assert answers == [passed(11, "max_headers")]

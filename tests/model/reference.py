@@ -80,7 +80,10 @@ class Reference:
                 raise Broken("unexpected-nul", self.offset, None)
             self.begin_line(self.offset + 1)
         elif self.state == "header" and self.count == self.limits.max_headers:
-            self.octet_after_last_header(octet)
+            if self.dialect.trims_lines and octet in (SPACE, CR, LF, NUL):  # the blank line may hold them
+                self.line_octet(octet)
+            else:
+                self.octet_after_last_header(octet)
         else:
             self.line_octet(octet)
 
