@@ -26,7 +26,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz asan dist clean
+	simulate simulate-planted bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -124,6 +124,9 @@ docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, ke
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
+
+fuzz-tcp: $(VENV)/package.stamp ## hostile sessions over TCP, WebSocket and the legacy port for SECONDS (60), from SEED
+	$(BIN)/python fuzz/tcp.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/asan

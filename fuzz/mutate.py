@@ -31,12 +31,13 @@ WORDS = [*COMMANDS, *EOLS, *TEXTS, *GAPS, *LINES]
 class Source:
     """An endless supply of inputs, the same for the same seed and corpus."""
 
-    def __init__(self, corpus: Sequence[bytes], seed: int) -> None:
+    def __init__(self, corpus: Sequence[bytes], seed: int | str) -> None:
         self._random = Random(seed)
         self._corpus = [data for data in corpus if len(data) < 600] or [bytes(HEAD)]
         self._makers: tuple[Callable[[], bytes], ...] = (self._written, self._mutated, self._written, self._spliced)
 
-    def _pick(self, words: Sequence[bytes]) -> bytes:
+    def pick(self, words: Sequence[bytes]) -> bytes:
+        """Choose a word."""
         return words[int(self._random.random() * len(words))]
 
     def __iter__(self) -> Iterator[bytes]:
@@ -46,7 +47,7 @@ class Source:
             yield base
             # What was made is used more than once: under other options and with small changes.
             for _ in range(4):
-                data = self._changed(base) if random() < 0.7 else base
+                data = self.changed(base) if random() < 0.7 else base
                 yield self._options() + data[HEAD:]
 
     def _options(self) -> bytes:
@@ -58,40 +59,41 @@ class Source:
     def _header(self) -> bytes:
         roll = self._random.random()
         if roll < 0.2:
-            return b"content-length:" + self._pick(LENGTHS)
+            return b"content-length:" + self.pick(LENGTHS)
         if roll < 0.8:
-            return self._pick(TEXTS) + b":" + self._pick(TEXTS)
-        return b"".join([self._pick(TEXTS) for _ in range(int(roll * 40) - 31)])
+            return self.pick(TEXTS) + b":" + self.pick(TEXTS)
+        return b"".join([self.pick(TEXTS) for _ in range(int(roll * 40) - 31)])
 
-    def _frame(self) -> bytes:
+    def frame(self) -> bytes:
+        """Write one frame by the grammar, with what may be wrong with it."""
         random = self._random.random
-        eol = self._pick(EOLS)
-        parts = [self._pick(COMMANDS), eol]
+        eol = self.pick(EOLS)
+        parts = [self.pick(COMMANDS), eol]
         for _ in range(int(random() * random() * 7)):
-            parts += (self._header(), eol if random() < 0.8 else self._pick(EOLS))
-        body = self._pick(BODIES)
+            parts += (self._header(), eol if random() < 0.8 else self.pick(EOLS))
+        body = self.pick(BODIES)
         if random() < 0.3:
             parts += (b"content-length:%d" % len(body), eol)
         if random() < 0.002:
-            body = self._pick(STRETCHED) + body
-        parts += (eol, body, b"\0", self._pick(GAPS))
+            body = self.pick(STRETCHED) + body
+        parts += (eol, body, b"\0", self.pick(GAPS))
         return b"".join(parts)
 
     def _written(self) -> bytes:
         """Frames by the grammar, one or a few."""
-        wire = b"".join([self._frame() for _ in range(1 + int(self._random.random() ** 2 * 4))])
-        return self._options() + self._pick(GAPS) + wire
+        wire = b"".join([self.frame() for _ in range(1 + int(self._random.random() ** 2 * 4))])
+        return self._options() + self.pick(GAPS) + wire
 
     def _mutated(self) -> bytes:
-        return self._changed(self._pick(self._corpus))
+        return self.changed(self.pick(self._corpus))
 
     def _spliced(self) -> bytes:
         """The start of one seed and the end of another."""
-        first, second = self._pick(self._corpus), self._pick(self._corpus)
+        first, second = self.pick(self._corpus), self.pick(self._corpus)
         random = self._random.random
         return first[: HEAD + int(random() * len(first))] + second[HEAD + int(random() * len(second)) :]
 
-    def _changed(self, data: bytes) -> bytes:
+    def changed(self, data: bytes) -> bytes:
         """One to four small changes."""
         random = self._random.random
         for _ in range(1 + int(random() * random() * 4)):
@@ -101,9 +103,9 @@ class Source:
             if kind == 0:  # an octet
                 data = data[:at] + bytes((int(random() * 256),)) + data[at + 1 :]
             elif kind == 1:  # a word goes in
-                data = data[:at] + self._pick(WORDS) + data[at:]
+                data = data[:at] + self.pick(WORDS) + data[at:]
             elif kind == 2:  # a word takes a place
-                data = data[:at] + self._pick(WORDS) + data[to:]
+                data = data[:at] + self.pick(WORDS) + data[to:]
             elif kind == 3:  # some go
                 data = data[:at] + data[to:]
             elif kind == 4:  # some come twice

@@ -30,7 +30,8 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     Args:
         config: of the broker.
         version: of the session.
-        heart_beat: the header of CONNECT, which is known to be good; None if there is none.
+        heart_beat: the header of CONNECT; None if there is none. In 1.0 and in the legacy dialect it means nothing, and
+            may be anything.
 
     Rules: ART-TTL-02 to ART-TTL-09.
 
@@ -40,6 +41,8 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     """
     if not (config.ttl or config.ttl_override):
         return None
+    if version in ("1.0", "legacy"):
+        heart_beat = None
     acceptor: dict[str, object] = {
         "connectionTtlMin": config.ttl_min,
         "connectionTtlMax": config.ttl_max,

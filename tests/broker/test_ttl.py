@@ -51,8 +51,9 @@ def test_the_ttl_goes_before_the_override() -> None:
 
 
 @pytest.mark.req("ART-TTL-04")
-def test_1_0_always_has_the_ttl() -> None:
-    peer, answer = connected("1.0", "100,100", ttl=9000)
+@pytest.mark.parametrize("heart_beat", ["100,100", "x", ""])
+def test_1_0_always_has_the_ttl(heart_beat: str) -> None:
+    peer, answer = connected("1.0", heart_beat, ttl=9000)
     assert answer == "0,0"
     assert lifetime(peer) == pytest.approx(9.0)
 
