@@ -49,6 +49,8 @@ class Config:
     large: int = 102_400
     large_folder: str | None = None
     max_large_octets: int = 16 * 1024 * _MIB
+    max_uploads: int = 500
+    upload_timeout: float = 60.0
     jms: bool = False
     message_id_header: bool = False
     memory: int = 1024 * _MIB

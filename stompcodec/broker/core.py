@@ -24,6 +24,7 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.large import is_stuck
 from stompcodec.broker.marks import remarked
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, restored
@@ -131,6 +132,10 @@ class Broker:
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.spool = _spool(config, helper)
+        #: Those that send a large message, and such as have sent one lately.
+        self.uploads: set[Session] = set()
+        #: Those that get a large message, for which no file descriptor was left.
+        self.starved: list[Session] = []
         #: By their ids.
         self.sessions: dict[str, Session] = {}
         #: Those that remember destinations, in `sinks`.
@@ -464,6 +469,23 @@ class Broker:
         self._sweep_at = now + _SWEEP_EXPIRED
         self.account.release(True)
         self.journal.tidy()
+        self._look_at_uploads(now)
+        starved, self.starved = self.starved, []
+        for session in starved:
+            if session.parcels and not session.dirty:
+                session.mark()
+
+    def _look_at_uploads(self, now: float) -> None:
+        """End those who have stopped in the middle of a large message: it holds a file and a descriptor."""
+        timeout = self.config.upload_timeout
+        for session in list(self.uploads):
+            intake = session.intake
+            if intake is None or session.ended:
+                self.uploads.discard(session)
+            elif is_stuck(intake, now, timeout, session.paused):
+                self.uploads.discard(session)
+                remedy = f"Nothing of it came for {timeout:g} s: send it again, as a whole."
+                session.fail("the large message does not go on", remedy, intake.frame)
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, in seconds; None for never. Ask again after every turn.
@@ -512,4 +534,11 @@ def _spool(config: Config, helper: Helper | None) -> Spool:
     own = None if config.data is None else Path(config.data, "incoming")
     folder = own if config.large_folder is None else Path(config.large_folder)
     shared = folder is not None and own is not None and folder.resolve() == own.resolve()
-    return Spool(own if shared else folder, config.max_large_octets, access_to(config), shared=shared, helper=helper)
+    return Spool(
+        own if shared else folder,
+        config.max_large_octets,
+        access_to(config),
+        most=config.max_uploads,
+        shared=shared,
+        helper=helper,
+    )

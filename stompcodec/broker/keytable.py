@@ -292,6 +292,19 @@ KEYS: tuple[Key, ...] = (
         "Octets in all such files together. Above, large messages are refused.",
     ),
     Key(
+        "messages.max_uploads",
+        "max_uploads",
+        _COUNT,
+        "Large messages that may be coming in at one time; at most a quarter of the file descriptors that the broker "
+        "may have. Above, large messages are refused.",
+    ),
+    Key(
+        "messages.upload_timeout",
+        "upload_timeout",
+        values.seconds,
+        "Seconds after which a client is sent an ERROR that has stopped in the middle of a large message.",
+    ),
+    Key(
         "messages.jms",
         "jms",
         values.flag,

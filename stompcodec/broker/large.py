@@ -27,12 +27,13 @@ from stompcodec.broker.bodies import Body
 from stompcodec.broker.jms import text_tail
 from stompcodec.broker.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
+from stompcodec.file_access import NO_FOLLOW
 from stompcodec.transport.seams import Part
 
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "without_body"]
+__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "is_stuck", "without_body"]
 
 _LOG = logging.getLogger("stompcodec.broker")
 
@@ -61,12 +62,15 @@ class Intake:
     <Frame SEND destination='/queue/a'> <Body of 5 octets>
     """
 
-    __slots__ = ("_done", "_draft", "cost", "frame")
+    __slots__ = ("_done", "_draft", "cost", "frame", "moved", "since")
 
     def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
         self.frame = without_body(frame)
         #: Bytes of memory that the head takes.
         self.cost = 3 * sum(len(name) + len(value) for name, value in self.frame.headers.pairs())
+        #: Something has come since somebody has set this to False, which was then.
+        self.moved = True
+        self.since = 0.0
         self._done = done
         self._draft: Draft | None = spool.draft()
 
@@ -79,6 +83,7 @@ class Intake:
         draft = self._draft
         if draft is None:
             return
+        self.moved = True
         if piece is END_OF_BODY:
             self._draft = None
             self._done(self.frame, draft.done())
@@ -119,6 +124,26 @@ def head_of(tail: bytes, body: Body) -> bytes:
     return b"%bcontent-length:%d\n\n" % (text_tail(tail)[:-2], body.size)
 
 
+def is_stuck(intake: Intake, now: float, timeout: float, paused: bool) -> bool:
+    """Return whether nothing of a body has come for too long. To be asked now and then.
+
+    Args:
+        intake: the body.
+        now: the time in seconds.
+        timeout: seconds.
+        paused: its sender is not read, so its silence says nothing.
+
+    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> [is_stuck(intake, now, 10.0, False) for now in (1.0, 10.5, 11.0)]
+    [False, False, True]
+    >>> intake.drop()
+    """
+    if intake.moved or paused:
+        intake.moved, intake.since = False, now
+        return False
+    return now - intake.since >= timeout
+
+
 class Parcel:
     """A large message on its way to one session.
 
@@ -131,7 +156,7 @@ class Parcel:
     """
 
     __slots__ = (
-        *("_before", "_body", "_crc", "_file", "_head", "_left", "_whole_frames", "done", "failed", "moved"),
+        *("_before", "_body", "_crc", "_head", "_left", "_whole_frames", "done", "failed", "moved"),
         "waiting",
     )
 
@@ -149,7 +174,6 @@ class Parcel:
         self._left = body.size
         self._crc = 0
         self._whole_frames = whole_frames
-        self._file: FileIO | None = None
         self.failed = failed
         self.done = False
         #: Bytes in memory that go out before the body.
@@ -157,31 +181,24 @@ class Parcel:
         #: Something went out since somebody has set this to False.
         self.moved = True
 
-    def open(self) -> None:
-        """Open the file, which `take` does otherwise.
+    def check(self) -> None:
+        """Check that the file is there, as long as its body.
 
         Raises:
-            OSError: it cannot be opened, or has another size than its body.
+            OSError: it is not.
         """
-        self._file = open(self._body.path, "rb", buffering=0)  # noqa: SIM115 - `close` closes it
-        if os.fstat(self._file.fileno()).st_size != self._body.size:
-            self.close()
+        if self._body.path.stat().st_size != self._body.size:
             raise OSError(f"{self._body.path} does not have the {self._body.size} octets of its message")
 
     def take(self) -> list[bytes]:
-        """The next chunks, not many octets at once.
+        """Return the next chunks, not many octets at once. The file is open no longer than that.
 
         Raises:
-            OSError: the file cannot be read, or is too short.
+            OSError: the file cannot be read, or is too short. Where no descriptor is left, nothing has changed.
         """
-        if self._file is None:
-            self.open()
-            assert self._file is not None
+        with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
+            octets = self._read(file)
         chunks, self._before, self.moved = self._before, [], True
-        most = _WHOLE if self._whole_frames and self._body.size <= _WHOLE else _PULL
-        octets = self._file.read(min(most, self._left))
-        if len(octets) == 0 < self._left:
-            raise OSError(f"{self._body.path} is too short")
         self._left -= len(octets)
         self._crc = zlib.crc32(octets, self._crc)
         self.done = self._left == 0
@@ -195,12 +212,16 @@ class Parcel:
         else:
             chunks += (chunk for chunk in (self._head, octets, end) if chunk)
         self._head, self.waiting = b"", 0
-        if self.done:
-            self.close()
         return chunks
 
-    def close(self) -> None:
-        """Nothing of it is needed any more."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def _read(self, file: FileIO) -> bytes:
+        most = _WHOLE if self._whole_frames and self._body.size <= _WHOLE else _PULL
+        file.seek(self._body.size - self._left)
+        octets = file.read(min(most, self._left))
+        if len(octets) == 0 < self._left:
+            raise OSError(f"{self._body.path} is too short")
+        return octets
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_FOLLOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -153,8 +154,7 @@ class Outgoing:
             OSError: the body cannot be read. Nothing of it is sent.
         """
         parcel = Parcel(self.outbox[:], head + head_of(tail, body), body, self.whole_frames, failed)
-        if not self.parcels:  # those behind are opened one by one: they must not hold a descriptor each
-            parcel.open()
+        parcel.check()
         self.parcels = (*self.parcels, parcel)
         self.outbox.clear()
         self.flowing = False
@@ -169,6 +169,9 @@ class Outgoing:
         try:
             chunks = parcel.take()
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # that says nothing of the message
+                self.broker.starved.append(self)  # type: ignore[arg-type]  # it is a Session
+                return []
             self.broker.log.error("%s: a large message cannot be read: %s", self, error)
             parcel.failed(error)
             self.cut()
@@ -196,8 +199,6 @@ class Outgoing:
 
     def _give_up(self) -> None:
         """What waits is not written any more."""
-        for parcel in self.parcels:
-            parcel.close()
         self.parcels = ()
         self.outbox.clear()
 

@@ -28,6 +28,7 @@ from stompcodec.broker.store import MemoryStore, Store
 from stompcodec.codec import Frame, serialize
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
+from stompcodec.transport.accept import descriptor_limit
 
 __all__ = ["Server", "serve"]
 
@@ -261,6 +262,9 @@ class Server:
                 self.broker.session_class = self.sessions
             self.broker.turns.clock = self.now
             self.broker.open(self.now())
+            descriptors = descriptor_limit()
+            if descriptors is not None:
+                self.broker.spool.most = min(self.broker.spool.most, max(1, descriptors // 4))
             await self._listen()
         except BaseException:
             await self._close_listeners()

@@ -465,6 +465,7 @@ class Session(Outgoing):
             done: called with it, less its body, and with the body, when that is there.
         """
         self.intake = Intake(self.broker.spool, frame, done)
+        self.broker.uploads.add(self)
         self.connection.on_piece = self._take_piece
 
     def _take_piece(self, piece: Any) -> None:

@@ -45,6 +45,7 @@ class Spool:
         folder: of this broker; None for one among the temporary files of the system. Made when it is needed.
         limit: octets in all files together. Above, no more is taken.
         access: rights of the folder, if it is made, and of its files.
+        most: bodies that may be being written at one time. Each has a file descriptor.
         shared: the folder is a part of a data folder, which the store has locked and marked.
         helper: what removes files; None for a thread.
 
@@ -63,12 +64,15 @@ class Spool:
         limit: int,
         access: Access = PRIVATE,
         *,
+        most: int = 500,
         shared: bool = False,
         helper: Helper | None = None,
     ) -> None:
         self._path = folder
         self.limit = limit
         self._access = access
+        #: Bodies that may be being written, and those that are.
+        self.most, self.drafts = most, 0
         self._shared = shared
         self._helper = helper
         self._folder: BodyFolder | None = None
@@ -130,6 +134,8 @@ class Spool:
         Raises:
             Refused: there is no room, or no file can be made.
         """
+        if self.drafts >= self.most:
+            raise Refused("too many large messages at a time", f"At most {self.most} can come in: send it later.")
         try:
             folder = self._ready()
             if folder.remover.pending >= _MOST_DISCARDED:
@@ -217,6 +223,7 @@ class Draft:
         name = folder.new_name()
         self._path = folder.path / name
         self._file = open(folder.create(name), "wb", buffering=0)  # noqa: SIM115 - `done` or `drop` closes it
+        spool.drafts += 1
 
     def write(self, piece: bytes) -> None:
         """The next octets.
@@ -236,13 +243,17 @@ class Draft:
 
     def done(self) -> Body:
         """All is there."""
-        self._file.close()
+        self._close()
         return Body(self._path, self._size, self._crc, self._spool.discard)
 
     def drop(self) -> None:
         """The rest does not come."""
-        self._file.close()
+        self._close()
         self._spool.discard(self._path.name, self._size)
+
+    def _close(self) -> None:
+        self._file.close()
+        self._spool.drafts -= 1
 
 
 def _refused(error: Exception) -> Refused:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 if sys.platform != "win32":
     import resource
 
-__all__ = ["Acceptor", "bind"]
+__all__ = ["Acceptor", "bind", "descriptor_limit"]
 
 log = logging.getLogger("stompcodec.transport")
 
@@ -80,7 +80,7 @@ class Acceptor:
             self._spare = None
 
     def _accept(self, listening: socket.socket) -> None:
-        limit = _limit()
+        limit = descriptor_limit()
         reserve = max(_LEAST, min(_MOST, limit // 16)) if limit is not None else 0
         refused = 0
         for _ in range(_EACH):
@@ -233,8 +233,8 @@ def _spare() -> int | None:
         return None
 
 
-def _limit() -> int | None:
-    """How many descriptors this process may have; None for any number."""
+def descriptor_limit() -> int | None:
+    """Return how many file descriptors this process may have; None for any number."""
     if sys.platform == "win32":
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -52,7 +52,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.importorskip("uvloop")
     trustme = pytest.importorskip("trustme")
     folder = tmp_path_factory.mktemp("broker")
-    config = '[listen]\nlegacy_port = 0\n[messages]\nlarge = "1 KiB"\n'
+    config = '[listen]\nlegacy_port = 0\n[messages]\nlarge = "1 KiB"\nupload_timeout = 0.5\nmax_uploads = 8\n'
     trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     flags = (request.param, "--tls-port", "0", "--tls-cert", str(folder / "server.pem"))
     with Limited(folder, config=config, flags=flags) as process:
@@ -198,8 +198,34 @@ def test_without_a_single_descriptor(broker: Limited) -> None:
         broker.limit(LIMIT)
 
 
-def test_tls_is_served_again(broker: Limited) -> None:
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_half_sent_messages_end(broker: Limited, kind: str) -> None:
+    """Each of them is told, its file and its descriptors are free again; there are only so many at a time."""
+    before = broker.descriptors()
+    wires = []
+    for _ in range(12):
+        sock = connect(broker, kind)
+        wires.append(secured(sock) if kind == "tls" else sock)
+        logged_in(broker, wires[-1])
+        wires[-1].sendall(b"SEND\ndestination:/queue/half\ncontent-length:50000\n\n" + bytes(20_000))
+    answers = [told(wire) for wire in wires]
+    assert sum(b"message:the large message does not go on\n" in answer for answer in answers) == 8
+    assert sum(b"message:too many large messages at a time\n" in answer for answer in answers) == 4
+    for wire in wires:
+        wire.close()
+    give_up = time.monotonic() + PATIENCE
+    while list((broker.folder / "data" / "incoming").iterdir()) or broker.descriptors() > before + 1:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def secured(sock: socket.socket) -> socket.socket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(connect(broker, "tls")) as sock:
-        logged_in(broker, sock)
+    wire = context.wrap_socket(sock)
+    _open.append(wire)
+    return wire
+
+
+def test_tls_is_served_again(broker: Limited) -> None:
+    logged_in(broker, secured(connect(broker, "tls")))
