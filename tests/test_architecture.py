@@ -50,6 +50,7 @@ RANKS = {
     "broker.totals": 6,
     "broker.pages": 6,
     "broker.rows": 6.2,
+    "broker.space": 6,
     "broker.salvage": 7.1,
     "broker.compact": 6.5,
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),

@@ -18,7 +18,7 @@ from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
 from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
-from stompcodec.broker.sending import goals_of, put, usual_sink
+from stompcodec.broker.sending import check_space, goals_of, put, usual_sink
 from stompcodec.broker.settling import settling
 from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
@@ -102,6 +102,8 @@ def _send(session: Session, frame: Frame) -> None:
     if get("persistent") != "true" or not broker.stores_some:
         full = sink.put_plain(destination, broker.ident, seq, tail)
     else:
+        if broker.journal.short:
+            check_space(session, (sink,))
         session.store_waits(frame)
         full = sink.put(Message(broker.ident % seq, seq, destination, tail, True))
     if full:
@@ -115,13 +117,15 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
     """SEND, in all its forms; with the body of a large one, or before that has come."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
     goals = goals_of(session, frame)
+    broker = session.broker
+    persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
+    if broker.journal.short and (persistent or is_streamed(frame)):
+        check_space(session, [goal.sink if transaction is None else None for goal in goals])
     if is_streamed(frame):
         session.take_large(frame, partial(_send_any, session))
         return
     if reply_to is not None:
         reply_to = reply_address(session, reply_to)
-    broker = session.broker
-    persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
     for goal in goals:
         message = message_of(frame, goal.destination, persistent, broker.wall, reply_to)
         if body is not None:
@@ -267,6 +271,8 @@ def _commit(session: Session, frame: Frame) -> None:
         session.work(frame, transaction.committing(session, frame))
         return
     try:
+        if transaction.stores:
+            check_space(session, (None,))
         transaction.commit(session)
     except Refused:
         session.router.stop((), transaction.abort())

@@ -46,6 +46,7 @@ class Config:
     mode: int | None = None
     group: str | None = None
     durable: str = "persistent"
+    store_free: int = 64 * _MIB
     large: int = 102_400
     large_folder: str | None = None
     max_large_octets: int = 16 * 1024 * _MIB

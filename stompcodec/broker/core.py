@@ -222,6 +222,7 @@ class Broker:
         store = self.journal.store
         if store is None:
             return
+        self.journal.look_at_space(self.config.store_free)
         for record in store.subscriptions():
             vhost, _, name = record.queue.partition("\0")
             self.router(vhost).destinations.durables.restore(record, name)
@@ -366,6 +367,8 @@ class Broker:
         while journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
             journal.commit()
             self._put_off_retry(now)
+            if journal.store is not None and journal.store.written >= journal.look_at:
+                journal.look_at_space(self.config.store_free)
             self._flush_topics()
             if self.failing:
                 self._end_failing()
@@ -377,6 +380,7 @@ class Broker:
         """After a failed commit, what nobody waits for is tried again later."""
         if self.journal.failures > self._failures:
             self._failures = self.journal.failures
+            self.journal.look_at_space(self.config.store_free)
             self._retry_at = now + _RETRY
 
     def _resume_some(self) -> None:
@@ -468,6 +472,7 @@ class Broker:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
         self.account.release(True)
+        self.journal.look_at_space(self.config.store_free)
         self.journal.tidy()
         self._look_at_uploads(now)
         starved, self.starved = self.starved, []

@@ -116,6 +116,10 @@ class Journal:
         #: Sessions that wait for the disk.
         self.blocked: dict[Session, None] = {}
         self.failures = 0
+        #: The disk has little room: what would be stored is refused.
+        self.short = False
+        #: It is looked at again when so many bytes were written in all.
+        self.look_at = 2**20
         self._account = account
         #: Queues that a delayed message came into, and the first seq of such.
         self._late: dict[Queue, int] = {}
@@ -220,7 +224,20 @@ class Journal:
     def tidy(self) -> None:
         """Have the store give space back, while nothing is to be written."""
         if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
-            self.store.tidy(self._call_soon)
+            self.store.tidy(self._call_soon, self.short)
+
+    def look_at_space(self, least: int) -> None:
+        """Ask how much room the store has. With less than `least` bytes nothing new is stored; settling goes on."""
+        room = None if self.store is None or not least else self.store.room()
+        short = room is not None and room < least
+        if short is not self.short:
+            self.short = short
+            if short:
+                self._log.warning("no more messages are stored: %s bytes are free, and %d are the least", room, least)
+            else:
+                self._log.warning("there is room for stored messages again")
+        left = least if room is None else max(room - least, 0)
+        self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
     def wait(self, session: Session, fault: str | None) -> Waiting:
         """Receipts of a session follow the commit of the open batch."""

@@ -121,6 +121,13 @@ KEYS: tuple[Key, ...] = (
         "Which messages are stored: those that say persistent:true, all, or none.",
     ),
     Key(
+        "store.free",
+        "store_free",
+        values.octets(0),
+        "Least free space on the disk of store.data, in octets. Below, messages that would be stored are refused until "
+        "there is more; acknowledgements go on. 0 turns it off.",
+    ),
+    Key(
         "broker.dialect",
         "dialect",
         values.one_of(*DIALECTS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -124,6 +124,28 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
                 session.forget_sinks()
             session.remember(destination if certain else _UNLESS_TOLD + destination, found)
     return found
+
+
+def check_space(session: Session, sinks: Iterable[Sink | None]) -> None:
+    """See to it that the store takes a persistent message.
+
+    Args:
+        session: that sends it.
+        sinks: where it goes; None where that is not known yet.
+
+    Raises:
+        Refused: the disk has little room, and one of the sinks stores it.
+    """
+    if session.broker.journal.short and any(_stores(sink) for sink in sinks):
+        raise Refused(
+            "the disk is full", "The broker stores no more until there is room: consume messages, or free some space."
+        )
+
+
+def _stores(sink: Sink | None) -> bool:
+    if isinstance(sink, Queue):
+        return sink.journal is not None
+    return bool(sink.holders()) if isinstance(sink, Topic) else True
 
 
 def put(session: Session, sink: Sink, message: Message) -> None:

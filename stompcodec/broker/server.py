@@ -458,9 +458,11 @@ def serve(
 def _store(config: Config) -> Store:
     if config.data is None:
         return MemoryStore()
+    from stompcodec.broker.space import RESERVE
     from stompcodec.broker.sqlite import SqliteStore
 
-    return SqliteStore(config.data, access=access_to(config))
+    reserve = RESERVE if config.store_free else 0
+    return SqliteStore(config.data, access=access_to(config), reserve=reserve)
 
 
 def _gate(config: Config, local: bool) -> Gate:

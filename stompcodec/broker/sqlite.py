@@ -56,6 +56,8 @@ class SqliteStore:
         helper: what waits for the disk, and removes files; by default a thread for each. The store stops it.
         clock: the time in seconds, by which commits are measured.
         access: rights of the files, and of the folder, if it is made.
+        reserve: bytes that are kept free for settling when the disk is full.
+        space: says how many bytes can be stored; given the writer, and whether its connection is idle.
 
     Raises:
         StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
@@ -79,9 +81,11 @@ class SqliteStore:
         helper: Helper | None = None,
         clock: Callable[[], float] = perf_counter,
         access: Access = PRIVATE,
+        reserve: int = 0,
+        space: Callable[[Writer, bool], int | None] = Writer.room,
     ) -> None:
         self._log = log or logging.getLogger("stompcodec.broker")
-        self._writer = Writer(Path(folder), self._log, clock, access, helper)
+        self._writer = Writer(Path(folder), self._log, clock, access, helper, reserve)
         self._open = Batch()
         self._totals = self._writer.totals
         #: The least key of each queue.
@@ -98,6 +102,7 @@ class SqliteStore:
         #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
         self._given = self._ended = self._known = 0
         self._closed = False
+        self._space = space
         #: Commits when `tidy` was called last, and whether nothing is left to do since.
         self._tidied_at, self._tidied = -1, False
 
@@ -212,10 +217,12 @@ class SqliteStore:
         self._settle()
         if not len(self._open):
             return
-        self._commit()
-        if self._writer.due:
-            self._writer.checkpoint()
-        self._writer.flush()
+        try:
+            self._commit()
+            if self._writer.due:
+                self._writer.checkpoint()
+        finally:
+            self._writer.flush()
 
     def _commit(self) -> None:
         batch = self._take()
@@ -316,10 +323,22 @@ class SqliteStore:
             self._registered(job.batch)
         job.done(error)
 
-    def tidy(self, call_soon: CallSoon) -> None:
+    @property
+    def written(self) -> int:
+        """As in `Store`."""
+        return self._writer.written
+
+    def room(self) -> int | None:
+        """As in `Store`."""
+        return self._space(self._writer, self._given == self._ended)
+
+    def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
         """As in `Store`: one step after the other, each a job of the helper, until there is a commit."""
         commits = self._writer.commits
-        if commits != self._tidied_at:  # it is not idle
+        if urgent:
+            self._tidied_at = commits
+            self._tidy_step(call_soon)
+        elif commits != self._tidied_at:  # it is not idle
             self._tidied_at = commits
             self._tidied = False
         elif not self._tidied:

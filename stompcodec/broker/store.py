@@ -152,7 +152,14 @@ class Store(Protocol):
             call_soon: has the loop call something, from any thread. None: there is no loop, so do it at once.
         """
 
-    def tidy(self, call_soon: CallSoon) -> None:
+    @property
+    def written(self) -> int:
+        """Bytes of messages that were written since the start."""
+
+    def room(self) -> int | None:
+        """Return how many bytes can be stored until the disk is full; None if that is not known. Asks the system."""
+
+    def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
         """Give space back that is no longer needed, in the background and in small steps, if the store is idle.
 
         To be called about once per second. It does something when there was no commit since the last call, and stops
@@ -160,6 +167,7 @@ class Store(Protocol):
 
         Args:
             call_soon: as in `commit_later`.
+            urgent: there is little room: do one step also between commits.
         """
 
     def close(self) -> None:
@@ -185,6 +193,7 @@ class MemoryStore:
     """
 
     incomplete = False
+    written = 0
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], Stored] = {}
@@ -270,7 +279,11 @@ class MemoryStore:
         self.commit()
         done(None)
 
-    def tidy(self, call_soon: CallSoon) -> None:
+    def room(self) -> int | None:
+        """As in `Store`: it needs no disk."""
+        return None
+
+    def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
         """As in `Store`. There is nothing to do."""
 
     def close(self) -> None:

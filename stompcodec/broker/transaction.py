@@ -78,6 +78,11 @@ class Transaction:
         )
 
     @property
+    def stores(self) -> bool:
+        """A message of it is to be stored."""
+        return any(isinstance(operation, Sending) and operation.message.persistent for operation in self.operations)
+
+    @property
     def retains(self) -> bool:
         """A retained message may go by it, and that one was stored."""
         return any(

@@ -21,6 +21,7 @@ from stompcodec.broker.helper import Helper
 from stompcodec.broker.message import Message
 from stompcodec.broker.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
 from stompcodec.broker.schema import fault, is_passing, open_database
+from stompcodec.broker.space import Reserve, free_space, is_full
 from stompcodec.broker.store import Storable, Subscribed
 from stompcodec.broker.totals import SEQ_BITS, Total, Totals
 from stompcodec.broker.wal import examine_wal
@@ -66,6 +67,7 @@ class Writer:
         log: where it is told what cannot be raised.
         clock: the time in seconds, by which commits are measured.
         access: rights of the files, and of the folder, if it is made.
+        reserve: bytes that are kept free for settling when the disk is full.
         helper: what removes files of large bodies; None for a thread.
 
     Raises:
@@ -79,6 +81,7 @@ class Writer:
         clock: Callable[[], float] = perf_counter,
         access: Access = PRIVATE,
         helper: Helper | None = None,
+        reserve: int = 0,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -97,6 +100,8 @@ class Writer:
         self.pace = 0.0
         #: Most of the WAL is in the database already: a checkpoint has little left to do.
         self.copied = False
+        #: Bytes that messages took, in the file or in files of their own.
+        self.written = 0
         #: The file is shorter once the WAL is taken over.
         self._gave_back = False
         #: Batches that were committed.
@@ -106,10 +111,14 @@ class Writer:
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
         try:
+            self._reserve = Reserve(folder / "reserve", access, reserve)
+            if reserve and free_space(folder) < reserve:
+                self._reserve.release()  # else nothing could start
             self._bodies = Bodies(folder / "bodies", access, helper)
             self._examine_wal()
             self._db = self._opened()
             mark(folder, "data", access)
+            self._reserve.take()
             self._read_state(self._db)
         except (OSError, sqlite3.Error) as error:
             self._let_go()
@@ -307,8 +316,16 @@ class Writer:
             else:
                 self._write(batch, self._db)
         except Exception as error:
-            return self._undo(batch, error)
+            undone = self._undo(batch, error)
+            return self.write(batch) if self._may_retry(error) else undone
         return None
+
+    def _may_retry(self, error: Exception) -> bool:
+        """Whether the disk was full, and there is more room now that the reserve was given up."""
+        if not is_full(error) or not self._reserve.release():
+            return False
+        self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
+        return True
 
     def _clear_doubts(self, db: sqlite3.Connection) -> None:
         """Takes out what a COMMIT may have written although it failed, before any other batch comes into doubt."""
@@ -383,6 +400,7 @@ class Writer:
             octets += len(row[3] or b"")
             rows.append(row)
         self._wal += octets
+        self.written += octets
         return rows
 
     def _row_of(self, batch: Batch, key: int, put: Storable) -> tuple[Any, ...]:
@@ -391,8 +409,10 @@ class Writer:
         file = None
         if put.body is not None:  # beside the row, whose tail is without
             batch.written[key] = file = self._bodies.adopt(put.body)
+            self.written += put.body.size
         elif len(put.tail) >= LARGE:  # instead of the tail in the row
             batch.written[key] = file = self._bodies.write(put.tail)
+            self.written += len(put.tail)
             tail = None
         expires = None if put.expires is None else float(put.expires)  # as SQLite gives it back
         row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
@@ -411,7 +431,10 @@ class Writer:
         except Exception as error:
             self._doubtful = list(batch.puts)
             self.totals.doubt(batch.totals)
-            return self._undo(batch, error)
+            undone = self._undo(batch, error)
+            if self._may_retry(error):
+                return self.write(batch) or self.commit(batch)
+            return undone
         self.commits += 1
         self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
         for key in batch.removes:
@@ -431,6 +454,7 @@ class Writer:
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
         self._failed = True
+        batch.single = None
         for body in batch.written.values():
             self._bodies.discard(body.file)
         try:
@@ -446,7 +470,7 @@ class Writer:
     @property
     def due(self) -> bool:
         """The WAL is long enough for a checkpoint."""
-        return self._wal >= _WAL
+        return self._wal >= (_SHORT if self._reserve.released else _WAL)
 
     def copy(self) -> None:
         """Takes what the WAL holds so far over into the database, while another thread may go on with commits.
@@ -482,6 +506,7 @@ class Writer:
         db = self._db
         if db is None or db.in_transaction:
             return False
+        self._reserve.take()
         try:
             self.totals.take(db)
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
@@ -516,6 +541,21 @@ class Writer:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._wal = 0
         self.copied = False
+
+    def room(self, idle: bool = True) -> int | None:
+        """Return how many bytes can be stored: what the disk has left, and pages of the file that hold nothing.
+
+        Those count only where the disk has room for a WAL, through which everything goes, and while the connection is
+        idle, so that they can be counted. None: it is not known.
+        """
+        try:
+            free = free_space(self._path.parent)
+            if self._db is None or not idle or free < _WAL:
+                return free
+            (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()
+            return free + int(pages) * 8192
+        except (OSError, sqlite3.Error):
+            return None
 
     def flush(self) -> None:
         """Wait until the files of large bodies that nobody needs are gone."""
