@@ -1,11 +1,13 @@
 """Picks a backend, once: the C one where it is built, else the Python one.
 
-STOMPCODEC_PURE in the environment decides: 1 forces Python, 0 forces C (ImportError without it), unset picks.
+STOMPCODEC_PURE in the environment decides: 1 forces Python, 0 forces C (ImportError without it), unset picks. If the C
+backend is built but cannot be loaded, there is a RuntimeWarning: a process loads it in one interpreter only.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -59,6 +61,13 @@ def backend(name: str) -> Any:
     return import_module(_MODULES[name])
 
 
+_NOT_LOADED = (
+    "stompcodec uses its Python backend, which is some 40 times slower, because the C backend cannot be loaded: {} "
+    "Only the first interpreter of a process that imports stompcodec gets the C backend. Use processes instead of "
+    "subinterpreters, or set STOMPCODEC_PURE=1 to accept the Python backend without this warning."
+)
+
+
 def _pick(pure: str) -> str:
     if pure not in ("", "0", "1"):
         raise ImportError(f"STOMPCODEC_PURE is {pure!r}: set it to 1 or 0, or not at all")
@@ -66,9 +75,11 @@ def _pick(pure: str) -> str:
         return "python"
     try:
         backend("c")
-    except ImportError:
+    except ImportError as error:
         if pure == "0":
             raise
+        if not isinstance(error, ModuleNotFoundError):  # it is built, and cannot be used here
+            warnings.warn(_NOT_LOADED.format(error), RuntimeWarning, stacklevel=2)
         return "python"
     return "c"
 

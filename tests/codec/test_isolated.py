@@ -1,5 +1,6 @@
 """What has to be looked at from outside: each test runs a program in a process of its own."""
 
+import importlib.util
 import os
 import pickle
 import platform
@@ -66,6 +67,52 @@ def test_without_the_extension():
     assert run("-c", HIDDEN) == "python\n"
     assert run("-c", HIDDEN, pure="1") == "python\n"
     run("-c", HIDDEN, pure="0", status=1)
+
+
+SUBINTERPRETER = """
+import warnings
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+CODE = '''
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import stompcodec
+    import stompcodec.codec
+frames = list(stompcodec.Parser("1.2").feed(stompcodec.serialize(stompcodec.Frame("SEND", {}, b"hi"))))
+told = [w for w in caught if "cannot be loaded" in str(w.message) and w.category is RuntimeWarning]
+print(stompcodec.BACKEND, len(told), frames[0].body.decode(), flush=True)
+'''
+def there():
+    interpreter = interpreters.create()
+    result = interpreters.run_string(interpreter, CODE)
+    assert result is None, result
+"""
+
+
+@pytest.fixture
+def interpreters():
+    """Run code that can make other interpreters of its process."""
+    pytest.importorskip("stompcodec._codec_c")
+    if not any(map(importlib.util.find_spec, ("_interpreters", "_xxsubinterpreters"))):
+        pytest.skip("this Python has no module that makes other interpreters")
+    return lambda code, **named: run("-c", SUBINTERPRETER + code, **named).splitlines()
+
+
+@pytest.mark.c_only
+def test_another_interpreter_of_the_process_says_so(interpreters):
+    """The C backend is loaded once per process. Who gets the Python one instead is told, once."""
+    assert interpreters("exec(CODE); there(); there()") == ["c 0 hi", "python 1 hi", "python 1 hi"]
+    # Whichever comes first; but one with a GIL of its own, as Python 3.12 and newer make them, never gets it.
+    assert sorted(interpreters("there(); exec(CODE)")) == ["c 0 hi", "python 1 hi"]
+
+
+@pytest.mark.c_only
+def test_the_python_backend_of_another_interpreter_is_a_choice(interpreters):
+    assert interpreters("exec(CODE); there()", pure="1") == ["python 0 hi", "python 0 hi"]
 
 
 @pytest.mark.parametrize("wrong", ["2", "yes", "true", " "])
