@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from simulation.clock import Clock
 from simulation.network import Link
+from simulation.rogues import wrong
 
 from stompcodec import Frame, FrameError, Parser, serialize
 from stompcodec.client.core import ClientCore
@@ -244,9 +245,14 @@ class RawClient:
         if "again" in args:
             self.net.clock.after(args["again"], self.connect)
 
-    def octets(self, args: dict[str, Any]) -> None:
-        """Whatever a plan says, as it is."""
-        self._write(args["octets"])
+    def wrong(self, args: dict[str, Any]) -> None:
+        """Something that no client should send. If the session goes on, it comes to an end a little later."""
+        self._write(wrong(args["name"]))
+        self.net.clock.after(args["for"], partial(self._give_up, self.connections))
+
+    def _give_up(self, connection: int) -> None:
+        if connection == self.connections and self.link is not None:
+            self.link.cut()
 
 
 class CoreClient:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simulation.records import SELECTORS
+from simulation.rogues import WRONGS
 
 __all__ = ["Plan", "Step", "plan_of"]
 
@@ -68,6 +69,8 @@ class _Maker:
         rng = self.rng
         for number in range(rng.randint(2, 5)):
             self._client(f"c{number}")
+        if rng.random() < 0.5:
+            self._rogue("rogue")
         faults = rng.choice(("none", "network", "crash", "disk", "all", "all"))
         if faults in ("network", "all"):
             self._network_faults()
@@ -166,6 +169,20 @@ class _Maker:
         self.steps.append(Step(round(rng.uniform(0, 0.5), 4), name, "connect"))
         for _ in range(rng.randint(2, 14)):
             self._act(name, spec)
+
+    def _rogue(self, name: str) -> None:
+        """A client that behaves, and then does not."""
+        rng = self.rng
+        self._client(name)
+        spec = self.clients[name]
+        self.clients[name] = {
+            "kind": "raw",
+            "version": rng.choice(("1.0", "1.1", "1.2", "1.2")),
+            "rogue": True,
+            **{key: spec[key] for key in ("client_id", "nack", "hold", "delay", "subscriptions")},
+        }
+        for _ in range(rng.randint(1, 6)):
+            self._step(name, "wrong", {"name": rng.choice(sorted(WRONGS)), "for": rng.choice((0.1, 3.0))})
 
     def _subscription(self, name: str, number: int) -> dict[str, Any]:
         rng = self.rng

@@ -108,12 +108,13 @@ class Home:
     deleted: bool = False
     #: Of the broker, when it was to be deleted.
     life: int = 0
-    copies: dict[int, Copy] = field(default_factory=dict)
+    #: By the number of the message; in a queue of dead letters by message-id, for each subscription may have made one.
+    copies: dict[int | str, Copy] = field(default_factory=dict)
     #: Those that may still come, by sender, in their order.
     waiting: dict[Seen, list[Copy]] = field(default_factory=dict)
 
-    def add(self, copy: Copy) -> None:
-        self.copies[copy.message.key] = copy
+    def add(self, copy: Copy, name: str | None = None) -> None:
+        self.copies[copy.message.key if name is None else name] = copy
         self.waiting.setdefault(copy.message.sender, []).append(copy)
         copy.message.copies.append(copy)
 

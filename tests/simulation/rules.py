@@ -12,6 +12,7 @@ from typing import Any
 from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.records import SELECTORS, Copy, Home, Message, Seen, Sub, Transaction, Violation
+from simulation.rogues import LITTER
 
 from stompcodec import Frame
 from stompcodec.broker.config import Config
@@ -289,6 +290,8 @@ class Rules:
 
     def delivered(self, seen: Seen, frame: Frame, key: int | None) -> None:
         """A MESSAGE is on its way to a session."""
+        if frame.get("destination") == LITTER:
+            return
         message = None if key is None else self.messages.get(key)
         if message is None:
             raise Violation("a message that nobody sent", f"{seen.name} got {frame.body[:40]!r}")
@@ -335,7 +338,8 @@ class Rules:
 
     def _copy_of(self, seen: Seen, sub: Sub, message: Message, frame: Frame) -> Copy:
         home = sub.home
-        copy = home.copies.get(message.key)
+        name = frame.headers["message-id"] if home.name.startswith(_DEAD) else None
+        copy = home.copies.get(message.key if name is None else name)
         if copy is not None:
             return copy
         if home.name.startswith(_DEAD):
@@ -343,7 +347,7 @@ class Rules:
             if origin != message.destination:
                 raise Violation("a dead letter of another queue", f"{message} says {origin}")
             copy = Copy(message, home, may_mark=True)
-            home.add(copy)
+            home.add(copy, name)
             self._check_death(message, frame.get("dead-letter-reason"))
             return copy
         raise Violation("a message in the wrong place", f"{seen.name} got {message} from {home.name}")
@@ -351,6 +355,8 @@ class Rules:
     def _check_death(self, message: Message, reason: str | None) -> None:
         """A message became a dead letter: its other copy is gone, and had to."""
         sources = [copy for copy in message.copies if not copy.home.name.startswith(_DEAD)]
+        if len(message.copies) > 2 * len(sources):
+            raise Violation("more dead letters than messages", f"{message}")
         tried = max((copy.tries for copy in sources), default=0)
         if reason == "max-attempts" and tried < self.config.max_attempts:
             raise Violation("a dead letter too early", f"{message} was delivered {tried} times")

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulation.clock import EPOCH, Clock
 from simulation.records import Message, Seen, Sub, Transaction, Violation
+from simulation.rogues import LITTER
 from simulation.rules import Rules
 
 from stompcodec import Frame, FrameError, Parser
@@ -166,7 +167,7 @@ class Watcher:
 
     def _send(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
         key = key_of(frame.body)
-        if key is None or frame.get("destination") is None:
+        if key is None or frame.get("destination") in (None, LITTER):
             return None
         get = frame.get
         now, rules = EPOCH + self.clock.now, self.rules
@@ -225,7 +226,9 @@ class Watcher:
             seen.broken = True
             return None
         delete = frame.get("durable-subscription-name") is not None
-        return self.rules.unsubscribed(seen, sub, delete)
+        promise, home = self.rules.unsubscribed(seen, sub, delete), sub.home
+        seen.doubts.append(lambda: setattr(home, "life", -1))  # then it may be there still
+        return promise
 
     def _settled(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
         found = self._delivery(seen, frame)

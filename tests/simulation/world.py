@@ -21,6 +21,7 @@ from simulation.host import Host, Peer
 from simulation.network import Link
 from simulation.plan import Plan, Step
 from simulation.records import Violation
+from simulation.rogues import LITTER
 from simulation.rules import Rules
 from simulation.watcher import Watcher
 
@@ -343,7 +344,8 @@ class World:
             names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.count} | set(rules.homes)
             for name in sorted(names - subscribed):
                 subscribed.add(name)
-                collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": "client-individual"})
+                mode = "auto" if name == LITTER else "client-individual"
+                collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": mode})
             for home in [*rules.durables.values(), *rules.ghosts.values()]:
                 client_id, _, name = home.name.partition(".")
                 if client_id not in owners:
