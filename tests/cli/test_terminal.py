@@ -28,7 +28,7 @@ def terminal(*arguments: str, stdin: bytes | None = None, status: int = 0) -> st
     """What a command writes to a terminal, on both outputs. No colours, so that any escape is somebody else's."""
     near, far = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "300", "PYTHONIOENCODING": "utf-8"}
-    process = subprocess.Popen([*COMMAND, *arguments], stdin=far, stdout=far, stderr=far, env=environment)
+    process = subprocess.Popen([*COMMAND, *arguments], stdin=far, stdout=far, stderr=far, env=environment, cwd="/")
     os.close(far)
     output = b""
     try:
@@ -136,5 +136,5 @@ def test_json_means_the_same() -> None:
 def test_a_pipe_gets_it_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "begin.stomp"
     path.write_bytes(frame("MESSAGE"))
-    done = subprocess.run([*COMMAND, "decode", "--json", str(path)], capture_output=True, check=True)
+    done = subprocess.run([*COMMAND, "decode", "--json", str(path)], capture_output=True, check=True, cwd="/")
     assert "\u202e" in done.stdout.decode()

@@ -14,7 +14,7 @@ from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, fra
 from transport.test_websocket import conversations, joined, opened_client, opened_server
 from transport.wires import Peer, Raw, Server, place
 
-from stompcodec.transport import sync, tls, websocket
+from stompcodec.transport import sync, websocket
 from stompcodec.transport.seams import Over
 from stompcodec.transport.tls import TlsLayer
 
@@ -153,7 +153,7 @@ def test_small_records_have_shares(pair):
     shares = [server.receive(wire)]
     while server.waiting:
         shares.append(server.receive(b""))
-    assert max(map(len, shares)) <= tls.SHARE
+    assert max(map(len, shares)) <= 512, "a read may hold 6,000"
     assert joined(piece for share in shares for piece in share) == b"".join(b"%05d" % n for n in range(MANY))
     client.send([b"more"])
     assert server.receive(b"".join(client.take_output())) == [b"more"]
