@@ -54,10 +54,14 @@ class Loop(Bench):
         super().__init__(Counting(background), **config)
         self.other = self.peer()
         self.turns = 0
+        self.seen = 0
+
+    def turn(self) -> None:
+        super().turn()
+        self.seen = sum(self.store.counts.values())
 
     def one_turn(self) -> int:
-        """Returns how much it did."""
-        before = sum(self.store.counts.values())
+        """Returns how much it did, with what was done since the last one."""
         while self.soon:
             self.soon.pop(0)()
         self.other.session.receive(b"SEND\ndestination:/queue/other\nreceipt:r\n\n\0", self.now)
@@ -70,7 +74,8 @@ class Loop(Bench):
                 messages += len(peer.inbox) - had
         assert [frame.command for frame in self.other.take()] == ["RECEIPT"], "the other session is served"
         self.turns += 1
-        return sum(self.store.counts.values()) - before + messages
+        before, self.seen = self.seen, sum(self.store.counts.values())
+        return self.seen - before + messages
 
     @property
     def rests(self) -> bool:
