@@ -1,6 +1,6 @@
 """Kill a broker under load again and again, then cut its connections, and count what got lost.
 
-Usage: crash.py [--rounds 200] [--cuts 1000] [--seed N]
+Usage: crash.py [--rounds 200] [--cuts 1000] [--storage 200] [--seed N]
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from crash.rounds import cut_rounds, kill_rounds
+from crash.storage import storage_rounds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=200, help="times that the broker is killed (kill -9)")
     parser.add_argument("--cuts", type=int, default=1000, help="connections that a proxy cuts")
+    parser.add_argument("--storage", type=int, default=200, help="kills during migration, vacuum, compact and salvage")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     print(f"seed {options.seed}")
     good = True
-    parts = (("kills", options.rounds, kill_rounds), ("cuts", options.cuts, cut_rounds))
+    parts = (
+        ("kills", options.rounds, kill_rounds),
+        ("cuts", options.cuts, cut_rounds),
+        ("kills of the storage", options.storage, storage_rounds),
+    )
     for name, count, rounds in parts:
         if not count:
             continue

@@ -14,6 +14,7 @@ from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
 from crash.lasting import FOUNDED
 from crash.ledger import Ledger, body_of
 from crash.rounds import cut_rounds, kill_rounds
+from crash.storage import WAYS, storage_rounds
 
 pytestmark = pytest.mark.no_asan
 posix = pytest.mark.skipif(os.name != "posix", reason="kill -9 is of POSIX")
@@ -47,6 +48,12 @@ def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
     ledger = cut_rounds(tmp_path, 50, seed=1, enough=_moved)
     assert (ledger.examples, dict(ledger.problems)) == ([], {})
     assert _moved(ledger)
+
+
+@posix
+def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
+    ledger = storage_rounds(tmp_path, 3 * len(WAYS), seed=1)
+    assert (ledger.examples, dict(ledger.problems)) == ([], {})
 
 
 @posix

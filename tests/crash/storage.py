@@ -1,0 +1,113 @@
+"""Rounds of a store that is killed while it migrates, gives space back, is compacted or salvaged: nothing gets lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from crash.ledger import Ledger
+from crash.process import ROOT
+
+from stompcodec.broker.salvage import check
+from stompcodec.broker.schema import MIGRATIONS
+from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.broker.store import Stored
+
+__all__ = ["WAYS", "storage_rounds"]
+
+#: What is done to a folder when it is killed.
+WAYS = {
+    "migration": "SqliteStore(sys.argv[1])",
+    "vacuum": """
+store = SqliteStore(sys.argv[1])
+while store._writer.tidy():
+    pass
+store.close()
+""",
+    "compact": "from stompcodec.broker.compact import compact; compact(sys.argv[1])",
+    "salvage": "from stompcodec.broker.salvage import salvage; salvage(sys.argv[1], sys.argv[1] + '-new')",
+}
+_COMMON = "import sys\nfrom stompcodec.broker.sqlite import SqliteStore\nprint(1, flush=True)\n"
+_LEFT, _ALL = 60, 260
+
+
+def _message(seq: int) -> Stored:
+    size = 70_000 if seq % 20 == 0 else 20_000
+    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0")
+
+
+def _origin(folder: Path, way: str) -> dict[int, bytes]:
+    """Make a folder with empty pages; of the version before checksums for migrations. Returns what it holds."""
+    store = SqliteStore(folder)
+    for seq in range(_ALL):
+        store.append("q", _message(seq))
+    store.commit()
+    for seq in range(_LEFT, _ALL):
+        store.remove("q", _message(seq))
+    store.close()
+    if way == "migration":
+        with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as connection:
+            for statement in reversed(MIGRATIONS[-1]):
+                _, _, table, _, _, column, *_ = statement.split()
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+            connection.execute("DELETE FROM migration WHERE version = ?", (len(MIGRATIONS),))
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) - 1}")
+    return {seq: _message(seq).tail for seq in range(_LEFT)}
+
+
+def _content(folder: Path) -> dict[int, bytes]:
+    store = SqliteStore(folder)
+    try:
+        found = {one.seq: one.tail for one in store.load()}
+        return found if not store.damage.findings else {}
+    finally:
+        store.close()
+
+
+def storage_rounds(
+    folder: Path, rounds: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None
+) -> Ledger:
+    """Kill a process in the middle of one of `WAYS`, so many times, and look at the folder afterwards.
+
+    Args:
+        folder: for the data.
+        rounds: how many.
+        seed: of the moments.
+        progress: called after each round.
+    """
+    chance = random.Random(seed)
+    ledger = Ledger()
+    origins = {way: (folder / way, _origin(folder / way, way)) for way in WAYS}
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    for number in range(rounds):
+        way = list(WAYS)[number % len(WAYS)]
+        source, sent = origins[way]
+        image = folder / f"image-{number}"
+        shutil.copytree(source, image)
+        command = [sys.executable, "-c", _COMMON + WAYS[way], str(image)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            timer = threading.Timer(chance.uniform(0, 0.03) ** 2 * 100, process.kill)
+            timer.start()
+            process.wait()
+            timer.join()
+        new = Path(f"{image}-new")
+        if way == "salvage" and new.exists() and _content(new) != sent:
+            ledger.problem("salvaged by half", way)
+        if not check(image).whole:
+            ledger.problem("damaged by a kill", way)
+        if _content(image) != sent:
+            ledger.problem("lost", way)
+        for path in (image, new, folder / f".{new.name}.salvage"):
+            shutil.rmtree(path, ignore_errors=True)
+        progress(number + 1)
+    return ledger
