@@ -14,6 +14,7 @@ from broker.large import pattern
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stompcodec.broker.body_folder import BodyFolder
 from stompcodec.broker.folder import FolderLock
 from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.errors import StoreError
@@ -190,8 +191,6 @@ names = st.text("0123456789abcdefABCDEFg-_. ٣", min_size=1, max_size=24) | st.f
 @example(name="0123456789abcdef-1\n")
 @example(name="0123456789abcdef--1")
 def test_only_our_own_names_are_removed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    from stompcodec.broker.body_folder import BodyFolder
-
     path = tmp_path_factory.mktemp("bodies")
     put_file(path / name)
     folder = BodyFolder(path)
@@ -315,3 +314,19 @@ def test_a_marker_that_is_none_of_ours(marker: bytes | None, why: str, tmp_path:
     with pytest.raises(StoreError):
         Bench(large_folder=str(tmp_path))
     assert tree(tmp_path) == before
+
+
+def test_each_guard_holds_by_itself(tmp_path: Path) -> None:
+    """Names are looked at when files are listed, and again when one is removed; a link is not opened."""
+    folder = BodyFolder(tmp_path / "bodies")
+    for name in ("orders.csv", OURS):
+        put_file(tmp_path / "bodies" / name)
+    assert folder.names() == [OURS]
+    assert not folder.remove("orders.csv")
+    assert not folder.remove("../bodies/orders.csv")
+    assert folder.remove(OURS)
+    assert os.listdir(tmp_path / "bodies") == ["orders.csv"]
+    folder.close()
+    (tmp_path / "link").symlink_to(tmp_path / "bodies", target_is_directory=True)
+    with pytest.raises(StoreError, match="is a symbolic link"):
+        BodyFolder(tmp_path / "link")
