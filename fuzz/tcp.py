@@ -94,6 +94,10 @@ class Wire:
         octets = "\n".join(lines).encode() + body + b"\0\n"
         self._writer.write(ws_frame(2, octets) if self.transport == "ws" else octets)
 
+    def beat(self) -> None:
+        """Send a sign of life: with a connection TTL, as in Artemis, a client that only listens is dead some day."""
+        self._writer.write(ws_frame(2, b"\n") if self.transport == "ws" else b"\n")
+
     async def _read(self) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await self._reader.read(65536):
@@ -227,6 +231,7 @@ class Pair:
                 self._check_receipt(await self._frame(self.sender))
             while any(self.seen[id] < self.count for id in self.subscriptions):
                 self._check_message(await self._frame(self.taker))
+            self.taker.beat()
         self.done = True
 
     def _check_receipt(self, frame: Frame) -> None:
