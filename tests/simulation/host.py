@@ -183,7 +183,13 @@ class Host:
         self.helper = _Helper(self)
         store = None
         try:
-            store = SqliteStore(self.folder, self.log, helper=self.helper, clock=lambda: self.clock.now + disk.spent)
+            store = SqliteStore(
+                self.folder,
+                self.log,
+                helper=self.helper,
+                space=lambda _writer, _idle: None,
+                clock=lambda: self.clock.now + disk.spent,
+            )
             broker = Broker(
                 self.config,
                 store,

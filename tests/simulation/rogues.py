@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["LITTER", "WRONGS", "wrong"]
 
 #: Where a half frame may go, if what is sent behind it ends it: what is there is in no ledger.
-LITTER = "/queue/w"
+LITTER = ("/queue/w", "/queue/DLQ.w")
 
 #: What can be sent, by name. Each is refused, or waits for more; none may hurt anybody else.
 WRONGS: dict[str, bytes] = {

@@ -290,7 +290,7 @@ class Rules:
 
     def delivered(self, seen: Seen, frame: Frame, key: int | None) -> None:
         """A MESSAGE is on its way to a session."""
-        if frame.get("destination") == LITTER:
+        if frame.get("destination") in LITTER:
             return
         message = None if key is None else self.messages.get(key)
         if message is None:

@@ -167,7 +167,7 @@ class Watcher:
 
     def _send(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
         key = key_of(frame.body)
-        if key is None or frame.get("destination") in (None, LITTER):
+        if key is None or frame.get("destination") in (None, *LITTER):
             return None
         get = frame.get
         now, rules = EPOCH + self.clock.now, self.rules

@@ -344,7 +344,7 @@ class World:
             names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.count} | set(rules.homes)
             for name in sorted(names - subscribed):
                 subscribed.add(name)
-                mode = "auto" if name == LITTER else "client-individual"
+                mode = "auto" if name in LITTER else "client-individual"
                 collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": mode})
             for home in [*rules.durables.values(), *rules.ghosts.values()]:
                 client_id, _, name = home.name.partition(".")
