@@ -124,13 +124,13 @@ def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False
     cdef Py_buffer view
     cdef int failed
     cdef Columns read = Columns.__new__(Columns)
-    cdef _Names extra = _Names([name.encode() for name in _checked_commands(commands)])
+    cdef _Names extra = _names_of(_checked_commands(commands))
     cdef _Where conditions = _Where(_checked_where(where))
     _dialect_rules(&rules, version, lenient)
     _limit_rules(&rules, _checked_limits(limits))
     rules.extra = extra.names
     rules.extra_count = extra.count
-    read.names = _Names([name.encode() for name in _checked_names(names)])
+    read.names = _names_of(_checked_names(names))
     wanted.columns = _columns_bits(columns)
     wanted.repeats = 1 if repeats else 0
     wanted.names = read.names.names

@@ -30,7 +30,7 @@ cdef class Parser(_Bodies):
             raise TypeError("a Parser is made once: make another one")
         self._limits = _checked_limits(limits)
         self.lenient = bool(lenient)
-        self.extra = _Names([name.encode() for name in _checked_commands(commands)])
+        self.extra = _names_of(_checked_commands(commands))
         self.stream_over = SIZE_MAX
         if stream_over is not None:
             if type(stream_over) is not int or stream_over < 0:

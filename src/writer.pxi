@@ -17,7 +17,7 @@ cdef int _writer(stomp_writer *writer, version, content_length, lenient, _Names 
 
 
 cdef inline _Names _extra(commands):
-    return _Names([name.encode() for name in _checked_commands(commands)]) if commands != () else None
+    return _names_of(_checked_commands(commands)) if commands != () else None
 
 
 cdef int _write(stomp_out *out, frame, const stomp_writer *writer) except -1:
@@ -119,10 +119,10 @@ cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker gives one
 cdef _Names _left_out(without):
     cdef _Names names
     if type(without) is not tuple:
-        return _Names([name.encode() for name in _checked_names(without)])
+        return _names_of(_checked_names(without))
     names = _LEFT_OUT.get(without)
     if names is None:
-        names = _Names([name.encode() for name in _checked_names(without)])
+        names = _names_of(_checked_names(without))
         if len(_LEFT_OUT) >= 100:
             _LEFT_OUT.clear()
         _LEFT_OUT[without] = names
