@@ -106,6 +106,8 @@ class Home:
     #: It is there for sure.
     sure: bool = True
     deleted: bool = False
+    #: When it was made.
+    turn: int = 0
     #: Of the broker, when it was to be deleted.
     life: int = 0
     #: By the number of the message; in a queue of dead letters by message-id, for each subscription may have made one.
