@@ -128,7 +128,9 @@ def _found(broker: Broker) -> dict[Queue, list[Message]]:
 def _held(session: Session) -> int:
     intake = 0 if session.intake is None else session.intake.cost
     transactions = sum(transaction.base + transaction.octets for transaction in session.transactions.values())
-    return frame_cost(session.connection.buffered) + intake + transactions + session.unwritten
+    buffered = session.connection.buffered
+    pending = buffered + len(session._early) if session.waits_for_turn else frame_cost(buffered + 2 * session.below)
+    return pending + intake + transactions + session.unwritten
 
 
 def _subscriptions(session: Session) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec import __version__
@@ -105,7 +106,7 @@ def _send(session: Session, frame: Frame) -> None:
         if broker.journal.short:
             check_space(session, (sink,))
         session.store_waits(frame)
-        full = sink.put(Message(broker.ident % seq, seq, destination, tail, True))
+        full = sink.put(Message(broker.ident % seq, seq, intern(destination), tail, True))
     if full:
         sink.block(session)
     receipt = get("receipt")

@@ -143,7 +143,7 @@ class Broker:
         #: What makes sessions: called as `Session` is.
         self.session_class: Callable[..., Session] = session_class(config.log_frames)
         #: Bytes of messages that fit into the outbox of a session in a turn.
-        self.room = config.write_high
+        self.room = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
         #: Sessions that the shell has to look at when the turn ends.
         self.dirty: list[Session] = []
         #: Set by the shell.
@@ -324,7 +324,7 @@ class Broker:
     def _share_room(self) -> None:
         """Output takes a quarter of the memory, if all sessions have some."""
         share = self.config.memory // 4 // max(1, len(self.sessions))
-        self.room = min(self.config.write_high, max(_LEAST_ROOM, share))
+        self.room = min(self.write_high, max(_LEAST_ROOM, share))
 
     def relieve(self) -> None:
         """End the sessions that hold most, until others can go on."""

@@ -98,7 +98,10 @@ class Destinations:
         self.topics = Topics(self.addresses, opened, self.check_room, self.shares)
         words = self.addresses.wildcards.words
         self.retained = Retained(
-            self._retained_queue, words, config.max_destinations, Part(account, config.max_retained_octets)
+            self._retained_queue,
+            words,
+            config.max_destinations,
+            Part(account, min(config.max_retained_octets, account.first // 2)),
         )
         self.durables = Durables(
             config,

@@ -120,6 +120,8 @@ class Durables:
         named[session.owner] = durable
         durable.owner = session.owner
         durable.queue.name = title(durable.owner, durable.name)
+        if durable.maker is None:
+            self._shares.give(durable, session)
         session.broker.log.info(
             "the durable subscription %r, which had no owner, belongs to user %r now", durable.name, durable.owner
         )
@@ -221,6 +223,7 @@ class Durables:
 
             selector = compile_selector(record.selector)
         queue = self._queue(name, key, True, record.owner)
+        queue.maker = self._shares.of_user(record.owner)
         how = {"shared": record.shared, "auto_delete": record.auto_delete}
         self._add(Durable(name, queue, address, selector, **how, owner=record.owner))
 
@@ -273,10 +276,12 @@ class Durables:
         self._charge_selector(durable, 1)
 
     def _has_own(self, text: str, maker: Maker) -> bool:
-        """Whether a selector more is too much for one client."""
-        own = [durable for durable in self if self._shares.share(maker, durable.maker)]
-        texts = {durable.selector.text for durable in own if durable.selector is not None}
-        return sum(map(len, texts | {text})) > _MOST_SELECTED
+        """Whether a selector more is too much for one client, or for all of its address."""
+        made = [durable for durable in self if durable.maker is not None and durable.maker.owner is maker.owner]
+        own = {durable.selector.text for durable in made if durable.selector is not None and durable.maker is maker}
+        all_ = {durable.selector.text for durable in made if durable.selector is not None}
+        most = _MOST_SELECTED if self._shares.has_users else _MOST_SELECTED + _MOST_SELECTED // 2
+        return sum(map(len, own | {text})) > _MOST_SELECTED or sum(map(len, all_ | {text})) > most
 
     def _charge_selector(self, durable: Durable, sign: int) -> None:
         selector = durable.selector

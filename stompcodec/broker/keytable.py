@@ -242,15 +242,14 @@ KEYS: tuple[Key, ...] = (
         "queues.session_destinations",
         "session_destinations",
         _COUNT_OR_0,
-        "How many of them one session may make; 0 for half of max_destinations. Without users, those that ended "
-        "sessions from the same address left behind count, too.",
+        "How many of them one session may make; 0 for half of max_destinations.",
     ),
     Key(
         "queues.user_destinations",
         "user_destinations",
         _COUNT_OR_0,
-        "How many of them the sessions of one user may make; 0 for half of max_destinations. It means nothing without "
-        "users.",
+        "How many of them the sessions of one user may make, together; 0 for half of max_destinations. Without users, "
+        "those of one address; 0 for three quarters then.",
     ),
     Key(
         "queues.exclusive",

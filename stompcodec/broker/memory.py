@@ -59,7 +59,7 @@ _SINK = 120
 _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
 
 #: What the interpreter and the libraries take of the limit, but never more than this part of it.
-_PROGRAM, _PROGRAM_PART = 32 * 2**20, 3 / 8
+_PROGRAM, _PROGRAM_PART = 32 * 2**20, 7 / 16
 #: The marks, as parts of what is left.
 _FIRST, _SECOND = 3 / 4, 15 / 16
 #: Sessions together may hold this part of it in unfinished frames, transactions and output.
@@ -68,6 +68,8 @@ _SESSIONS = 1 / 2
 _FIXED, _FIXED_SHARE = 1 / 2, 4
 #: Senders that waited go on when their queue is down to this part of what stopped them, not for each message anew.
 LOW = 0.75
+#: However little memory is left, a queue may hold this part of the limit, as a power of 2: 16 KiB of 1 GiB.
+_FLOOR = 16
 #: Waiting senders are looked at again when this part of the limit has become free.
 _STEP = 0.01
 
@@ -98,6 +100,7 @@ class Account:
         "_look_at",
         "first",
         "fixed",
+        "floor",
         "held",
         "limit",
         "most_fixed",
@@ -115,6 +118,8 @@ class Account:
         self.first = int(room * _FIRST)
         #: Above it, the session that holds most is ended.
         self.second = int(room * _SECOND)
+        #: A queue that holds no more than this is never too large.
+        self.floor = limit >> _FLOOR
         #: What sessions may hold in any case, and what they may hold as long as there is memory.
         self.reserve = self.second - self.first
         self.most_held = int(room * _SESSIONS)
@@ -153,6 +158,11 @@ class Account:
         self.used += cost
 
     @property
+    def is_full(self) -> bool:
+        """There is nothing left, whoever asks for it."""
+        return self.used > self.second
+
+    @property
     def is_overheld(self) -> bool:
         """A session has to end, so that others can go on."""
         held = self.held
@@ -172,7 +182,7 @@ class Account:
         >>> account.is_large(2**30), account.is_large(1000)
         (True, False)
         """
-        return self.used > self.first and cost > (self.second - self.used) * part
+        return self.used > self.first and cost > max(self.floor, (self.second - self.used) * part)
 
     def wait(self, stock: Holder) -> None:
         """Senders to a queue wait for memory: `release` looks at them again."""
@@ -203,14 +213,14 @@ class Part:
     (7, 7)
     """
 
-    __slots__ = ("_account", "_used", "first", "limit", "waiting")
+    __slots__ = ("_account", "_used", "first", "limit", "second", "waiting")
 
     def __init__(self, account: Account, limit: int) -> None:
         self._account = account
         self.limit = limit
         self._used = 0
         #: Nobody waits for memory here: whoever charges it looks at the limit.
-        self.first = 2**62
+        self.first = self.second = 2**62
         self.waiting: dict[Holder, None] = {}
 
     @property
@@ -222,6 +232,11 @@ class Part:
     def used(self, used: int) -> None:
         self._account.used += used - self._used
         self._used = used
+
+    @property
+    def is_full(self) -> bool:
+        """As in Account."""
+        return self._account.is_full
 
     def is_large(self, _cost: int, _part: float = 1.0) -> bool:
         """As in Account; nothing is."""

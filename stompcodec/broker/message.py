@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.jms import text_tail
@@ -240,7 +241,7 @@ def message_of(
             tail = _line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
     else:
         tail = _line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
-    message = Message(b"", 0, destination, tail, persistent)
+    message = Message(b"", 0, intern(destination), tail, persistent)
     priority = get("priority")
     if priority is not None:
         message.priority = _PRIORITIES.get(priority, 4)
@@ -271,7 +272,7 @@ def restored(stored: Stored) -> Message:
     return Message(
         stored.id.encode(),
         stored.seq,
-        stored.destination,
+        intern(stored.destination),
         stored.tail,
         stored.persistent,
         stored.expires,

@@ -39,7 +39,8 @@ class Outgoing:
 
     __slots__ = (
         *("_blockers", "_open", "_paused_at", "_unread", "broker", "closing", "connection", "consumers", "dirty"),
-        *("_sinks_cost", "ended", "failing", "fixed", "flowing", "hopeless", "outbox", "parcels", "paused", "room"),
+        *("_rests", "_sinks_cost", "ended", "failing", "fixed", "flowing", "hopeless", "leaving", "outbox", "parcels"),
+        *("paused", "room"),
         *("sinks", "stalled", "unwritten", "waiting", "whole_frames"),
     )
 
@@ -73,6 +74,10 @@ class Outgoing:
         # What the shell looks at.
         self.closing = False
         self.hopeless = False
+        #: Its transport is gone, but not all that came from there is done.
+        self.leaving = False
+        #: Something that its peer has sent was left for later.
+        self._rests = False
         self.paused = False
         self._paused_at = 0.0
         self._blockers: set[Stock | Delayed | Journal | Turns] = set()
@@ -264,6 +269,29 @@ class Outgoing:
         """Whether it has had its share of the loop, and not done all that its peer has sent."""
         return self.broker.turns in self._blockers
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a session that waits for its turn waits for something else, too."""
+        return len(self._blockers) > 1 or (not self.flowing and self._unread > _MOST_UNREAD)
+
+    def rest(self) -> None:
+        """Leave what its peer has sent where it is, as long as the session waits for something."""
+        self._rests = True
+        self._blockers.add(self.broker.turns)
+        self._look_paused()
+
+    def _look_rest(self) -> None:
+        """Have a turn when the session waits for nothing else any more."""
+        if not self.is_held_up or self.leaving:
+            self._rests = False
+            self.broker.turns.line_up(self)  # type: ignore[arg-type]  # it is a Session
+
+    def depart(self) -> None:
+        """The transport is gone: what was read from it before still counts, and waits only for its turn."""
+        self.leaving = True
+        if self._rests:
+            self._look_rest()
+
     def acknowledges(self, holder: object) -> bool:
         """Whether its own ACKs would make room there: in a queue that it consumes; where memory is short, in any."""
         consumers = self.consumers.values()
@@ -285,6 +313,8 @@ class Outgoing:
         self._look_paused()
 
     def _look_paused(self) -> None:
+        if self._rests:
+            self._look_rest()
         paused = bool(self._blockers) or (not self.flowing and self._unread > _MOST_UNREAD)
         if paused is self.paused:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.backlog import Backlog, Fifo
@@ -148,7 +149,7 @@ class Queue(Stock):
         """
         ready = self.ready
         if not ready or not ready[0].direct or ready[0].credit <= 0 or ready[0].session.room <= 0:
-            message = Message(ident % seq, seq, destination, tail)
+            message = Message(ident % seq, seq, self.name if destination == self.name else intern(destination), tail)
             return self.put(message) if self.picking is None else self.picking.give_plain(message)
         consumer = ready[0]
         session, size, full = consumer.session, len(tail), False
@@ -159,7 +160,8 @@ class Queue(Stock):
                 tag = consumer.last + 1
                 session.outbox += (consumer.quick % (seq, tag), tail, EOL)
                 consumer.last = tag
-                consumer.unacked[tag] = Message(ident % seq, seq, destination, tail)
+                name = self.name if destination == self.name else intern(destination)  # shared, for it may be large
+                consumer.unacked[tag] = Message(ident % seq, seq, name, tail)
                 consumer.credit -= 1
                 self.count += 1
                 self.octets += size
@@ -200,8 +202,7 @@ class Queue(Stock):
         """Make a session wait until there is room."""
         if session.block(self):
             self.blocked[session] = None
-            if self.is_too_large:
-                self.account.wait(self)
+            self.account.wait(self)
 
     def restore(self, messages: list[Message]) -> None:
         """UNACKED to READY: delivered in vain, and back in their old places, before all that came later."""

@@ -69,7 +69,7 @@ class Retained:
         queue = self.queues.get(name)
         if queue is None and len(self.queues) >= self._most:
             self.sweep()
-        if queue is None and len(self.queues) >= self._most:
+        if (queue is None and len(self.queues) >= self._most) or self.part.is_full:
             return False
         others = self.part.used - (0 if queue is None else queue.cost)
         if others >= self.part.limit:  # that counts more than the bound does

@@ -113,7 +113,7 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
         if found.refuses:
             raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
     for queue in found.holders():
-        if queue.full and session.acknowledges(queue):
+        if queue.full and session.acknowledges(queue) and not queue.may_grow:
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
     if isinstance(found, Retaining) or (isinstance(found, Queue) and found.terms is not None):
         return found

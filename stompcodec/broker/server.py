@@ -32,6 +32,11 @@ from stompcodec.transport.accept import descriptor_limit
 
 __all__ = ["Server", "serve"]
 
+#: Memory for each byte that the transport has not written: its buffer grows by copies.
+_UNWRITTEN = 2
+#: Bytes that are read at a time from a connection while memory is short.
+_LITTLE = 4096
+
 log = logging.getLogger("stompcodec.broker.server")
 
 #: A timer that comes so much too late, in seconds, says that we stood still: what peers sent meanwhile is read first.
@@ -84,6 +89,9 @@ class _Peer:
 
     def received(self, data: bytes | memoryview) -> None:
         server = self.server
+        account = server.broker.account
+        if account.used > account.first and not server.reads_little:
+            server.read_little(True)
         if server.turning:  # the session goes on in this turn: its share began when the turn did
             self.session.receive(data, server.broker.now)
             return
@@ -112,7 +120,9 @@ class _Peer:
             self._leave(*self.gone)
 
     def lost(self, error: BaseException | None) -> None:
-        if self.session.waits_for_turn:  # what it has sent counts, a share at a time
+        if self.session.waits_for_turn and not self.server.broker.account.is_full:
+            # What it has sent counts, a share at a time; but nobody has a receipt for it.
+            self.session.depart()
             self.gone = (error,)
             self.session.more = self.go_on
             self.session.writable(False, self.server.now())
@@ -134,7 +144,7 @@ class _Peer:
 
     def note_unwritten(self) -> None:
         """Tell the session what the peer has not taken."""
-        unwritten = self.wire.buffered
+        unwritten = _UNWRITTEN * self.wire.buffered
         self.session.note_unwritten(unwritten)
         if not unwritten:
             self.server.writing.discard(self)
@@ -155,7 +165,7 @@ class _Peer:
             return
         if output:
             wire.write(output)
-        unwritten = wire.buffered
+        unwritten = _UNWRITTEN * wire.buffered
         if unwritten or session.unwritten:
             session.note_unwritten(unwritten)
             self.server.writing.add(self)
@@ -209,6 +219,7 @@ class Server:
         self.peers: dict[Session, _Peer] = {}
         self.writing: set[_Peer] = set()
         """Those that have not taken all that was written."""
+        self.reads_little = False
         self.deserted = asyncio.Event()
         """Nobody is connected; or nobody is to be waited for any more."""
         self.deserted.set()
@@ -345,7 +356,8 @@ class Server:
             ssl=context,
             websocket=websocket,
             max_message=_largest_frame(config.limits),
-            high=config.write_high,
+            high=self.broker.write_high,
+            note=_note_below,
             pace=_Peer.wait,  # type: ignore[arg-type]  # its owners are peers
             admit=lambda *request: self._gate.refusal(*request),
             refusal=_refusal(name),
@@ -394,8 +406,17 @@ class Server:
                     peer.flush()
         finally:
             self.turning = False
-        self._heap.note(self.broker.account.used)
+        account = self.broker.account
+        self._heap.note(account.used)
+        if self.reads_little and account.used < account.first:
+            self.read_little(False)
         self._arm()
+
+    def read_little(self, yes: bool) -> None:
+        """Read little at a time while memory is short: what was read of senders that wait is kept."""
+        self.reads_little = yes
+        for listener in self._listeners:
+            listener.read_at_most(_LITTLE if yes else None)
 
     def _arm(self) -> None:
         """Keep one timer, for the next deadline. A timer that comes too early does no harm, so it is left."""
@@ -457,7 +478,7 @@ def serve(
 
 def _store(config: Config) -> Store:
     if config.data is None:
-        return MemoryStore()
+        return MemoryStore(keeps=False)
     from stompcodec.broker.space import RESERVE
     from stompcodec.broker.sqlite import SqliteStore
 
@@ -474,6 +495,13 @@ def _wants_certificates(config: Config) -> bool:
     """Return whether no client gets in without a certificate."""
     others = (config.port, *config.ports, config.ws_port, config.legacy_port)
     return config.tls_ca is not None and all(port is None for port in others)
+
+
+def _note_below(peer: aio.Owner, octets: int) -> None:
+    assert isinstance(peer, _Peer)
+    peer.session.note_below(octets)
+    if peer.server.broker.dirty:
+        peer.server.mark()
 
 
 def _largest_frame(limits: Limits) -> int:

@@ -50,7 +50,7 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("_begun", "behind", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
+        *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
         *("_early", "_frame", "steps", "waits_on", "window"),
@@ -105,6 +105,8 @@ class Session(Outgoing):
         self.transaction_octets = self._begun = 0
         #: Bytes of memory that what came of an unfinished frame takes.
         self.pending = 0
+        #: Bytes that the layers below keep of an unfinished frame of theirs.
+        self.below = 0
         #: What a commit made take effect has to be stored itself.
         self.waits_on = False
         #: A large message that is coming in.
@@ -135,6 +137,7 @@ class Session(Outgoing):
         self.broker.now = now
         if self.steps is not None:
             self._early += bytes(data)
+            self._note_pending(self.connection.buffered)
             return
         frame: Frame | None = None
         handlers = self.handlers
@@ -146,10 +149,15 @@ class Session(Outgoing):
                     break
                 left -= 1
                 if not left:
-                    left = _EACH
                     if self.broker.turns.is_over(now):
                         self.wait_for_turn()
                         break
+                    left = _EACH
+                    if self.broker.account.is_short:
+                        left = 1
+                        if self.paused and not self.leaving:
+                            self.rest()
+                            break
         except Paused:
             pass
         except Refused as error:
@@ -162,7 +170,7 @@ class Session(Outgoing):
         if self.outbox and not self.dirty:
             self.mark()
         buffered = self.connection.buffered
-        if buffered or self.pending or self.intake is not None:
+        if buffered or self.pending or self.below or self.intake is not None:
             self._note_pending(buffered)
         account = self.broker.account
         if account.held > account.reserve:
@@ -172,11 +180,21 @@ class Session(Outgoing):
         """So many bytes have come that no frame was made of, or that wait for the session's turn."""
         if self.ended:
             return
-        pending = frame_cost(buffered)
+        if self.waits_for_turn:  # whole frames, of which no more are read
+            pending = buffered + len(self._early)
+        else:
+            pending = frame_cost(buffered + 2 * self.below)  # that buffer grows by pieces of itself
         if self.intake is not None:
             pending += self.intake.cost
         self.broker.account.hold(pending - self.pending)
         self.pending = pending
+
+    def note_below(self, octets: int) -> None:
+        """The layers below tell how many bytes they keep of an unfinished frame of theirs."""
+        self.below = octets
+        self._note_pending(self.connection.buffered)
+        if self.broker.account.is_overheld:
+            self.broker.relieve()
 
     def hold_transaction(self, octets: int, base: int = 0) -> None:
         """Its transactions take more memory, or less.
@@ -214,24 +232,34 @@ class Session(Outgoing):
             turns.line_up(self)
 
     def take_turn(self, now: float) -> None:
-        """Go on with what its peer has sent."""
+        """Go on with what its peer has sent, unless memory is short and the session waits for something else, too."""
+        short = self.broker.account.is_short
+        if short and self.is_held_up and not self.leaving and self.steps is None:
+            self.rest()
+            return
         self.unblock(self.broker.turns)
-        if self.steps is not None:
-            try:
-                self._step()
-            except Refused as error:
-                self.fail(error.message, error.remedy, self._frame)
-            except Exception:
-                self.broker.log.exception("%s: a fault of the broker", self)
-                self.fail("internal error", "The broker's log tells more.", self._frame)
-            if self.outbox and not self.dirty:
-                self.mark()
-            if self.steps is not None:
-                return
+        if self.steps is not None and not self._is_done():
+            return
+        if short and self.paused and not self.leaving:
+            self.rest()
+            return
         early, self._early = self._early, b""
         self.receive(early, now)
         if self.more is not None and not self.waits_for_turn:
             self.more()
+
+    def _is_done(self) -> bool:
+        """Do a share of what a frame asks for. Return whether that was the last one."""
+        try:
+            self._step()
+        except Refused as error:
+            self.fail(error.message, error.remedy, self._frame)
+        except Exception:
+            self.broker.log.exception("%s: a fault of the broker", self)
+            self.fail("internal error", "The broker's log tells more.", self._frame)
+        if self.outbox and not self.dirty:
+            self.mark()
+        return self.steps is None
 
     def work(self, frame: Frame, steps: Iterator[Line]) -> None:
         """Do what a frame asks for a share at a time, the first one now, and all of it before the next frame.
@@ -263,9 +291,12 @@ class Session(Outgoing):
         """
         self.broker.now = now
         turns = self.broker.turns
-        while self in turns.blocked:  # what it has sent counts, and it was read from the transport already
-            del turns.blocked[self]
+        self.leaving = True
+        while self.waits_for_turn:  # what it has sent counts, and it was read from the transport already
+            turns.blocked.pop(self, None)
             self.unblock(turns)
+            if self.broker.account.is_full:  # but nobody has a receipt for it
+                break
             self.receive(b"", now)
         self.closing = True
         if self.broker.lose(self, error):
@@ -307,6 +338,7 @@ class Session(Outgoing):
         for blocker in self._blockers:
             blocker.blocked.pop(self, None)
         self._blockers.clear()
+        self._rests = False
 
     def _let_go(self) -> None:
         """Its memory is free again, but for what is still to be written, and the connection."""

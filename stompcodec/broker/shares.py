@@ -1,9 +1,8 @@
 """Shares: who made the destinations of a virtual host, how many each client may make, and the memory they take.
 
 A destination is counted to the session that made it and to its owner, until the destination goes, also when the session
-has ended before. The owner is the user. Without users everybody is one user, so the owner is the address of the peer,
-and what its sessions left behind is counted to each session that comes from there: connecting again does not give
-anybody a new share.
+has ended before. The owner is the user. Without users everybody is one user, so the owner is the address of the peer:
+who connects again has a new share as a session, but not as an owner.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from stompcodec.broker.message import Refused
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
+    from stompcodec.broker.durable import Durable
     from stompcodec.broker.memory import Account
     from stompcodec.broker.session import Session
 
@@ -28,13 +28,12 @@ _LEAST_SHARE = 4
 class _Owner:
     """A user, or an address."""
 
-    __slots__ = ("key", "left", "made", "sessions")
+    __slots__ = ("key", "made", "sessions")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        #: Destinations that its sessions made and that are still there; and those of them whose session has ended.
+        #: Destinations that its sessions made and that are still there.
         self.made = 0
-        self.left = 0
         #: Sessions that have made something.
         self.sessions = 0
 
@@ -76,19 +75,34 @@ class Shares:
         self._most = config.max_destinations
         half = max(_LEAST_SHARE, config.max_destinations // 2)
         self._most_of_session = config.session_destinations or half
-        self._most_of_user = config.user_destinations or half
-        self._has_users = config.users is not None
+        #: An address may be that of several clients, so it has more.
+        self._most_of_owner = config.user_destinations or (half if config.users is not None else half + half // 2)
+        self.has_users = config.users is not None
         self._account = account
         self._owners: dict[str, _Owner] = {}
 
     def maker(self, session: Session) -> Maker:
         """Find what stands for a session here."""
         if session.maker is None:
-            key = session.user.name if self._has_users else session.peer.rpartition(":")[0]
+            key = session.user.name if self.has_users else session.peer.rpartition(":")[0]
             owner = self._owners.setdefault(key, _Owner(key))
             owner.sessions += 1
             session.maker = Maker(owner)
         return session.maker
+
+    def of_user(self, user: str | None) -> Maker | None:
+        """Return what stands for a user who made something in an earlier run of the broker; None if that is unknown."""
+        if user is None or not self.has_users:
+            return None
+        maker = Maker(self._owners.setdefault(user, _Owner(user)))
+        maker.ended = True
+        return maker
+
+    def give(self, durable: Durable, session: Session) -> None:
+        """A durable subscription that nobody made belongs to the user of a session now."""
+        self.gone(durable)
+        durable.queue.maker = self.maker(session)
+        self.made(durable)
 
     def why_not(self, name: str, maker: Maker | None) -> str | None:
         """Say why there cannot be one more destination; None if there can.
@@ -103,11 +117,11 @@ class Shares:
             return None
         if not self._account.has_room(destination_cost(name)):
             return "All subscriptions and destinations together take too much of the broker's limits.memory."
-        made = maker.made if self._has_users else maker.made + maker.owner.left
-        if made >= self._most_of_session:
+        if maker.made >= self._most_of_session:
             return "The share of a session is reached, queues.session_destinations: use fewer names."
-        if self._has_users and maker.owner.made >= self._most_of_user:
-            return "The share of a user is reached, queues.user_destinations: use fewer names."
+        if maker.owner.made >= self._most_of_owner:
+            what = "a user" if self.has_users else "an address"
+            return f"The share of {what} is reached, queues.user_destinations: use fewer names."
         return None
 
     def check(self, name: str, maker: Maker | None) -> None:
@@ -137,24 +151,15 @@ class Shares:
         if maker is not None:
             maker.made -= 1
             maker.owner.made -= 1
-            if maker.ended:
-                maker.owner.left -= 1
-                self._look(maker.owner)
+            self._look(maker.owner)
 
     def end(self, session: Session) -> None:
         """A session has ended: what it made stays, and counts to its owner."""
         maker = session.maker
         if maker is not None and not maker.ended:
             maker.ended = True
-            maker.owner.left += maker.made
             maker.owner.sessions -= 1
             self._look(maker.owner)
-
-    def share(self, maker: Maker, other: Maker | None) -> bool:
-        """Whether what another maker has made counts to the share of one."""
-        if other is None or other.owner is not maker.owner:
-            return False
-        return other is maker or self._has_users or other.ended
 
     def _look(self, owner: _Owner) -> None:
         if not owner.sessions and not owner.made:

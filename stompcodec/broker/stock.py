@@ -113,6 +113,13 @@ class Stock:
         return self.bound.is_low(self.count, self.octets) and not self.account.is_large(self.cost, LOW)
 
     @property
+    def may_grow(self) -> bool:
+        """It is full for lack of memory only, and there is some left for those that cannot wait for it."""
+        bound = self.bound
+        within = self.count <= bound.messages and self.octets <= bound.octets
+        return within and self.account.used <= self.account.second
+
+    @property
     def is_too_large(self) -> bool:
         """It is within its bound, but memory is short."""
         return self.account.is_large(self.cost)
@@ -160,6 +167,8 @@ class Stock:
                 del self.blocked[session]
                 session.unblock(self)
             yield turns
+        if self.blocked:
+            self.account.wait(self)
 
     @property
     def refuses(self) -> bool:

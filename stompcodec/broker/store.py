@@ -181,7 +181,8 @@ class Store(Protocol):
 class MemoryStore:
     """A store that forgets everything when it goes: for tests, and for brokers without a disk.
 
-    It keeps what was committed, so that tests can look at it and read it again by `load`.
+    Args:
+        keeps: keep what was committed, so that tests can look at it and read it again by `load`.
 
     >>> store = MemoryStore()
     >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))
@@ -195,7 +196,8 @@ class MemoryStore:
     incomplete = False
     written = 0
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self._keeps = keeps
         self._kept: dict[tuple[str, int], Stored] = {}
         self._puts: dict[tuple[str, int], Storable] = {}
         self._removes: dict[tuple[str, int], None] = {}
@@ -260,6 +262,8 @@ class MemoryStore:
 
     def commit(self) -> None:
         """As in `Store`; it never fails."""
+        if not self._keeps:
+            self._puts, self._updates = {}, {}
         for key in self._removes:
             self._kept.pop(key, None)
         for key, message in self._puts.items():

@@ -7,6 +7,7 @@ the same id, which are most, share one chunk of octets. That is all the differen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.consumer import Consumer
@@ -98,7 +99,8 @@ class Topic:
         """As in Queue."""
         if not self._gathered:
             self._begin()
-        self._gathered.append(Message(ident % seq, seq, destination, tail))
+        name = self.name if destination == self.name else intern(destination)
+        self._gathered.append(Message(ident % seq, seq, name, tail))
         self._octets += len(tail)
         if self._octets > self._most:
             self.flush()

@@ -40,6 +40,10 @@ __all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
 log = logging.getLogger("stompcodec.transport")
 
 
+#: Bytes that a layer may keep before its owner is told.
+_MUCH = 16 * 1024
+
+
 class _Plan:
     """What the wires of one listener, or of one call of connect, have in common."""
 
@@ -53,6 +57,7 @@ class _Plan:
         high: int,
         timeout: float,
         pace: Callable[[Owner], None] | None = None,
+        note: Callable[[Owner, int], None] | None = None,
     ) -> None:
         self.make_owner = make_owner
         self.make_layer = make_layer
@@ -61,6 +66,9 @@ class _Plan:
         self.high = high
         self.timeout = timeout
         self.pace = pace
+        self.note = note
+        #: Where all wires read into.
+        self.view = read_buffer()
         self.opening: set[Wire] = set()
         self.waiter: asyncio.Future[None] | None = None
 
@@ -76,7 +84,7 @@ class Wire(asyncio.BufferedProtocol):
 
     __slots__ = (
         *("_closing", "_eof", "_error", "_gone", "_held", "_layer", "_owner", "_paused", "_plan", "_replies", "_timer"),
-        *("_transport", "_view", "peer"),
+        *("_noted", "_transport", "peer"),
     )
 
     peer: str
@@ -84,8 +92,8 @@ class Wire(asyncio.BufferedProtocol):
 
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
-        self._view = read_buffer()
         self._layer: Layer | None = None
+        self._noted = 0
         self._owner: Owner | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
@@ -165,6 +173,7 @@ class Wire(asyncio.BufferedProtocol):
         if self._layer is not None:
             self._layer.close()
             self._put(self._layer.take_output())
+            self._layer = None  # with what it keeps of a frame that is not whole
         if not transport.is_closing():
             transport.resume_reading()  # unread octets would turn our close into a reset
             with contextlib.suppress(OSError):  # the peer may be gone already: connection_lost comes
@@ -199,12 +208,12 @@ class Wire(asyncio.BufferedProtocol):
         self._put(self._layer.take_output())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view
+        return self._plan.view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        with self._view[:nbytes] as data:  # whoever keeps it gets an error, not someone else's octets
+        with self._plan.view[:nbytes] as data:  # whoever keeps it gets an error, not someone else's octets
             if self._layer is None:
                 self._owner.received(data)  # type: ignore[union-attr]
             else:
@@ -295,6 +304,16 @@ class Wire(asyncio.BufferedProtocol):
             self.close()
         elif layer.waiting or self._held:
             self._hold(layer.waiting)
+        if self._plan.note is not None and self._owner is not None and not self._closing:
+            self._tell(self._plan.note, self._owner, layer.buffered)
+
+    def _tell(self, note: Callable[[Owner, int], None], owner: Owner, buffered: int) -> None:
+        """Tell the owner how much the layer keeps, if that is much or was."""
+        if buffered < _MUCH:
+            buffered = 0
+        if buffered != self._noted:
+            self._noted = buffered
+            note(owner, buffered)
 
     def _hold(self, waiting: bool) -> None:
         """Read no more before the layer has handed over what was read."""
@@ -365,6 +384,10 @@ class Listener:
         """Of this machine, on which it listens."""
         self.port = port
         """The port; the real one where 0 was asked for."""
+
+    def read_at_most(self, octets: int | None) -> None:
+        """Bound the bytes that are read from a connection at a time; None for as many as usual."""
+        self._plan.view = read_buffer()[:octets]
 
     def close(self) -> None:
         """Accept no more, and drop those whose handshakes are not done. Open wires stay: they are their owners'."""
@@ -447,6 +470,7 @@ async def listen(
     pace: Callable[[Owner], None] | None = None,
     admit: Admit | None = None,
     refusal: bytes = b"",
+    note: Callable[[Owner, int], None] | None = None,
 ) -> Listener:
     """Accept connections.
 
@@ -466,6 +490,8 @@ async def listen(
             None: each turn of the loop has a share.
         admit: over WebSocket, asked about each request; those that it refuses get 403. It must not raise.
         refusal: octets for a client that cannot be served for lack of file descriptors, before it is closed.
+        note: called with an owner and the bytes that its layers keep of what is not whole, when that has changed and
+            is much, or was.
 
     Raises:
         OSError: the port cannot be had.
@@ -480,6 +506,7 @@ async def listen(
         high=high,
         timeout=timeout,
         pace=pace,
+        note=note,
     )
     loop = asyncio.get_running_loop()
     sockets = await bind(host, port, backlog)

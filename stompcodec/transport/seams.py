@@ -116,6 +116,10 @@ class Layer(Protocol):
     def waiting(self) -> bool:
         """The share of one call of `receive` is used up, and some of what came is left. `receive(b"")` goes on."""
 
+    @property
+    def buffered(self) -> int:
+        """Bytes that have come and are not handed over, for what they are part of is not whole."""
+
     def start(self) -> None:
         """Begin the handshake."""
 
@@ -162,6 +166,10 @@ class Over:
     @property
     def waiting(self) -> bool:
         return self.upper.waiting or self.lower.waiting
+
+    @property
+    def buffered(self) -> int:
+        return self.upper.buffered + self.lower.buffered
 
     def start(self) -> None:
         self.lower.start()

@@ -103,6 +103,7 @@ class TlsLayer:
         self.opened = False
         self.ended = False
         self.waiting = False
+        self.buffered = 0  # a record at most
         self.error: BaseException | None = None
 
     def start(self) -> None:

@@ -156,6 +156,10 @@ class WebSocketLayer:
             self._protocol.send_request(self._protocol.connect())
 
     @property
+    def buffered(self) -> int:
+        return self._waiting + len(self._octets) - self._at
+
+    @property
     def waiting(self) -> bool:
         return self._at < len(self._octets)
 

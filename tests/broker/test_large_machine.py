@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from stompcodec import Frame
+from stompcodec.broker.audit import difference
 
 SIZES = st.sampled_from([0, 10, 999, 1000, 5000, 262_144, 300_000, 600_000])
 ACKS = st.sampled_from(["auto", "client", "client-individual"])
@@ -99,6 +100,7 @@ class Machine(RuleBasedStateMachine):
     def files_are_those_of_large_messages(self) -> None:
         large = sum(size for size in self.sizes.values() if size >= 1000)
         assert 0 <= self.bench.broker.spool.octets <= large
+        assert difference(self.bench.broker) == {}
 
     def teardown(self) -> None:
         """All that is left comes to one more consumer, in order; then nothing is left."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stompcodec.broker import picking
+from stompcodec.broker.audit import difference
 
 pytest.importorskip("lark")
 
@@ -147,6 +148,7 @@ class PickingMachine(RuleBasedStateMachine):
         if self.queue is not None:
             assert self.queue.count == len(ready) + len(unacked)
             assert self.queue.octets == self.bench.octets
+            assert difference(self.bench.broker) == {}
         stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())
         assert stored == sorted(number for number in ready + unacked if self.messages[number].persistent)
 

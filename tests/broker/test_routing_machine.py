@@ -8,6 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stompcodec.broker.audit import difference
+
 TOPICS = ["/topic/a", "/topic/a.b", "/topic/b.b"]
 ASKED = st.sampled_from([*TOPICS, "/topic/*", "/topic/a.*", "/topic/#", "/topic/#.b"])
 NAMES = st.sampled_from(["x", "y"])
@@ -198,6 +200,7 @@ class RoutingMachine(RuleBasedStateMachine):
         assert len(list(self.store.load())) == stored
         assert len(list(self.store.subscriptions())) == len(self.durables)
         assert self.bench.octets == sum(durable.queue.octets for durable in found.durables.by_name.values())
+        assert difference(self.bench.broker) == {}
 
 
 RoutingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
