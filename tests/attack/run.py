@@ -123,6 +123,12 @@ def _drain(side: Side, queue: str) -> int:
     return taken
 
 
+def _more(broker: BrokerProcess, before: dict[str, int]) -> list[str]:
+    """Return what there is more of than before."""
+    now = _state(broker)
+    return [f"{name}: {before[name]} before, {now[name]} after" for name in before if now[name] > before[name]]
+
+
 def _clean(broker: BrokerProcess, before: dict[str, int]) -> list[str]:
     """Empty what the attackers have filled, and wait until the broker is as before. Return what is not."""
     if not broker.running:
@@ -135,9 +141,8 @@ def _clean(broker: BrokerProcess, before: dict[str, int]) -> list[str]:
     except (AssertionError, OSError) as error:
         return [f"a new client is not served: {error!r}"]
     give_up = time.monotonic() + _PATIENCE
-    while (now := _state(broker)) != before and time.monotonic() < give_up:
+    while (more := _more(broker, before)) and time.monotonic() < give_up:
         time.sleep(0.1)
-    left = [f"{name}: {before[name]} before, {now[name]} after" for name in before if now[name] > before[name]]
     log = broker.log.read_text(encoding="utf-8", errors="replace")
-    left += [f"the log has {log.count(word)} times {word!r}" for word in ("Traceback", "internal error") if word in log]
+    left = more + [f"the log has {log.count(word)} times {word!r}" for word in ("Traceback", "internal error") if word in log]
     return left
