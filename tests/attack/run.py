@@ -144,5 +144,5 @@ def _clean(broker: BrokerProcess, before: dict[str, int]) -> list[str]:
     while (more := _more(broker, before)) and time.monotonic() < give_up:
         time.sleep(0.1)
     log = broker.log.read_text(encoding="utf-8", errors="replace")
-    left = more + [f"the log has {log.count(word)} times {word!r}" for word in ("Traceback", "internal error") if word in log]
-    return left
+    words = [word for word in ("Traceback", "internal error") if word in log]
+    return more + [f"the log has {log.count(word)} times {word!r}" for word in words]
