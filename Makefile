@@ -26,10 +26,10 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted bench bench-peers bench-broker bench-client bench-compat bench-spark compat large instructions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables and a report; its driver is killed half-way
 	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
@@ -102,6 +102,10 @@ bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes doc
 
 bench-client: $(VENV)/package.stamp ## time our client and its peers
 	$(BIN)/python benchmarks/bench_client.py
+
+bench-isolation: $(VENV)/package.stamp ## time receipts beside clients that cost much, SECONDS (3) each; AGAINST=another python
+	@$(BIN)/python benchmarks/bench_isolation.py --seconds $(if $(filter file,$(origin SECONDS)),3,$(SECONDS)) \
+		$(if $(AGAINST),--against $(AGAINST))
 
 bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are and on our codec
 	$(BIN)/python benchmarks/bench_compat.py

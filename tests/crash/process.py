@@ -28,9 +28,18 @@ class BrokerProcess:
         config: a TOML file, or the text of one.
         flags: more options.
         memory: keep nothing on disk.
+        python: an interpreter whose installed stompcodec is to run. Without it, the one under test runs.
     """
 
-    def __init__(self, folder: Path, *, config: Path | str | None = None, flags: tuple[str, ...] = (), memory=False):
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        config: Path | str | None = None,
+        flags: tuple[str, ...] = (),
+        memory=False,
+        python: Path | None = None,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(config, str):
             (folder / "broker.toml").write_text(config, encoding="utf-8")
@@ -41,7 +50,8 @@ class BrokerProcess:
         options = ["--config", str(config)] if config else []
         options += ["--memory"] if memory else ["--data", str(folder / "data")]
         options += ["--port", "0", "--ws-port", "0", "--ready-file", str(self.ready), "--log-level", "info", *flags]
-        self._command = [sys.executable, "-m", "stompcodec.cli", "broker", *options]
+        self._paths = [] if python else [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._command = [str(python or sys.executable), "-m", "stompcodec.cli", "broker", *options]
         self._process: subprocess.Popen[bytes] | None = None
         self.address: dict[str, Any] = {}
 
@@ -58,8 +68,7 @@ class BrokerProcess:
         """Start it, and wait until it listens."""
         assert self._process is None
         self.ready.unlink(missing_ok=True)
-        paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._paths), "PYTHONUNBUFFERED": "1"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
