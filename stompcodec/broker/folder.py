@@ -6,7 +6,8 @@ A folder is marked by a small file, so that nothing of somebody else is ever tak
     FolderLock  no other broker uses it
     mark        it is ours from now on
 
-A broker that is killed between any two of these steps leaves a folder that the next one takes.
+A broker that is killed between any two of these steps leaves a folder that the next one takes. A data folder is marked
+once its database is on the disk with its tables. So a marked one without them has lost them, and is not begun anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from stompcodec.broker.pages import Pages
 from stompcodec.errors import StoreError
 from stompcodec.file_access import PRIVATE, Access, create, make_folder
 
@@ -30,6 +32,7 @@ __all__ = [
     "APPLICATION",
     "DATABASE",
     "MARKER",
+    "TABLES",
     "FolderLock",
     "examine_data",
     "examine_large",
@@ -37,12 +40,15 @@ __all__ = [
     "is_lock",
     "kind_of",
     "mark",
+    "what_is_lost",
 ]
 
 #: The application_id of SQLite that marks a database as ours: "STMP".
 APPLICATION = 0x53544D50
 #: The file of a store.
 DATABASE = "messages.sqlite"
+#: Tables of a store of any version.
+TABLES = ("message", "queue", "body", "state")
 
 #: The file that marks a folder. It holds one line: "stompcodec", the kind of the folder, and the version of its layout.
 MARKER = "stompcodec-folder"
@@ -52,6 +58,8 @@ _BODY = re.compile(r"[0-9a-f]{16}-[0-9]{1,19}")
 _HARMLESS = ("lost+found",)
 #: Folders of bodies in a data folder.
 _PARTS = ("bodies", "incoming")
+#: The write-ahead log of the database.
+_LOG = f"{DATABASE}-wal"
 _KINDS = {"data": "the data folder", "large": "the folder of large messages"}
 _VERSION = 1
 _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
@@ -156,18 +164,14 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
     try:
         if kind_of(folder) is not None:
             return
+        _sync(folder)  # first what the marker vouches for
         file = create(folder / MARKER, os.O_RDWR, access)
         try:
             os.write(file, _line(kind))
             os.fsync(file)
         finally:
             os.close(file)
-        if sys.platform != "win32":
-            above = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(above)
-            finally:
-                os.close(above)
+        _sync(folder)
     except OSError as error:
         raise _unusable(folder, kind, error) from error
 
@@ -186,6 +190,13 @@ def examine_data(folder: Path) -> None:
         odd = [name for name in (DATABASE, *_PARTS) if not _is_plain(folder / name, name in _PARTS)]
         if odd:
             raise _foreign(folder, "data", odd)
+        lost = what_is_lost(folder)
+        if lost is not None:
+            log = f", or rescue the rest of {_LOG} by stompcodec broker salvage" if _size(folder / _LOG) else ""
+            raise StoreError(
+                f"the data folder {folder} cannot be used: {lost} (put the folder back from a backup{log}; to begin "
+                "anew, name another folder, or move all files of the old store out of this one)"
+            )
         if marked:
             return
         application = _application_of(folder / DATABASE)
@@ -198,6 +209,40 @@ def examine_data(folder: Path) -> None:
                 raise _foreign(folder, "data", found)
     except OSError as error:
         raise _unusable(folder, "data", error) from error
+
+
+def what_is_lost(folder: Path) -> str | None:
+    """Return what a data folder shows to be lost as a whole; None if nothing is, or the folder is new.
+
+    Nothing is written. What is there, but damaged, is not looked at.
+
+    Raises:
+        OSError: the folder cannot be read.
+        StoreError: its marker is not ours, or of a newer broker.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     before = what_is_lost(Path(name))
+    ...     mark(Path(name), "data")
+    ...     before, what_is_lost(Path(name))
+    (None, 'messages.sqlite is missing, with all messages of an earlier run')
+    """
+    database = folder / DATABASE
+    if not _size(database):
+        lost = f"{DATABASE} is {'empty' if os.path.lexists(database) else 'missing'}"
+        if _size(folder / _LOG):
+            return f"{lost}, and {_LOG} is left of an earlier run"
+        if kind_of(folder) == "data":
+            return f"{lost}, with all messages of an earlier run"
+        if _has_bodies(folder / "bodies"):
+            return f"{lost}, and files of messages are left of an earlier run in bodies"
+    elif kind_of(folder) == "data" and _application_of(database) not in (None, APPLICATION):
+        # A new database may have its tables in the log alone.
+        with suppress(OSError), Pages(database, lambda _: None) as pages:
+            tables = pages.tables() if pages.count else {}
+            if not any(name in tables for name in TABLES):
+                return f"{DATABASE} has no tables of a store"
+    return None
 
 
 def examine_large(folder: Path) -> None:
@@ -251,6 +296,30 @@ def _is_plain(path: Path, folder: bool) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return True
     return stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if there is none."""
+    try:
+        return os.lstat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _has_bodies(folder: Path) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        return any(is_body(entry.name) and entry.is_file(follow_symlinks=False) for entry in entries)
+    return False
+
+
+def _sync(folder: Path) -> None:
+    """Return once the names in a folder are on the disk. Windows cannot do that, and need not."""
+    if sys.platform != "win32":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def _application_of(database: Path) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 from struct import error as StructError
 from struct import unpack_from
@@ -32,7 +33,7 @@ class Pages:
     """The pages of a database, as they are with the frames of its WAL.
 
     Args:
-        path: of the database.
+        path: of the database. A missing one has the pages of its WAL alone.
         behind: whether intact frames count that stand behind a bad one, which SQLite drops.
         problem: told what cannot be read.
 
@@ -45,7 +46,11 @@ class Pages:
         self._stack = ExitStack()
         wal_path = path.with_name(f"{path.name}-wal")
         self.wal: Wal = examine_wal(wal_path)
-        self._file: BinaryIO = self._stack.enter_context(path.open("rb"))
+        try:
+            file: BinaryIO = path.open("rb")
+        except FileNotFoundError:
+            file = BytesIO()
+        self._file = self._stack.enter_context(file)
         self._log: BinaryIO | None = None
         frames = self.wal.taken + (self.wal.behind if behind else [])
         if frames:

@@ -16,7 +16,7 @@ from typing import Any
 from stompcodec.broker.bodies import Body, BodyFile, file_crc
 from stompcodec.broker.checksums import is_intact, message_crc
 from stompcodec.broker.damage import shown
-from stompcodec.broker.folder import DATABASE, is_body, kind_of
+from stompcodec.broker.folder import DATABASE, TABLES, is_body, kind_of, what_is_lost
 from stompcodec.broker.pages import Pages
 from stompcodec.broker.schema import MIGRATIONS
 from stompcodec.broker.sqlite import SqliteStore
@@ -111,8 +111,8 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
         raise StoreError(f"{target} exists already (name a folder that does not)")
     part = target.with_name(f".{target.name}.salvage")
     with _unused(path), _read(path):
-        if not (path / DATABASE).is_file():
-            raise StoreError(f"{path} is no data folder of a broker (it has no {DATABASE})")
+        if not any((path / name).is_file() for name in (DATABASE, f"{DATABASE}-wal")):
+            raise StoreError(f"nothing can be copied from {path}: {DATABASE} is missing (look for a backup)")
         _clear(part)
         reading = _Reading(path, behind=True)
         store = SqliteStore(part)
@@ -143,7 +143,7 @@ def _unused(folder: Path) -> Iterator[None]:
     """See to it that no broker uses a folder meanwhile, without a write to it."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is no folder (name the data folder of a broker)")
-    if not (folder / DATABASE).exists():
+    if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
         raise StoreError(f"{folder} is no data folder of a broker (it has no {DATABASE})")
     try:
         lock = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
@@ -221,8 +221,9 @@ class _Reading:
         self._counted: Counter[int] = Counter()
         self._rows: Counter[int] = Counter()
         database = folder / DATABASE
-        if database.stat().st_size == 0 and (folder / f"{DATABASE}-wal").exists():
-            findings.problems.append(f"{DATABASE} is empty")
+        lost = what_is_lost(folder)
+        if lost is not None:
+            findings.problems.append(lost)
         self._pages = Pages(database, findings.problems.append, behind=behind)
         wal = self._pages.wal
         if wal.lost:
@@ -235,7 +236,7 @@ class _Reading:
 
     def _columns(self) -> None:
         """Read the small tables."""
-        missing = [name for name in ("message", "queue", "body", "state") if name not in self._roots]
+        missing = [name for name in TABLES if name not in self._roots]
         if missing and self._pages.count:
             self.findings.problems.append(f"the tables {', '.join(missing)} cannot be found")
         for name, read in (
@@ -401,7 +402,8 @@ class _Reading:
         with suppress(FileNotFoundError):
             left = [name for name in os.listdir(self.folder / "bodies") if is_body(name) and name not in known]
             if left:
-                self.findings.notes.append(f"{len(left)} files in bodies belong to no message: a start removes them")
+                end = ": a start removes them" if not self.findings.problems else ""
+                self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
 
 
 #: Columns of the table `subscription` behind the first seven, in the order of the migrations.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from stompcodec.broker.folder import APPLICATION
+from stompcodec.broker.folder import APPLICATION, TABLES
 from stompcodec.errors import StoreError
 
 __all__ = ["MIGRATIONS", "fault", "is_passing", "open_database"]
@@ -99,21 +99,25 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OSError) or any(sign in str(error) for sign in ("full", "locked"))
 
 
-def open_database(path: Path) -> sqlite3.Connection:
-    """A connection to the file, made or brought to the newest version.
+def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
+    """Connect to the file, and bring it to the newest version.
 
     Transactions are begun and ended by hand. Each commit is on the disk when it returns. Nothing is taken over from
     the WAL into the file but by a checkpoint that somebody asks for.
 
+    Args:
+        path: of the file.
+        new: it may have no tables yet, and gets them.
+
     Raises:
-        StoreError: it is no such file, of a newer version, or cannot be used.
+        StoreError: it is no such file, lacks its tables, is of a newer version, or cannot be used.
     """
     try:
         connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise fault(f"{path} cannot be opened", error) from error
     try:
-        _check(connection, path)  # first: a database of somebody else stays as it is
+        _check(connection, path, new)  # first: a database of somebody else stays as it is
         _prepare(connection)
         _migrate(connection)
     except sqlite3.Error as error:
@@ -137,12 +141,18 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     version = _version(connection)
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if application != APPLICATION and (application or version or tables):
         raise StoreError(f"{path} is no store of stompcodec (name another data folder)")
+    missing = [name for name in TABLES if name not in tables]
+    if missing and not (new and not version and not tables):
+        raise StoreError(
+            f"{path} lacks the tables {', '.join(missing)} (put the data folder back from a backup; to begin anew, "
+            "name another folder)"
+        )
     if version > len(MIGRATIONS):
         raise StoreError(
             f"{path} has version {version}, and this broker knows none above {len(MIGRATIONS)} (install a newer one)"

@@ -16,7 +16,7 @@ from zlib import crc32
 from stompcodec.broker.bodies import Bodies, BodyFile
 from stompcodec.broker.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.damage import Damage, shown
-from stompcodec.broker.folder import DATABASE, FolderLock, examine_data, mark
+from stompcodec.broker.folder import DATABASE, FolderLock, examine_data, kind_of, mark
 from stompcodec.broker.helper import Helper
 from stompcodec.broker.message import Message
 from stompcodec.broker.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
@@ -116,7 +116,7 @@ class Writer:
                 self._reserve.release()  # else nothing could start
             self._bodies = Bodies(folder / "bodies", access, helper)
             self._examine_wal()
-            self._db = self._opened()
+            self._db = self._opened(new=kind_of(folder) is None)
             mark(folder, "data", access)
             self._reserve.take()
             self._read_state(self._db)
@@ -127,14 +127,17 @@ class Writer:
             self._let_go()
             raise
 
-    def _opened(self) -> sqlite3.Connection:
-        """The database, whose files have their rights: SQLite gives a WAL those of the database."""
-        with suppress(FileExistsError):
-            os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
+    def _opened(self, *, new: bool = False) -> sqlite3.Connection:
+        """Open the database, or make a new one. SQLite gives a WAL the rights of the database."""
+        if new:
+            with suppress(FileExistsError):
+                os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
+        elif not self._path.exists():
+            raise StoreError(f"{self._path} is missing (stop the broker, and put the data folder back from a backup)")
         files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
         for file in files:
             guard(file, self._access)
-        db = open_database(self._path)
+        db = open_database(self._path, new=new)
         for file in files[1:]:  # their group is SQLite's business only where it runs as root
             guard(file, self._access)
         return db
@@ -157,7 +160,11 @@ class Writer:
             self._log.warning("%s: the last transaction is torn, by a power cut or by damage, and is left out", path)
 
     def _read_state(self, db: sqlite3.Connection) -> None:
-        clean, seq, count, crc = db.execute("SELECT clean, seq, subscriptions, crc FROM state").fetchone()
+        row = db.execute("SELECT clean, seq, subscriptions, crc FROM state").fetchone()
+        if row is None:
+            db.execute("INSERT INTO state (clean) VALUES (0)")
+            row = None, 0, None, record_crc(None)
+        clean, seq, count, crc = row
         if not is_intact(crc, clean, seq, count):
             self.damage.found("the table of the store's state, which says how the last broker ended")
             clean, count = 0, None

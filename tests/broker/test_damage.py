@@ -14,9 +14,11 @@ from broker.large import QUEUE, pattern, settle, stored_bench
 
 from stompcodec.broker.folder import is_body
 from stompcodec.broker.message import Message
+from stompcodec.broker.salvage import salvage
 from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.broker.store import Stored, Subscribed
 from stompcodec.broker.wal import examine_wal
+from stompcodec.errors import StoreError
 
 BIG = 70_000
 SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
@@ -308,11 +310,29 @@ def test_a_torn_last_commit_is_no_damage(crashed: Path) -> None:
     assert store.damage.findings == 0
 
 
+@pytest.mark.parametrize("written_back", [False, True])
 @pytest.mark.parametrize("bit", [3, 70, 130, 200])
-def test_a_damaged_head_of_the_wal_is_reported(crashed: Path, bit: int) -> None:
+def test_a_damaged_head_of_the_wal_is_reported(tmp_path: Path, bit: int, written_back: bool) -> None:
+    """If the tables were in the WAL alone, the broker does not start, and what is behind the head can be salvaged."""
+    running, crashed = tmp_path / "running", tmp_path / "crashed"
+    running_store = fill(running, 2 if written_back else 8, close=False)
+    if written_back:
+        running_store._writer.checkpoint()
+        for seq in range(3, 9):
+            running_store.append("/\0/queue/a", message(seq))
+            running_store.commit()
+    shutil.copytree(running, crashed)
+    running_store.close()
     flip(crashed / "messages.sqlite-wal", bit)
-    _, store = content(crashed)
-    assert store.damage.findings >= 1
+    if written_back:
+        _, store = content(crashed)
+        assert store.damage.findings >= 1
+    else:
+        before = (crashed / "messages.sqlite-wal").read_bytes()
+        with pytest.raises(StoreError, match="stompcodec broker salvage"):
+            content(crashed)
+        assert (crashed / "messages.sqlite-wal").read_bytes() == before
+        assert salvage(crashed, tmp_path / "new").messages == 16
 
 
 def test_what_is_left_of_earlier_runs_of_the_wal_is_no_damage(tmp_path: Path) -> None:

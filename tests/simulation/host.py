@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from simulation.clock import Clock
@@ -16,6 +17,7 @@ from simulation.network import Link
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
+from stompcodec.broker.folder import APPLICATION, DATABASE, MARKER
 from stompcodec.broker.session import Session
 from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.errors import StoreError
@@ -182,6 +184,7 @@ class Host:
         disk.down = False
         self.helper = _Helper(self)
         store = None
+        self._show_database()
         try:
             store = SqliteStore(
                 self.folder,
@@ -214,6 +217,12 @@ class Host:
         self._pass_time()
         self.mark()
         return True
+
+    def _show_database(self) -> None:
+        """Put the head of a database where the simulated disk has one: a start looks at it without SQLite."""
+        if (Path(self.folder) / MARKER).exists():
+            head = b"SQLite format 3\0" + bytes(52) + APPLICATION.to_bytes(4, "big") + bytes(28)
+            (Path(self.folder) / DATABASE).write_bytes(head)
 
     def crash(self) -> None:
         """The power is gone."""

@@ -398,6 +398,9 @@ def _folder() -> str:
 def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
     """Run a plan. It gives the same outcome each time, and nothing of it is left."""
     folder = _folder()
+    for name in os.listdir(folder):  # of the last world, whose disk is gone
+        path = os.path.join(folder, name)
+        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
     logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)  # lost connections are its daily bread
     with vfs.installed():
         world = World(plan, folder, trace)
