@@ -363,10 +363,12 @@ class Broker:
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
             self._reserve(journal.store)
-        self._put_off_retry(now)
+        if journal.failures > self._failures:
+            self._put_off_retry(now)
         while journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
             journal.commit()
-            self._put_off_retry(now)
+            if journal.failures > self._failures:
+                self._put_off_retry(now)
             if journal.store is not None and journal.store.written >= journal.look_at:
                 journal.look_at_space(self.config.store_free)
             self._flush_topics()
@@ -377,11 +379,10 @@ class Broker:
                 break
 
     def _put_off_retry(self, now: float) -> None:
-        """After a failed commit, what nobody waits for is tried again later."""
-        if self.journal.failures > self._failures:
-            self._failures = self.journal.failures
-            self.journal.look_at_space(self.config.store_free)
-            self._retry_at = now + _RETRY
+        """Try what nobody waits for again later, after a failed commit."""
+        self._failures = self.journal.failures
+        self.journal.look_at_space(self.config.store_free)
+        self._retry_at = now + _RETRY
 
     def _resume_some(self) -> None:
         """Let those that have room again have more, until that is enough for one turn."""

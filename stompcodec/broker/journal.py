@@ -82,7 +82,8 @@ class Batch:
     def let_go(self) -> None:
         """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
         for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiting):
-            what.clear()
+            if what:
+                what.clear()
 
 
 class Journal:

@@ -76,7 +76,9 @@ class Remover:
 
     def flush(self) -> None:
         """Wait until all that was given so far is done."""
-        if self._closed or not self.pending or self._thread is current_thread():  # there, a finalizer may call this
+        if self._given == self._done[0] or self._closed:
+            return
+        if self._thread is current_thread():  # a finalizer may call this there
             return
         if self._helper is not None:
             self._helper.wait()

@@ -141,7 +141,7 @@ class Session(Outgoing):
             return
         frame: Frame | None = None
         handlers = self.handlers
-        left = _EACH
+        left, account = _EACH, self.broker.account
         try:
             for frame in self.connection.receive(data, now):
                 handlers[frame.command](self, frame)
@@ -153,7 +153,7 @@ class Session(Outgoing):
                         self.wait_for_turn()
                         break
                     left = _EACH
-                    if self.broker.account.is_short:
+                    if account.used > account.first:  # memory is short
                         left = 1
                         if self.paused and not self.leaving:
                             self.rest()
@@ -172,7 +172,6 @@ class Session(Outgoing):
         buffered = self.connection.buffered
         if buffered or self.pending or self.below or self.intake is not None:
             self._note_pending(buffered)
-        account = self.broker.account
         if account.held > account.reserve:
             self.broker.relieve()
 

@@ -237,10 +237,10 @@ class SqliteStore:
         if not size:
             done(None)
             return
-        light = size < _MANY and not any(map(is_large, self._open.puts.values()))
         if call_soon is None:
             _told(self.commit, done)
             return
+        light = size < _MANY and not any(map(is_large, self._open.puts.values()))
         if light and idle and self._is_fast(size):
             _told(self._commit, done)
             self._look_at_wal()

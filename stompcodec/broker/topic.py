@@ -99,10 +99,12 @@ class Topic:
         """As in Queue."""
         if not self._gathered:
             self._begin()
-        name = self.name if destination == self.name else intern(destination)
+        name = self.name
+        if destination != name:
+            name = intern(destination)
         self._gathered.append(Message(ident % seq, seq, name, tail))
-        self._octets += len(tail)
-        if self._octets > self._most:
+        self._octets = octets = self._octets + len(tail)
+        if octets > self._most:
             self.flush()
         return self.full
 

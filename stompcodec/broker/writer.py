@@ -454,7 +454,8 @@ class Writer:
         if batch.state is not None:
             self._state = batch.state
         try:
-            self.totals.committed(self._db, batch.dropped, batch.totals)
+            if batch.dropped or batch.totals:
+                self.totals.committed(self._db, batch.dropped, batch.totals)
         except sqlite3.Error as error:  # it was only looked at
             self._log.warning("%s", fault(f"{self._path} cannot be read", error))
         return None

@@ -1,7 +1,7 @@
 """ACK, NACK, redelivery and dead letters, in all versions and ack modes."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 
 VERSIONS = ["1.0", "1.1", "1.2"]
 
@@ -294,3 +294,44 @@ def test_a_full_dead_letter_queue_loses_nothing():
     dead = queue_of(bench, "/queue/DLQ.a").count
     assert (len(kept), dead) == (2, 4)
     assert queue_of(bench).count == 2
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("destination", ["/queue/a", "/topic/a"])
+def test_both_roads_of_an_ack_lead_to_the_same(destination, persistent, background, faulty):
+    def outcome(quick):
+        bench = Bench(FaultyStore())
+        peer = bench.peer()
+        peer.subscribe(destination, ack="client-individual", prefetch_count="3")
+        sender = bench.peer()
+        for number in range(5):
+            sender.put(destination, str(number), persistent=persistent)
+        (consumer,) = peer.session.consumers.values()
+        assert consumer.single
+        consumer.single = quick
+        messages = peer.take()
+        bench.store.background, bench.store.faulty = background, faulty
+        for number in (1, 0):
+            peer.ack(messages[number], receipt=f"r{number}")
+        seen = [_state(bench, peer, consumer)]
+        while bench.store.job is not None:
+            bench.store.finish()
+            bench.turn()
+            seen.append(_state(bench, peer, consumer))
+        bench.store.background = bench.store.faulty = False
+        peer.lose()
+        return seen, bench.store.bodies, left(bench) if destination == "/queue/a" else None
+
+    quick = outcome(quick=True)
+    assert quick == outcome(quick=False)
+    if destination == "/queue/a":
+        assert len(quick[2]) == (5 if faulty and persistent == "true" else 3)
+
+
+def _state(bench, peer, consumer):
+    queue, account = consumer.queue, bench.broker.account
+    frames = [(frame.command, frame.get("receipt-id"), frame.body) for frame in peer.take()]
+    held = (queue.count, queue.octets, account.used, len(consumer.unacked), consumer.credit)
+    return frames, held, bench.store.pending, bench.store.bodies, peer.closed

@@ -39,8 +39,8 @@ def bench_of(*subscriptions):
     return bench, sender, consumers
 
 
-def sends(destination):
-    return b"SEND\ndestination:%b\ncontent-length:1024\n\n%b\0" % (destination, b"x" * 1024) * COUNT
+def sends(destination, headers=b""):
+    return b"SEND\ndestination:%b\n%bcontent-length:1024\n\n%b\0" % (destination, headers, b"x" * 1024) * COUNT
 
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
@@ -55,6 +55,17 @@ def test_a_message_through_a_queue(ack):
         octets = b"".join(b"ACK\nid:%b\n\n\0" % message.headers["ack"].encode() for message in messages)
         assert calls(lambda: consumer.session.receive(octets, 0.0)) <= 10 * COUNT + 20
         assert bench.octets == 0
+
+
+def test_an_ack_of_a_stored_message():
+    bench, sender, (consumer,) = bench_of(("/queue/a", "client-individual"))
+    sender.session.receive(sends(b"/queue/a", b"persistent:true\n"), 0.0)
+    bench.turn()
+    octets = b"".join(b"ACK\nid:%b\n\n\0" % message.headers["ack"].encode() for message in consumer.take())
+    assert calls(lambda: consumer.session.receive(octets, 0.0)) <= 8 * COUNT + 40
+    bench.turn()
+    assert bench.octets == bench.store.pending == 0
+    assert not list(bench.store.load())
 
 
 def test_a_delivery_of_a_topic_is_no_call_at_all():

@@ -149,3 +149,16 @@ def test_bad_credit_of_ack():
     peer.subscribe("/queue/a", ack="client", credit="1,,false")
     peer.ack(peer.next("MESSAGE"), credit="many")
     assert "bad" in peer.error().headers["message"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_bad_credit_of_an_ack_whose_subscription_has_none(ack, persistent, version):
+    bench = Bench()
+    bench.peer().put("/queue/a", persistent=persistent)
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", ack=ack)
+    peer.ack(peer.next("MESSAGE"), credit="many")
+    assert "bad" in peer.error().headers["message"]
+    assert bench.broker.queues["/", "/queue/a"].count == 1  # nothing was acknowledged
