@@ -51,7 +51,9 @@ class Config:
     large_folder: str | None = None
     max_large_octets: int = 16 * 1024 * _MIB
     max_uploads: int = 500
+    user_uploads: int = 0
     upload_timeout: float = 60.0
+    upload_rate: int = 1024
     jms: bool = False
     message_id_header: bool = False
     memory: int = 1024 * _MIB

@@ -24,7 +24,7 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
 from stompcodec.broker.journal import Journal
-from stompcodec.broker.large import is_stuck
+from stompcodec.broker.large import why_stuck
 from stompcodec.broker.marks import remarked
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, restored
@@ -482,16 +482,17 @@ class Broker:
                 session.mark()
 
     def _look_at_uploads(self, now: float) -> None:
-        """End those who have stopped in the middle of a large message: it holds a file and a descriptor."""
-        timeout = self.config.upload_timeout
+        """End those who stop in the middle of a large message, or only drip: it holds a file and a descriptor."""
+        timeout, rate = self.config.upload_timeout, self.config.upload_rate
         for session in list(self.uploads):
             intake = session.intake
             if intake is None or session.ended:
                 self.uploads.discard(session)
-            elif is_stuck(intake, now, timeout, session.paused):
+                continue
+            why = why_stuck(intake, now, timeout, rate, session.paused)
+            if why is not None:
                 self.uploads.discard(session)
-                remedy = f"Nothing of it came for {timeout:g} s: send it again, as a whole."
-                session.fail("the large message does not go on", remedy, intake.frame)
+                session.fail("the large message does not go on", f"{why}: send it again, as a whole.", intake.frame)
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, in seconds; None for never. Ask again after every turn.
@@ -545,6 +546,9 @@ def _spool(config: Config, helper: Helper | None) -> Spool:
         config.max_large_octets,
         access_to(config),
         most=config.max_uploads,
+        owner_most=config.user_uploads,
+        others=4 if config.users is None else 2,  # an address may be that of several clients
+        share="an address" if config.users is None else "a user",
         shared=shared,
         helper=helper,
     )

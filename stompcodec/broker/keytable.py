@@ -305,10 +305,24 @@ KEYS: tuple[Key, ...] = (
         "may have. Above, large messages are refused.",
     ),
     Key(
+        "messages.user_uploads",
+        "user_uploads",
+        _COUNT_OR_0,
+        "How many of them the sessions of one user may send at one time, together; 0 for half of max_uploads. Without "
+        "users, those of one address; 0 for three quarters then.",
+    ),
+    Key(
         "messages.upload_timeout",
         "upload_timeout",
         values.seconds,
         "Seconds after which a client is sent an ERROR that has stopped in the middle of a large message.",
+    ),
+    Key(
+        "messages.upload_rate",
+        "upload_rate",
+        values.octets(0),
+        "Bytes per second that have to come of a large message, on average over upload_timeout. 0: any byte keeps it "
+        "going.",
     ),
     Key(
         "messages.jms",

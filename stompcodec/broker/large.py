@@ -33,7 +33,7 @@ from stompcodec.transport.seams import Part
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "is_stuck", "without_body"]
+__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "why_stuck", "without_body"]
 
 _LOG = logging.getLogger("stompcodec.broker")
 
@@ -53,6 +53,7 @@ class Intake:
         spool: where it is written.
         frame: its SEND.
         done: called with the SEND, less its body, and the body, when all of it is there.
+        owner: to whose share it counts.
 
     Raises:
         Refused: it cannot be kept.
@@ -62,17 +63,19 @@ class Intake:
     <Frame SEND destination='/queue/a'> <Body of 5 octets>
     """
 
-    __slots__ = ("_done", "_draft", "cost", "frame", "moved", "since")
+    __slots__ = ("_done", "_draft", "came", "cost", "frame", "looked", "still", "time")
 
-    def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
+    def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object], owner: str = "") -> None:
         self.frame = without_body(frame)
         #: Bytes of memory that the head takes.
         self.cost = 3 * sum(len(name) + len(value) for name, value in self.frame.headers.pairs())
-        #: Something has come since somebody has set this to False, which was then.
-        self.moved = True
-        self.since = 0.0
+        #: Bytes that came, and for how many seconds its sender was read, since `why_stuck` began to measure.
+        self.came, self.time = 0, 0.0
+        #: For how many seconds of these nothing came, at the end; and the time of the last look.
+        self.still = 0.0
+        self.looked: float | None = None
         self._done = done
-        self._draft: Draft | None = spool.draft()
+        self._draft: Draft | None = spool.draft(owner)
 
     def take(self, piece: Any) -> None:
         """The next piece, or END_OF_BODY.
@@ -83,11 +86,12 @@ class Intake:
         draft = self._draft
         if draft is None:
             return
-        self.moved = True
         if piece is END_OF_BODY:
             self._draft = None
             self._done(self.frame, draft.done())
         else:
+            self.came += len(piece)
+            self.still = -1.0
             draft.write(piece)
 
     def drop(self) -> None:
@@ -124,24 +128,35 @@ def head_of(tail: bytes, body: Body) -> bytes:
     return b"%bcontent-length:%d\n\n" % (text_tail(tail)[:-2], body.size)
 
 
-def is_stuck(intake: Intake, now: float, timeout: float, paused: bool) -> bool:
-    """Return whether nothing of a body has come for too long. To be asked now and then.
+def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: bool) -> str | None:
+    """Say why a body comes too slowly; None if it does not. To be asked about once per second.
 
     Args:
         intake: the body.
         now: the time in seconds.
-        timeout: seconds.
-        paused: its sender is not read, so its silence says nothing.
+        timeout: seconds in which something has to come, and over which the rate is measured.
+        rate: bytes per second that have to come on average.
+        paused: its sender is not read, so this time does not count.
 
     >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
-    >>> [is_stuck(intake, now, 10.0, False) for now in (1.0, 10.5, 11.0)]
-    [False, False, True]
+    >>> [why_stuck(intake, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
+    [None, None, 'Nothing of it came for 10 s']
     >>> intake.drop()
     """
-    if intake.moved or paused:
-        intake.moved, intake.since = False, now
-        return False
-    return now - intake.since >= timeout
+    looked, intake.looked = intake.looked, now
+    if looked is None:
+        intake.still = 0.0
+    if looked is None or paused:
+        return None
+    intake.time += now - looked
+    intake.still = 0.0 if intake.still < 0 else intake.still + now - looked
+    if intake.still >= timeout:
+        return f"Nothing of it came for {timeout:g} s"
+    if intake.time >= timeout:
+        if intake.came < rate * intake.time:
+            return f"Less than {rate} bytes per second of it came for {timeout:g} s"
+        intake.came, intake.time = 0, 0.0
+    return None
 
 
 class Parcel:

@@ -16,6 +16,7 @@ from stompcodec.broker.large import Intake
 from stompcodec.broker.memory import CONNECTION, frame_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
+from stompcodec.broker.shares import owner_of
 from stompcodec.broker.texts import Texts
 from stompcodec.broker.transaction import Transaction
 from stompcodec.broker.ttl import Terms
@@ -495,7 +496,8 @@ class Session(Outgoing):
             frame: the SEND.
             done: called with it, less its body, and with the body, when that is there.
         """
-        self.intake = Intake(self.broker.spool, frame, done)
+        owner = owner_of(self, self.broker.config.users is not None)
+        self.intake = Intake(self.broker.spool, frame, done, f"of {owner}")
         self.broker.uploads.add(self)
         self.connection.on_piece = self._take_piece
 

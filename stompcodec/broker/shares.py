@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from stompcodec.broker.memory import Account
     from stompcodec.broker.session import Session
 
-__all__ = ["Maker", "Shares"]
+__all__ = ["Maker", "Shares", "owner_of"]
 
 
 #: What half of all destinations is at least.
 _LEAST_SHARE = 4
+
+
+def owner_of(session: Session, has_users: bool) -> str:
+    """Return to whose share a session counts: that of its user, or without users of its address."""
+    return session.user.name if has_users else session.peer.rpartition(":")[0]
 
 
 class _Owner:
@@ -84,7 +89,7 @@ class Shares:
     def maker(self, session: Session) -> Maker:
         """Find what stands for a session here."""
         if session.maker is None:
-            key = session.user.name if self.has_users else session.peer.rpartition(":")[0]
+            key = owner_of(session, self.has_users)
             owner = self._owners.setdefault(key, _Owner(key))
             owner.sessions += 1
             session.maker = Maker(owner)

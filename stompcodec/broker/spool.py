@@ -13,7 +13,7 @@ import os
 import tempfile
 import weakref
 import zlib
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +46,9 @@ class Spool:
         limit: octets in all files together. Above, no more is taken.
         access: rights of the folder, if it is made, and of its files.
         most: bodies that may be being written at one time. Each has a file descriptor.
+        owner_most: how many of them may be of one owner; 0 for `most`, less the part for others.
+        others: the part of `most` that one owner leaves for others: 2 for a half, 4 for a quarter.
+        share: whose share it is, for the error.
         shared: the folder is a part of a data folder, which the store has locked and marked.
         helper: what removes files; None for a thread.
 
@@ -65,6 +68,9 @@ class Spool:
         access: Access = PRIVATE,
         *,
         most: int = 500,
+        owner_most: int = 0,
+        others: int = 2,
+        share: str = "a user",
         shared: bool = False,
         helper: Helper | None = None,
     ) -> None:
@@ -73,6 +79,9 @@ class Spool:
         self._access = access
         #: Bodies that may be being written, and those that are.
         self.most, self.drafts = most, 0
+        #: The share of an owner, and what each has.
+        self._owner_most, self._others, self._share = owner_most, others, share
+        self._owners: Counter[str] = Counter()
         self._shared = shared
         self._helper = helper
         self._folder: BodyFolder | None = None
@@ -128,19 +137,26 @@ class Spool:
         self._made = path
         return self._folder
 
-    def draft(self) -> Draft:
+    def draft(self, owner: str = "") -> Draft:
         """Begin a body.
 
+        Args:
+            owner: to whose share it counts; "" for nobody's.
+
         Raises:
-            Refused: there is no room, or no file can be made.
+            Refused: there is no room, the owner has too many, or no file can be made.
         """
         if self.drafts >= self.most:
             raise Refused("too many large messages at a time", f"At most {self.most} can come in: send it later.")
+        share = self._owner_most or self.most - self.most // self._others
+        if owner and self._owners[owner] >= share:
+            remedy = f"At most {share} of {self._share} can come in (messages.user_uploads): send it later."
+            raise Refused("too many large messages at a time", remedy)
         try:
             folder = self._ready()
             if folder.remover.pending >= _MOST_DISCARDED:
                 raise Refused("too many large messages at a time", "The broker's disk is behind: send it later.")
-            return Draft(self, folder)
+            return Draft(self, folder, owner)
         except (OSError, StoreError) as error:
             raise _refused(error) from error
 
@@ -175,6 +191,20 @@ class Spool:
         self._folder, self._made = folder, path
         folder.remover.put(_remove_dead)
         return folder
+
+    def began(self, owner: str) -> None:
+        """Count a body that is being written."""
+        self.drafts += 1
+        if owner:
+            self._owners[owner] += 1
+
+    def ended(self, owner: str) -> None:
+        """Count a body no longer that was being written."""
+        self.drafts -= 1
+        if owner:
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
 
     def more(self, octets: int) -> None:
         """So many octets are to be written.
@@ -215,15 +245,15 @@ class Spool:
 class Draft:
     """A body that is being written. `Spool.draft` makes it."""
 
-    __slots__ = ("_crc", "_file", "_path", "_size", "_spool")
+    __slots__ = ("_crc", "_file", "_owner", "_path", "_size", "_spool")
 
-    def __init__(self, spool: Spool, folder: BodyFolder) -> None:
-        self._spool = spool
+    def __init__(self, spool: Spool, folder: BodyFolder, owner: str = "") -> None:
+        self._spool, self._owner = spool, owner
         self._size = self._crc = 0
         name = folder.new_name()
         self._path = folder.path / name
         self._file = open(folder.create(name), "wb", buffering=0)  # noqa: SIM115 - `done` or `drop` closes it
-        spool.drafts += 1
+        spool.began(owner)
 
     def write(self, piece: bytes) -> None:
         """The next octets.
@@ -253,7 +283,7 @@ class Draft:
 
     def _close(self) -> None:
         self._file.close()
-        self._spool.drafts -= 1
+        self._spool.ended(self._owner)
 
 
 def _refused(error: Exception) -> Refused:

@@ -125,6 +125,8 @@ GOOD = {
     "limits.memory": ('"2GiB"', 2**31),
     "queues.session_destinations": ("7", 7),
     "queues.user_destinations": ("0", 0),
+    "messages.user_uploads": ("0", 0),
+    "messages.upload_rate": ('"1 KiB"', 1024),
     "topics.slow_consumer": ('"drop"', "drop"),
     "access.virtual_hosts": ('["/", "é"]', ("/", "é")),
 }
