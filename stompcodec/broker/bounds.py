@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Protocol
 
 from stompcodec.broker.memory import LOW
@@ -93,19 +94,22 @@ class Turns:
     False
     """
 
-    __slots__ = ("blocked", "clock", "wake")
+    __slots__ = ("blocked", "clock", "since", "wake")
 
     def __init__(self) -> None:
         #: The time in seconds. Set by the shell; time that stands still takes nobody's turn.
         self.clock: Callable[[], float] = lambda: 0.0
+        #: When the loop began with the reads that it does before the next turn. Set by the shell, too. They have one
+        #: share together: whoever is read when that is over does a few frames, and has a turn of its own for the rest.
+        self.since = inf
         #: Sessions, and other work that is done a share at a time.
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()
         #: Asks for another turn. Set by the broker.
         self.wake: Callable[[], object] = lambda: None
 
     def is_over(self, began: float) -> bool:
-        """Whether a session that began at that time has had its share."""
-        return self.clock() - began > _SHARE
+        """Return whether a session that began at that time has had its share, or all that were read since the turn."""
+        return self.clock() - (began if began < self.since else self.since) > _SHARE
 
     def next(self, now: float) -> None:
         """Let the one go on that has waited longest."""

@@ -95,7 +95,10 @@ class _Peer:
         if server.turning:  # the session goes on in this turn: its share began when the turn did
             self.session.receive(data, server.broker.now)
             return
-        self.session.receive(data, server.now())
+        now = server.now()
+        if not server.marked:
+            server.broker.turns.since = now
+        self.session.receive(data, now)
         if server.marked:
             return
         if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
@@ -392,6 +395,7 @@ class Server:
         """Something happened: have one turn soon, whatever else happens until then."""
         if not self.marked:
             self.marked = True
+            self.broker.turns.since = self.now()
             self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
@@ -399,8 +403,9 @@ class Server:
         self.marked = False
         self.turning = True
         peers = self.peers
+        self.broker.turns.since = now = self.now()
         try:
-            for session in self.broker.turn(self.now()):
+            for session in self.broker.turn(now):
                 peer = peers.get(session)
                 if peer is not None:
                     peer.flush()

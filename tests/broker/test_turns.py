@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from broker.harness import Bench
+from broker.sockets import Client, run, send
 
 from stompcodec import Frame, serialize
 from stompcodec.broker.config import Config
-from stompcodec.broker.server import serve
+from stompcodec.broker.server import Server, serve
+from stompcodec.broker.session import Session
 from stompcodec.client import connect_async
 
 QUEUE = "/queue/a"
@@ -150,3 +153,60 @@ def test_a_server_gives_shares(monkeypatch: pytest.MonkeyPatch) -> None:
             return [(await anext(messages)).body for _ in range(300)]
 
     assert asyncio.run(main()) == [b"%d" % number for number in range(300)]
+
+
+def test_what_is_read_in_one_pass_has_one_share() -> None:
+    """Many senders at once: each does a few frames, then they take turns, so that others are served in between."""
+    handled: list[int] = []  # frames between two turns of the loop
+    clock = _Counting()
+
+    async def main(server: Server) -> None:
+        turn = server.turn
+
+        def counted() -> None:
+            handled.append(clock.frames)
+            clock.frames = 0
+            turn()
+
+        server.turn = counted  # type: ignore[method-assign]
+        clients = [await Client.connect(server) for _ in range(12)]
+        handled.clear()
+        clock.running = True
+        for client in clients:
+            client.send(send("/topic/nobody") * 500 + send("/topic/nobody", "", "receipt:last"))
+        for client in clients:
+            assert (await client.frame()).command == "RECEIPT"
+            await client.close()
+
+    run(main, clock=clock, sessions=clock.session_class())
+    assert sum(handled) >= 12 * 501
+    # One that waited has 50 ms, at 1 ms for each frame; so have all that are read, and 8 frames each.
+    assert max(handled) <= 50 + 8 + 50 + 12 * 8
+
+
+class _Counting:
+    """A clock that goes on by 1 ms with every frame."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.running = False
+        self._passed = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._passed
+
+    time = staticmethod(time.time)
+
+    def session_class(self) -> type[Session]:
+        plain = Session.handlers["SEND"]
+
+        def counted(session: Session, frame: Frame) -> None:
+            self.frames += 1
+            self._passed += 0.001 * self.running
+            plain(session, frame)
+
+        class Counted(Session):
+            __slots__ = ()
+            handlers = {**Session.handlers, "SEND": counted}  # noqa: RUF012
+
+        return Counted
