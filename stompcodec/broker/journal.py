@@ -213,13 +213,19 @@ class Journal:
         if self.store is not None and message.persistent:
             self.batch.moved.append((queue, message, sink, fresh))
 
-    def set_aside(self, key: str, message: Message) -> None:
-        """The body of a message is damaged. It stays in the store, which checks it at the next start."""
+    def set_aside(self, key: str, message: Message, *, left: bool = False) -> None:
+        """Keep a message whose body is damaged in the store, which checks it at the next start.
+
+        Args:
+            key: of the queue where the message was.
+            message: nobody gets it any more.
+            left: it has left the store at its delivery, so it is put there again.
+        """
         if self.store is None:
             self._log.error("message %s is lost: its body is damaged", message.id)
             return
         if message.persistent:
-            self.store.update(key, message.again())
+            (self.store.append if left else self.store.update)(key, message.again())
         self.store.report(message)
 
     def tidy(self) -> None:

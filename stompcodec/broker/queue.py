@@ -455,7 +455,9 @@ class Queue(Stock):
             self.add_ready(left)
 
     def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
-        """A large message could not be read to its end. Without acknowledgements it is gone."""
+        """Undo the delivery of a large message whose file cannot be read. Without acknowledgements, only salvage it."""
+        if not consumer.acks and self.journal is not None:
+            self.journal.set_aside(self.key, message, left=True)
         if not consumer.take_back(message):
             return
         if message.body is not None and message.body.damaged:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.large import QUEUE, pattern, settle, stored_bench
+from broker.harness import Peer
+from broker.large import QUEUE, Slow, pattern, settle, stored_bench
 
 from stompcodec.broker.folder import is_body
 from stompcodec.broker.message import Message
-from stompcodec.broker.salvage import salvage
+from stompcodec.broker.salvage import check, salvage
 from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.broker.store import Stored, Subscribed
 from stompcodec.broker.wal import examine_wal
@@ -398,6 +399,63 @@ def test_a_damaged_large_body_is_not_delivered(tmp_path: Path, size: int, whole_
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [b"small"]
     bench.store.close()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize(("version", "whole_frames"), [("1.0", False), ("1.1", True), ("1.2", False), ("1.2", True)])
+def test_a_damaged_large_body_is_kept_without_acknowledgements(
+    tmp_path: Path, version: str, whole_frames: bool, slow: bool, durable: bool
+) -> None:
+    """It left the store at its delivery, in a commit that may be over, and is put back: for each start, and salvage."""
+    data, size = tmp_path / "data", 200_000 if whole_frames else 2_000_000
+    where = "/topic/a" if durable else QUEUE
+    headers = {"client-id": "c"} if durable else {}
+    named = {"durable-subscription-name": "n"} if durable else {}
+
+    def consume(bench: Any, peer: Any) -> None:
+        peer.connect(**headers)
+        peer.subscribe(where, ack="auto", **named)
+
+    bench = stored_bench(data)
+    if durable:
+        consume(bench, peer := bench.peer(connect=False))
+        peer.lose()
+    for body in (pattern(size), b"small"):
+        bench.peer().put(where, body, persistent="true")
+    settle(bench)
+    bench.store.close()
+    (file,) = (path for path in (data / "bodies").iterdir() if is_body(path.name))
+    flip(file, size * 4)
+
+    bench = stored_bench(data)
+    consumer = (Slow if slow else Peer)(bench, version, whole_frames=whole_frames)
+    consume(bench, consumer)
+    for _ in range(100):
+        if slow and not consumer.closed:
+            settle(bench)
+            consumer.drain()
+    settle(bench)
+    assert consumer.closed
+    assert [frame for frame in consumer.take() if frame.command == "MESSAGE"] == []
+    assert bench.store.damage.messages == 1
+    bench.audit()
+    for _ in range(2):
+        settle(bench)
+        bench.store.close()
+        assert [one["why"] for one in check(data).lost] == ["its file is gone or damaged"]
+        assert check(data).problems == []
+        (kept,) = (path for path in (data / "bodies").iterdir() if is_body(path.name))
+        assert kept.stat().st_size == size
+        bench = stored_bench(data)
+        assert bench.store.damage.messages == 1
+    consume(bench, consumer := bench.peer(connect=False))
+    settle(bench)
+    assert consumer.bodies() == [b"small"]
+    settle(bench)
+    bench.store.close()
+    report = salvage(data, tmp_path / "new")
+    assert (report.messages, len(report.lost)) == (0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 3])
