@@ -56,7 +56,7 @@ def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
         OptionError: one of them cannot be so; the message names it, and shows no secret.
     """
     link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
-    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions)})
+    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
     if file.max_bytes_per_trigger is not None:
         raise OptionError("option maxBytesPerTrigger: with replay=broker give maxFramesPerTrigger")
     values.pop("replay")
