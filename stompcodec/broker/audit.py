@@ -10,6 +10,7 @@ from stompcodec.broker.memory import (
     CONNECTION,
     DELAY,
     MESSAGE,
+    below_cost,
     destination_cost,
     frame_cost,
     selector_cost,
@@ -129,8 +130,8 @@ def _held(session: Session) -> int:
     intake = 0 if session.intake is None else session.intake.cost
     transactions = sum(transaction.base + transaction.octets for transaction in session.transactions.values())
     buffered = session.connection.buffered
-    pending = buffered + len(session._early) if session.waits_for_turn else frame_cost(buffered + 2 * session.below)
-    return pending + intake + transactions + session.unwritten
+    pending = buffered + len(session._early) if session.waits_for_turn else frame_cost(buffered)
+    return pending + below_cost(session.below) + intake + transactions + session.unwritten
 
 
 def _subscriptions(session: Session) -> int:

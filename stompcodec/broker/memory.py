@@ -28,6 +28,7 @@ __all__ = [
     "Account",
     "Holder",
     "Part",
+    "below_cost",
     "destination_cost",
     "frame_cost",
     "selector_cost",
@@ -57,6 +58,8 @@ _SINK = 120
 #: Bytes of an unfinished frame: the buffer grows by doubling, and the one before is free only afterwards. And each
 #: header line of it, of 1,000 at the most.
 _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
+#: And of what the layers of a transport keep.
+_BELOW = 2
 
 #: What the interpreter and the libraries take of the limit, but never more than this part of it.
 _PROGRAM, _PROGRAM_PART = 32 * 2**20, 7 / 16
@@ -256,6 +259,17 @@ def frame_cost(buffered: int) -> int:
     (0, 1000, 2129920)
     """
     return _UNFINISHED * buffered + min(_LINES * buffered, _MOST_LINES)
+
+
+def below_cost(octets: int) -> int:
+    """Return the cost of bytes that the layers of a transport keep, such as an unfinished frame of WebSocket.
+
+    Their buffer has room to spare, and pieces of it that were free come back to the system late.
+
+    >>> below_cost(0), below_cost(2**20)
+    (0, 2097152)
+    """
+    return _BELOW * octets
 
 
 def subscription_cost(name: str, destination: str, selector: str | None) -> int:

@@ -79,6 +79,8 @@ class _Peer:
             whole_frames=wire.whole_frames,
             listener=self.listener,
         )
+        if wire.whole_frames or wire.secure:  # there are layers
+            self.session.discard = wire.discard
         server.peers[self.session] = self
         server.deserted.clear()
         if wire.whole_frames:

@@ -13,7 +13,7 @@ from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
 from stompcodec.broker.journal import Batch, Waiting
 from stompcodec.broker.large import Intake
-from stompcodec.broker.memory import CONNECTION, frame_cost
+from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
 from stompcodec.broker.shares import owner_of
@@ -51,6 +51,7 @@ class Session(Outgoing):
     """
 
     __slots__ = (
+        "discard",
         *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
@@ -106,7 +107,7 @@ class Session(Outgoing):
         self.transaction_octets = self._begun = 0
         #: Bytes of memory that what came of an unfinished frame takes.
         self.pending = 0
-        #: Bytes that the layers below keep of an unfinished frame of theirs.
+        #: Bytes that the layers below have got and not handed over: an unfinished frame, or what waits for a turn.
         self.below = 0
         #: What a commit made take effect has to be stored itself.
         self.waits_on = False
@@ -120,6 +121,9 @@ class Session(Outgoing):
         self._early = b""
         #: Set by the shell: called when its turn has come and all that `receive` had got is done.
         self.more: Callable[[], None] | None = None
+        #: Set by the shell where there are layers below: has them drop what they keep, and take no more. A transport
+        #: may be read many times before the shell looks at a session that has ended.
+        self.discard: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
@@ -183,14 +187,16 @@ class Session(Outgoing):
         if self.waits_for_turn:  # whole frames, of which no more are read
             pending = buffered + len(self._early)
         else:
-            pending = frame_cost(buffered + 2 * self.below)  # that buffer grows by pieces of itself
+            pending = frame_cost(buffered)
+        if self.below:
+            pending += below_cost(self.below)
         if self.intake is not None:
             pending += self.intake.cost
         self.broker.account.hold(pending - self.pending)
         self.pending = pending
 
     def note_below(self, octets: int) -> None:
-        """The layers below tell how many bytes they keep of an unfinished frame of theirs."""
+        """Count the bytes that the layers below have got and not handed over."""
         self.below = octets
         self._note_pending(self.connection.buffered)
         if self.broker.account.is_overheld:
@@ -342,6 +348,9 @@ class Session(Outgoing):
 
     def _let_go(self) -> None:
         """Its memory is free again, but for what is still to be written, and the connection."""
+        discard, self.discard = self.discard, None
+        if discard is not None:
+            discard()
         account = self.broker.account
         account.hold(-self.pending - self.transaction_octets - self._begun)
         account.held -= self.unwritten

@@ -40,10 +40,6 @@ __all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
 log = logging.getLogger("stompcodec.transport")
 
 
-#: Bytes that a layer may keep before its owner is told.
-_MUCH = 16 * 1024
-
-
 class _Plan:
     """What the wires of one listener, or of one call of connect, have in common."""
 
@@ -83,7 +79,20 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *("_closing", "_eof", "_error", "_gone", "_held", "_layer", "_owner", "_paused", "_plan", "_replies", "_timer"),
+        *(
+            "_closing",
+            "_deaf",
+            "_eof",
+            "_error",
+            "_gone",
+            "_held",
+            "_layer",
+            "_owner",
+            "_paused",
+            "_plan",
+            "_replies",
+            "_timer",
+        ),
         *("_noted", "_transport", "peer"),
     )
 
@@ -100,6 +109,7 @@ class Wire(asyncio.BufferedProtocol):
         self._closing = False
         self._paused = False  # the owner wants nothing to be read
         self._held = False  # the layer has not handed over all that was read
+        self._deaf = False  # nothing is received any more, though it is not closing yet
         self._eof = False  # the peer is done, but the layer is not
         self._gone: BaseException | bool | None = None  # the same of a transport that is lost, and why
         self._replies = -1  # octets of replies since the peer stopped reading; -1: it reads
@@ -142,7 +152,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         """Read again."""
-        if not self._closing:
+        if not self._closing and not self._deaf:
             self._paused = False
             if not self._held:
                 self._transport.resume_reading()
@@ -151,6 +161,16 @@ class Wire(asyncio.BufferedProtocol):
         """Hand the owner the next share of what was read. Called when the owner's turn has come, see `listen`."""
         if self._layer is not None and self._held and not self._closing:
             self._receive(self._layer, b"")
+
+    def discard(self) -> None:
+        """Receive nothing any more, and drop what the layers keep of what has come. What is written still goes out."""
+        if self._closing or self._deaf:
+            return
+        self._deaf = True
+        self._held = False
+        self._transport.pause_reading()
+        if self._layer is not None:
+            self._layer.discard()
 
     def bound(self, octets: int) -> None:
         """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
@@ -173,7 +193,7 @@ class Wire(asyncio.BufferedProtocol):
         if self._layer is not None:
             self._layer.close()
             self._put(self._layer.take_output())
-            self._layer = None  # with what it keeps of a frame that is not whole
+            self._drop_layer()
         if not transport.is_closing():
             transport.resume_reading()  # unread octets would turn our close into a reset
             with contextlib.suppress(OSError):  # the peer may be gone already: connection_lost comes
@@ -250,13 +270,19 @@ class Wire(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._layer = None
+        self._drop_layer()
         error = self._error or exc
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.lost(error)
         else:
             self._not_opened(error)
+
+    def _drop_layer(self) -> None:
+        """Let the layer go, with the unfinished frame that it may keep."""
+        layer, self._layer = self._layer, None
+        if layer is not None:
+            layer.discard()  # at once: a layer may be part of a cycle, and so live until the next garbage collection
 
     def _open(self) -> None:
         plan = self._plan
@@ -286,10 +312,14 @@ class Wire(asyncio.BufferedProtocol):
         self._transport.close()
 
     def _receive(self, layer: Layer, data: Octets) -> None:
+        if self._deaf:
+            return
         pieces = layer.receive(data)
         self._reply(layer)
         if layer.opened and self._owner is None:
             self._open()
+        if self._plan.note is not None and self._owner is not None and layer.buffered != self._noted:
+            self._tell(self._plan.note, self._owner, layer.buffered)
         if len(pieces) > 1 and self._plan.pace is not None:
             pieces = [b"".join(pieces)]  # one share of the owner's time, however many messages it came in
         for piece in pieces:
@@ -302,18 +332,13 @@ class Wire(asyncio.BufferedProtocol):
             if self._owner is None:
                 self._not_opened(self._error)
             self.close()
-        elif layer.waiting or self._held:
+        elif (layer.waiting or self._held) and not self._deaf:
             self._hold(layer.waiting)
-        if self._plan.note is not None and self._owner is not None and not self._closing:
-            self._tell(self._plan.note, self._owner, layer.buffered)
 
     def _tell(self, note: Callable[[Owner, int], None], owner: Owner, buffered: int) -> None:
-        """Tell the owner how much the layer keeps, if that is much or was."""
-        if buffered < _MUCH:
-            buffered = 0
-        if buffered != self._noted:
-            self._noted = buffered
-            note(owner, buffered)
+        """Tell the owner how much the layer keeps, before it gets what the layer hands over."""
+        self._noted = buffered
+        note(owner, buffered)
 
     def _hold(self, waiting: bool) -> None:
         """Read no more before the layer has handed over what was read."""
@@ -490,8 +515,8 @@ async def listen(
             None: each turn of the loop has a share.
         admit: over WebSocket, asked about each request; those that it refuses get 403. It must not raise.
         refusal: octets for a client that cannot be served for lack of file descriptors, before it is closed.
-        note: called with an owner and the bytes that its layers keep of what is not whole, when that has changed and
-            is much, or was.
+        note: called with an owner and the bytes that have come and that its layers still keep, when that has changed,
+            before the owner gets what the layers hand over.
 
     Raises:
         OSError: the port cannot be had.

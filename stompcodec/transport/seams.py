@@ -118,7 +118,7 @@ class Layer(Protocol):
 
     @property
     def buffered(self) -> int:
-        """Bytes that have come and are not handed over, for what they are part of is not whole."""
+        """Bytes that have come and are not handed over: of what is not whole, or `waiting`."""
 
     def start(self) -> None:
         """Begin the handshake."""
@@ -140,6 +140,9 @@ class Layer(Protocol):
 
     def bound(self, octets: int) -> None:
         """Let what is not yet handed over grow to so many octets at most."""
+
+    def discard(self) -> None:
+        """Drop what is `buffered`. Nothing is received after it."""
 
 
 class Over:
@@ -170,6 +173,10 @@ class Over:
     @property
     def buffered(self) -> int:
         return self.upper.buffered + self.lower.buffered
+
+    def discard(self) -> None:
+        self.upper.discard()
+        self.lower.discard()
 
     def start(self) -> None:
         self.lower.start()

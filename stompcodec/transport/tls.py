@@ -20,6 +20,9 @@ _Path = str | os.PathLike[str]
 _RECORD = 16384
 #: Records that one call of `receive` decrypts at most. A read may hold 6,000 small ones.
 SHARE = 512
+#: Bytes that go into or stay in a buffer of OpenSSL at a time: such a buffer never gets smaller again. Reads of 128 KiB
+#: would leave 150 KiB with each connection.
+_SLICE = 16384
 
 
 def client_context(
@@ -103,8 +106,14 @@ class TlsLayer:
         self.opened = False
         self.ended = False
         self.waiting = False
-        self.buffered = 0  # a record at most
+        self._rest = b""  # what waits for the next share
+        self._ready: list[bytes] = []  # output that was taken from its buffer
         self.error: BaseException | None = None
+
+    @property
+    def buffered(self) -> int:
+        # Without the beginning of one record, which OpenSSL keeps to itself.
+        return len(self._rest) + self._in.pending
 
     def start(self) -> None:
         try:
@@ -118,20 +127,31 @@ class TlsLayer:
     def receive(self, data: bytes | memoryview) -> list[bytes]:
         if self.ended or self.error is not None:
             return []
-        self._in.write(data)
-        if not self.opened:
-            self.start()
-        return self._read() if self.opened else []
-
-    def _read(self) -> list[bytes]:
         pieces: list[bytes] = []
-        self.waiting = False
+        view = memoryview(self._rest + bytes(data) if self._rest else data)
+        self._rest, self.waiting = b"", False
+        at = 0
+        while True:
+            self._in.write(view[at : at + _SLICE])
+            at += _SLICE
+            if not self.opened:
+                self.start()
+            if self.opened:
+                self._read(pieces)
+            if self.waiting or self.ended or self.error is not None or at >= len(view):
+                break
+        if self.waiting:
+            self._rest = bytes(view[at:])
+        return pieces
+
+    def _read(self, pieces: list[bytes]) -> None:
+        """Add what the records hold that have come; `waiting` says that there may be more."""
         try:
             while piece := self._tls.read(_RECORD):
                 pieces.append(piece)
                 if len(pieces) >= SHARE:
                     self.waiting = True
-                    return pieces
+                    return
             self.ended = True
         except ssl.SSLWantReadError:
             pass
@@ -139,7 +159,6 @@ class TlsLayer:
             self.ended = True
         except ssl.SSLError as error:
             self.error = error
-        return pieces
 
     def send(self, chunks: list[bytes]) -> None:
         if self.error is not None or not self.opened:
@@ -149,16 +168,25 @@ class TlsLayer:
                 view = memoryview(chunk)
                 while view:  # one record at a time
                     view = view[self._tls.write(view) :]
+                    if self._out.pending > _SLICE:
+                        self._ready.append(self._out.read())
         except ssl.SSLError as error:
             self.error = error
 
     def take_output(self) -> list[bytes]:
-        return [self._out.read()] if self._out.pending else []
+        ready, self._ready = self._ready, []
+        if self._out.pending:
+            ready.append(self._out.read())
+        return ready
 
     def close(self) -> None:
         if self.opened and self.error is None:
             with contextlib.suppress(ssl.SSLError):  # it wants to read the peer's answer: we do not wait for that
                 self._tls.unwrap()
+
+    def discard(self) -> None:
+        self._rest, self.waiting = b"", False
+        self._in.read()
 
     def bound(self, octets: int) -> None:
         """TLS holds one record at most."""

@@ -157,7 +157,7 @@ class WebSocketLayer:
 
     @property
     def buffered(self) -> int:
-        return self._waiting + len(self._octets) - self._at
+        return len(self._protocol.reader.buffer) + len(self._octets) - self._at
 
     @property
     def waiting(self) -> bool:
@@ -301,6 +301,10 @@ class WebSocketLayer:
     def close(self) -> None:
         if self._protocol.state is OPEN:
             self._protocol.send_close(1000)
+
+    def discard(self) -> None:
+        self._octets, self._at = b"", 0
+        self._protocol.reader.discard()
 
     def bound(self, octets: int) -> None:
         self._bound = octets

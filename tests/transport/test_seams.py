@@ -66,6 +66,9 @@ class Reversed:
     def bound(self, octets):
         self.most = octets
 
+    def discard(self):
+        self.output = [b"discarded"]
+
 
 def test_two_layers_are_one():
     """The upper one starts when the lower one is opened, and all it says goes through the lower one."""
@@ -81,6 +84,9 @@ def test_two_layers_are_one():
     assert layer.take_output() == [b"abc"]
     layer.bound(5)
     assert layer.upper.most == 5
+    layer.discard()
+    assert layer.upper.output == layer.lower.output == [b"discarded"]
+    layer.upper.output, layer.lower.output = [], []
     layer.close()
     assert layer.take_output() == [b"eyb", b"bye"]
     assert layer.receive(b".") == [b"."]

@@ -1,0 +1,233 @@
+"""What layers of the transport keep, as an unfinished frame of WebSocket, is in the memory account of its session."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.crowd import Crowd, highest, masked
+from broker.harness import FaultyStore
+from broker.sockets import CONFIG, Client, run, send, until
+from broker.test_websocket_turns import browser
+from crash.process import BrokerProcess
+from transport.messages import BINARY, TEXT, frame
+
+from stompcodec.broker.audit import difference
+from stompcodec.broker.memory import below_cost
+from stompcodec.broker.server import Server, _Peer
+from stompcodec.broker.session import Session
+from stompcodec.spec import Limits
+
+MIB = 2**20
+HEAD = 14  # bytes of a frame's own head, with a long length and a mask
+CONFIG = CONFIG.replace(ws_port=0)
+#: Sessions may hold 6.75 MiB: some frames of WebSocket, but not many.
+SMALL = CONFIG.replace(
+    memory=24 * MIB, large=20_000, limits=Limits(max_headers=20, max_header_line=500, max_body=4 * MIB)
+)
+
+
+@pytest.fixture(autouse=True)
+def _library() -> None:
+    pytest.importorskip("websockets")
+
+
+def whole(size: int, *headers: str) -> bytes:
+    """A SEND in one frame of WebSocket, which has so many bytes with its head; its length is written in 8 bytes."""
+    text = send("/queue/a", "", *headers).encode()[:-1]
+    return masked(text + b"x" * (size - HEAD - len(text) - 1) + b"\0")
+
+
+def held(server: Server) -> int:
+    """Bytes that sessions hold, by the account, which is right."""
+    assert difference(server.broker) == {}
+    return server.broker.account.held
+
+
+async def holds(server: Server, count: int) -> None:
+    """Wait until sessions hold just so much."""
+    await until(lambda: server.broker.account.held == count)
+    assert held(server) == count
+
+
+# ---- counted, and freed ----
+
+
+@pytest.mark.parametrize("size", [HEAD + 40, 1000, 20_000, 200_000, 3 * MIB])
+def test_an_unfinished_frame_is_counted_until_it_is_whole(size: int) -> None:
+    octets = whole(size, "receipt:r")
+
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            assert held(server) == 0
+            for begin, end in itertools.pairwise([0, HEAD + 1, size // 2 + HEAD // 2, size - 1]):
+                await raw.send(octets[begin:end])
+                await holds(server, below_cost(end - HEAD))
+            await raw.send(octets[-1:])
+            await raw.until(b"receipt-id:r")
+            assert held(server) == 0
+            await raw.send(octets[:-1])
+            await holds(server, below_cost(size - 1 - HEAD))
+        await until(lambda: not server.peers)
+        assert held(server) == 0
+
+    run(main, CONFIG)
+
+
+def test_what_stands_behind_a_whole_frame_is_counted() -> None:
+    octets = whole(1000, "receipt:r")
+
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            await raw.send(octets + octets[: HEAD + 300])
+            await raw.until(b"receipt-id:r")
+            await holds(server, below_cost(300))
+            await raw.send(octets[HEAD + 300 :] * 2)  # the second time it is no frame
+            await until(lambda: not server.peers)
+            assert held(server) == 0
+
+    run(main, CONFIG)
+
+
+def test_an_unfinished_frame_is_free_at_an_error() -> None:
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            await raw.send(frame(TEXT, b"NONSENSE\n\n\0") + whole(MIB)[:100_000])
+            assert b"ERROR" in await raw.rest()
+            assert held(server) == 0
+            await until(lambda: not server.peers)
+            assert server.broker.account.used == 0
+
+    run(main, CONFIG)
+
+
+def test_nothing_more_comes_in_while_an_error_waits_for_the_disk() -> None:
+    """The ERROR goes out behind a receipt, and that behind a commit. The peer sends an endless frame meanwhile."""
+    store = FaultyStore(background=True)
+
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            (peer,) = server.peers.values()
+            persistent = frame(BINARY, send("/queue/a", "", "persistent:true", "receipt:r").encode())
+            await raw.send(persistent + whole(MIB)[:50_000])
+            await until(lambda: store.job is not None)
+            await until(lambda: peer.session.below > 0)
+            peer.session.fail("the test says so")
+            assert (peer.session.ended, peer.session.closing) == (True, False)
+            layer: Any = peer.wire._layer
+            assert layer.buffered == 0
+            await raw.send(b"x" * 100_000)
+            async with browser_of_another(server):
+                assert layer.buffered == 0
+            assert held(server) == 0
+            store.finish()
+            answer = await raw.rest()
+            assert answer.index(b"receipt-id:r") < answer.index(b"the test says so")
+
+    run(main, CONFIG, store=store)
+
+
+def browser_of_another(server: Server) -> Any:
+    """A connection more: when it is there, the loop has read what the others have sent."""
+    return browser(server)
+
+
+def test_what_waits_for_its_turn_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def wait(peer: _Peer) -> None:
+        original(peer)
+        layer: Any = peer.wire._layer
+        seen.append(layer.buffered)
+        assert peer.session.below == layer.buffered
+        assert difference(peer.server.broker) == {}
+
+    original, note = _Peer.wait, Session.note_below
+    monkeypatch.setattr(_Peer, "wait", wait)
+    told = []
+    monkeypatch.setattr(Session, "note_below", lambda session, octets: (told.append(octets), note(session, octets)))
+
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            await raw.send(frame(BINARY, b"\n") * 5000)
+            await raw.send(frame(BINARY, send("/queue/a", "x", "receipt:last").encode()))
+            await raw.until(b"receipt-id:last")
+            assert max(seen) > 5000
+            assert told[-1] == 0
+            assert held(server) == 0
+
+    run(main, CONFIG)
+
+
+def test_tcp_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(_session: Session, _octets: int) -> None:
+        raise AssertionError("there is no layer")
+
+    monkeypatch.setattr(Session, "note_below", note)
+
+    async def main(server: Server) -> None:
+        client = await Client.connect(server)
+        client.send(send("/queue/a", "x" * 100_000, "receipt:r"))
+        assert (await client.frame()).command == "RECEIPT"
+        await client.close()
+
+    run(main, CONFIG)
+
+
+# ---- who has to go ----
+
+
+def test_the_session_that_holds_most_is_ended_and_others_go_on() -> None:
+    async def main(server: Server) -> None:
+        async with browser(server) as small, browser(server) as large, browser(server) as late:
+            client = await Client.connect(server)
+            octets = whole(MIB, "receipt:small")
+            await small.send(octets[: MIB // 2])
+            await large.send(whole(4 * MIB)[: 2 * MIB])
+            await holds(server, below_cost(MIB // 2 + 2 * MIB - 2 * HEAD))
+            await late.send(whole(4 * MIB)[: MIB - 1])  # too much, together
+            answer = await large.rest()
+            assert b"message:the broker is short of memory" in answer
+            await holds(server, below_cost(MIB // 2 + MIB - 1 - 2 * HEAD))
+            await small.send(octets[MIB // 2 :])
+            await small.until(b"receipt-id:small")
+            client.send(send("/queue/a", "x", "receipt:tcp"))
+            assert (await client.frame()).headers["receipt-id"] == "tcp"
+            await client.close()
+
+    run(main, SMALL)
+
+
+def test_a_frame_that_comes_to_its_end_is_not_counted_twice() -> None:
+    """It fits as long as it is unfinished; then it is with the session, and no more with the layer."""
+    size = 3 * MIB
+
+    async def main(server: Server) -> None:
+        async with browser(server) as raw:
+            head = send("/queue/a", "", "receipt:r").encode()[:-1]
+            await raw.send(masked(head + b"x" * size))  # of a body that goes on in the next frame
+            await raw.send(masked(b"\0"))
+            await raw.until(b"receipt-id:r")
+
+    run(main, SMALL)
+
+
+@pytest.mark.no_asan
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_resident_memory_of_a_process_with_many_large_unfinished_frames(tmp_path: Path) -> None:
+    pytest.importorskip("click")
+    piece = b"x" * MIB
+    config = '[limits]\nmemory = "128 MiB"\n'
+    with BrokerProcess(tmp_path, config=config, memory=True) as broker, Crowd(broker) as crowd:
+        for _ in range(60):
+            script = itertools.chain([masked(b"SEND\n", length=16 * MIB)], itertools.repeat(piece, 15))
+            crowd.join(script, wrap="ws", reads=True)
+        crowd.run()  # the client of the crowd is served in each round
+        assert highest(broker) < 1.3 * 128 * MIB
+        ended = [member for member in crowd.members if member.closed]
+        assert 0 < len(ended) < 60
+        assert any(b"message:the broker is short of memory" in member.received for member in ended)
+        assert "Traceback" not in broker.tail(10_000)
