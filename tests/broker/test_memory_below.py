@@ -71,8 +71,11 @@ def test_an_unfinished_frame_is_counted_until_it_is_whole(size: int) -> None:
             assert held(server) == 0
             await raw.send(octets[:-1])
             await holds(server, below_cost(size - 1 - HEAD))
+            (peer,) = server.peers.values()
+            layer: Any = peer.wire._layer
         await until(lambda: not server.peers)
         assert held(server) == 0
+        assert layer.buffered == 0, "it would stay until the next garbage collection"
 
     run(main, CONFIG)
 
