@@ -93,6 +93,8 @@ class Copy:
     may_mark: bool = False
     #: It has become a dead letter, or may have.
     moved: bool = False
+    #: It is a dead letter, and was first seen in this life of the broker.
+    buried_life: int = -1
 
 
 @dataclass(eq=False, slots=True)

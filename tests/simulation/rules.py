@@ -315,6 +315,9 @@ class Rules:
         self._note_seq(message, copy, frame.headers["message-id"])
         message.seen = True
         copy.deliveries += 1
+        copy.moved = False  # a NACK before a crash has not moved it, then
+        if not sub.home.name.startswith(_DEAD):
+            self._undo_dead_letters(message)
         if sub.mode == "auto":
             copy.gone = "auto"
             return
@@ -326,6 +329,12 @@ class Rules:
         sub.unacked[tag] = copy
         if len(sub.unacked) > sub.window + sub.extra:
             raise Violation("more than the prefetch", f"{seen.name} has {len(sub.unacked)} of {sub.window}")
+
+    def _undo_dead_letters(self, message: Message) -> None:
+        """It is in its old place after a crash: a dead letter that was seen before had not been stored."""
+        for copy in message.copies:
+            if 0 <= copy.buried_life < self.life:
+                copy.maybe_gone = True
 
     def _came_late(self, sub: Sub, copy: Copy) -> None:
         """It was in the outbox when its session or subscription ended: it has gone back since, unless in auto mode."""
@@ -346,7 +355,7 @@ class Rules:
             origin = frame.get("original-destination")
             if origin != message.destination:
                 raise Violation("a dead letter of another queue", f"{message} says {origin}")
-            copy = Copy(message, home, may_mark=True)
+            copy = Copy(message, home, may_mark=True, buried_life=self.life)
             home.add(copy, name)
             self._check_death(message, frame.get("dead-letter-reason"))
             return copy
