@@ -410,7 +410,8 @@ class CoreClient:
             return
         pairs = [("destination", self.spec["move_to"]), ("persistent", "true"), ("color", "red"), ("n", "1")]
         self.moved += 1
-        body = b"%d." % (10**9 + key * 1000 + self.moved)
+        number = int("".join(filter(str.isdigit, self.name)) or 0)  # two clients may move copies of one message
+        body = b"%d." % (10**9 * (1 + number) + key * 1000 + self.moved)
         self._do(partial(self.core.send_in, transaction, pairs, body, now, text=False))
         self._do(partial(self.core.settle, message, "ACK", now, transaction=transaction))
         end = "COMMIT" if self.net.chance(self.name, key, "end") < 0.8 else "ABORT"
