@@ -23,7 +23,7 @@ class Batch:
     """What one transaction writes. Messages are known by their keys, queues by numbers.
 
     >>> batch = Batch()
-    >>> batch.removes[1 << SEQ_BITS] = None
+    >>> batch.removes[1 << 45] = None
     >>> len(batch)
     1
     """
