@@ -62,6 +62,7 @@ _set_headers, _set_body = (slot.__set__ for slot in _slots if isinstance(slot, M
 _ESCAPED = re.compile(rb"\\(.?)", re.DOTALL)
 _MEANT = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 _ESCAPES = str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": ""})
+_ESCAPED_CHARACTERS: Any = _serde.HEADER_ESCAPE_CHARS
 _LENGTH = "content-length"
 #: Frames after which the tasks of stompman's handlers have their turn.
 _TURN = 50
@@ -294,29 +295,55 @@ def _unescaped(octets: bytes) -> bytes:
 def dump_header(key: str, value: str) -> bytes:
     """Stands in for `stompman.serde.dump_header`: a header line. A CR vanishes.
 
+    Raises:
+        TypeError: the name or the value is not text.
+
     >>> dump_header("destination", "a:b")
     b'destination:a\\\\cb\\n'
     """
-    return f"{key.translate(_ESCAPES)}:{value.translate(_ESCAPES)}\n".encode()
+    return f"{_escaped(key)}:{_escaped(value)}\n".encode()
+
+
+def _escaped(text: Any) -> str:
+    # stompman joins what iterating gives. For text that is translate(); the rest, such as a list of characters, goes
+    # the same way, so that the same values raise TypeError.
+    if type(text) is str:
+        return text.translate(_ESCAPES)
+    return "".join([_ESCAPED_CHARACTERS.get(character, character) for character in text])
 
 
 def dump_frame(frame: Any) -> bytes:
     """Stands in for `stompman.dump_frame`: a frame of stompman as octets. Headers are sorted, CONNECT is not escaped.
+
+    Raises:
+        TypeError: a header is not text (None, a number, bytes). As in stompman, CONNECT takes any value as `str()`.
 
     >>> dump_frame(_frames.AckFrame(headers={"subscription": "1", "id": "1"}))
     b'ACK\\nid:1\\nsubscription:1\\n\\n\\x00'
     """
     command = _COMMANDS[type(frame)]
     pairs = sorted(frame.headers.items())
-    text = "".join([f"{name}:{value}\n" for name, value in pairs])
-    many = len(pairs)
-    plain = text.count(":") == text.count("\n") == many and "\\" not in text and "\r" not in text
-    if plain or isinstance(frame, _Connect):
+    if isinstance(frame, _Connect):
+        lines = "".join([f"{name}:{value}\n" for name, value in pairs]).encode()
+    elif (text := _plain(pairs)) is not None:
         lines = text.encode()
     else:
         lines = b"".join([dump_header(name, value) for name, value in pairs])
     body = frame.body if isinstance(frame, _WITH_BODY) else b""
     return b"".join((command, b"\n", lines, b"\n", body, b"\0"))
+
+
+def _plain(pairs: list[tuple[Any, Any]]) -> str | None:
+    """Return the header lines; None if one of them needs escapes or is not text."""
+    parts: list[Any] = []
+    for name, value in pairs:
+        parts += (name, ":", value, "\n")
+    try:
+        text = "".join(parts)  # unlike an f-string, this takes text alone
+    except TypeError:
+        return None
+    plain = text.count(":") == text.count("\n") == len(pairs) and "\\" not in text and "\r" not in text
+    return text if plain else None
 
 
 def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
@@ -340,11 +367,12 @@ def strict_dump_header(key: str, value: str) -> bytes:
 
     Raises:
         FrameError: there is no way to write it.
+        TypeError: the name or the value is not text.
 
     >>> strict_dump_header("destination", "a\\r")
     b'destination:a\\\\r\\n'
     """
-    name = key and f"x{key}"  # so that content-length is a name as any other
+    name = key and "x" + key  # so that content-length is a name as any other
     return serialize(Frame("MESSAGE", [(name, value)]))[len("MESSAGE\nx") : -len("\n\0")]
 
 
@@ -354,6 +382,7 @@ def strict_dump_frame(frame: Any) -> bytes:
     Raises:
         FrameError: it cannot be written: a line feed in a header of CONNECT, content-length that is not the number of
             octets, a body with NULs without it.
+        TypeError: a header is not text, in CONNECT too.
 
     >>> strict_dump_frame(_frames.SendFrame(headers={"destination": "a", "content-length": "2"}, body=b"hi"))
     b'SEND\\ncontent-length:2\\ndestination:a\\n\\nhi\\x00'

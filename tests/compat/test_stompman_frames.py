@@ -1,8 +1,10 @@
 """stompman's parser and ours in its place give the same frames for any octets, however they are cut."""
 
 import dataclasses
+import enum
 import itertools
 import pickle
+import typing
 
 import pytest
 from hypothesis import example, given
@@ -219,6 +221,81 @@ def test_what_is_written_is_what_stompman_writes(kind, headers, body):
 @given(texts, texts)
 def test_a_header_is_written_as_stompman_does(name, value):
     assert ours.dump_header(name, value) == theirs.dump_header(name, value)
+
+
+class Colour(str, enum.Enum):
+    """Text whose str() is another text."""
+
+    RED = "r:ed"
+
+
+class Text(str):
+    """Text of a class of its own."""
+
+    def __str__(self):
+        return "another"
+
+
+#: What programs put in a header that is not text, and what comes close to text.
+ODD_VALUES = [
+    *(None, 0, 123, True, False, 1.5, b"", b"bytes", bytearray(b"x"), memoryview(b"x"), object(), Colour),
+    *([], ["x", ":"], ["x\n", 1], ("a",), ("a", None), {}, {"a": 1}, {1: "a"}, [["a"]], range(2), frozenset({"\r"})),
+    *(Colour.RED, Text("a:b"), Text("plain"), "", "plain", "\ud800"),
+]
+
+
+def outcome(function, *arguments):
+    """What a call gives, or the class of what it raises."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error)
+
+
+def make(kind, headers, body=b""):
+    """A frame; its body where the class has one."""
+    return kind(headers=headers, body=body) if kind in theirs.FRAMES_WITH_BODY else kind(headers=headers)
+
+
+def fields(kind):
+    """The headers that stompman declares for a class of frames."""
+    return sorted(typing.get_type_hints(typing.get_type_hints(kind)["headers"]))
+
+
+@pytest.mark.parametrize("kind", theirs.FRAMES_TO_COMMANDS, ids=lambda kind: kind.__name__)
+def test_every_field_takes_and_refuses_the_values_that_stompman_does(kind):
+    """None, numbers and bytes are a TypeError, not text; in CONNECT stompman writes them, and so does this."""
+    raised = 0
+    for name, value in itertools.product([*fields(kind), "own-header"], ODD_VALUES):
+        for headers in ({name: value}, {"a": "1", name: value, "z:": "2"}):
+            frame = make(kind, headers)
+            wanted = outcome(theirs.dump_frame, frame)
+            assert outcome(ours.dump_frame, frame) == wanted, (name, value)
+            raised += wanted is TypeError
+            strict = outcome(ours.strict_dump_frame, frame)
+            assert strict is TypeError or isinstance(value, str), (name, value, strict)
+    assert bool(raised) == (kind is not stompman.ConnectFrame)
+
+
+@pytest.mark.parametrize("kind", theirs.FRAMES_TO_COMMANDS, ids=lambda kind: kind.__name__)
+def test_names_and_bodies_that_are_no_text_are_as_in_stompman(kind):
+    for name in ODD_VALUES:
+        if outcome(hash, name) is TypeError:
+            continue
+        frame = make(kind, {name: "value"})
+        assert outcome(ours.dump_frame, frame) == outcome(theirs.dump_frame, frame), name
+    if kind in theirs.FRAMES_WITH_BODY:
+        for body in ODD_VALUES:
+            frame = make(kind, {"destination": "a"}, body)
+            assert outcome(ours.dump_frame, frame) == outcome(theirs.dump_frame, frame), body
+
+
+def test_a_header_alone_takes_and_refuses_the_same_values():
+    for one in ODD_VALUES:
+        for pair in ((one, "value"), ("name", one), (one, one)):
+            assert outcome(ours.dump_header, *pair) == outcome(theirs.dump_header, *pair), pair
+            if not all(isinstance(part, str) for part in pair):
+                assert outcome(ours.strict_dump_header, *pair) is TypeError, pair
 
 
 @given(st.lists(words | st.binary(max_size=3), max_size=8).map(b"".join))
