@@ -12,6 +12,7 @@ from simulation.rogues import LITTER
 from simulation.rules import Rules
 
 from stompcodec import Frame, FrameError, Parser
+from stompcodec.states import State
 
 __all__ = ["Watcher", "key_of"]
 
@@ -87,6 +88,7 @@ class Watcher:
         seen = self.sessions.get(session)
         if seen is not None and not seen.ended:
             self.tell(f"{seen.name}: session ended ({why})")
+            self._resolve(seen)
             self.rules.ended(seen)
 
     def closed(self, session: Any) -> None:
@@ -118,7 +120,6 @@ class Watcher:
 
     def reads(self, session: Any, data: bytes) -> None:
         seen = self.sessions[session]
-        seen.doubts.clear()
         if seen.broken or seen.ended:
             return
         try:
@@ -137,11 +138,16 @@ class Watcher:
         seen = self.sessions.get(session)
         if seen is None:
             return
-        if session.ended and not seen.disconnected:
+        if not session.ended and not session.waits_for_turn and session.steps is None:
+            seen.doubts.clear()  # all of it was looked at
+        self._look_for_ended()
+
+    def _resolve(self, seen: Seen) -> None:
+        """Doubt what came in one read with the frame that ended its session, unless that was its DISCONNECT."""
+        if seen.session.connection.state is not State.DISCONNECTING:
             for doubt in seen.doubts:
                 doubt()
         seen.doubts.clear()
-        self._look_for_ended()
 
     def _arrived(self, seen: Seen, frame: Frame) -> None:
         command = frame.command
