@@ -3,10 +3,13 @@
     stomp:  tcp:                             plain TCP, port 61613
     stomp+ssl:  stomp+tls:  stomps:  ssl:    TLS, port 61614
     ws:  wss:                                WebSocket, ports 80 and 443
-    failover:(uri,uri,...)?options           several, in the order in which they are tried
+    failover:(uri,uri,...)                   several, in the order in which they are tried
 
 Everything but the scheme's own signs may be percent-encoded, and has to be where it would be taken for them: the
 virtual host / of RabbitMQ is stomp://host/%2F. Without one, or with a bare /, the broker takes its default.
+
+The only option behind a question mark is `vhost`, another way to name the virtual host. Any other is refused, except
+for WebSocket, where the query is part of what the server is asked for.
 """
 
 from __future__ import annotations
@@ -47,14 +50,18 @@ _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]
 #: A comma between addresses; those in options, as in heart-beat=0,0, have no scheme behind them.
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
+#: Options of a URL that is not of WebSocket, and of a failover list.
+_OPTIONS = ("vhost",)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
+_HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
 _SECRETS = ("passcode", "password", "token", "authorization", "secret")
 
 
 class Address(NamedTuple):
     """One place where a broker may be.
 
-    >>> parse_uri("stomp://ann:x@localhost/orders?heart-beat=0,0")[0]
-    <Address stomp://ann:***@localhost:61613/orders?heart-beat=0,0>
+    >>> parse_uri("stomp://ann:x@localhost/orders")[0]
+    <Address stomp://ann:***@localhost:61613/orders>
     """
 
     scheme: str
@@ -69,7 +76,7 @@ class Address(NamedTuple):
     login: str | None
     passcode: str | None
     vhost: str | None
-    """The virtual host, from the path, or for WebSocket from the option `vhost`; None for the broker's default."""
+    """The virtual host, from the path, or from the option `vhost`; None for the broker's default."""
     options: dict[str, str]
     """What stands behind the question mark."""
 
@@ -94,9 +101,9 @@ def parse_uri(uri: str) -> list[Address]:
     Options of a failover list hold for each of its addresses that does not say otherwise.
 
     Raises:
-        ConfigError: it is no such URI. The message shows no passcode.
+        ConfigError: it is no such URI, or has an unknown option. The message shows no passcode.
 
-    >>> [(address.host, address.port) for address in parse_uri("failover:(stomp://a,stomp+ssl://b)?timeout=3")]
+    >>> [(address.host, address.port) for address in parse_uri("failover:(stomp://a,stomp+ssl://b)")]
     [('a', 61613), ('b', 61614)]
     >>> parse_uri("ws://h:15674/ws")[0].path
     '/ws'
@@ -109,7 +116,7 @@ def parse_uri(uri: str) -> list[Address]:
     if match is None:
         raise _error("write failover:(stomp://a:61613,stomp://b:61613)")
     inner = match["bare"] if match["inner"] is None else match["inner"]
-    options = _options(match["query"])
+    options = _known(_options(match["query"]))
     return [_address(part, options) for part in _BETWEEN.split(inner)]
 
 
@@ -128,9 +135,10 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     if not 0 < port < 65536:
         raise _error(f"the port is {port}: it must be 1 to 65535")
     login, colon, passcode = (match["user"] or "").partition(":")
-    options = {**common, **_options(match["query"])}
+    own = _options(match["query"])
+    options = {**common, **(own if scheme.websocket else _known(own))}
     path = match["path"] or "/"
-    vhost = options.get("vhost") if scheme.websocket else _text(path[1:])
+    vhost = ("" if scheme.websocket else _text(path[1:])) or options.get("vhost")
     return Address(
         scheme.name,
         _text(match["host"].strip("[]")),
@@ -152,6 +160,24 @@ def _options(query: str | None) -> dict[str, str]:
         name, _, value = part.partition("=")
         if part:
             options.setdefault(_text(name), _text(value))
+    return options
+
+
+def _known(options: dict[str, str]) -> dict[str, str]:
+    """Return the options, all of which are known.
+
+    Raises:
+        ConfigError: one is not. Its value is not shown, and its name only where that cannot be a part of a passcode.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            shown = f" {name}" if _NAME.fullmatch(name) else ""
+            hint = (
+                "write the virtual host as the path, as in stomp://host/%2F for /"
+                if name.lower() in _HOSTS
+                else "leave it out, and give it to the client as an argument"
+            )
+            raise _error(f"the unknown option{shown} stands behind the question mark: {hint}")
     return options
 
 

@@ -21,6 +21,10 @@ __all__ = ["Intake", "said"]
 
 #: Octets of a server's words that are shown. Some send stack traces.
 _MOST_SAID = 300
+#: RabbitMQ takes the host of the URL for its virtual host, and has none of that name.
+_VHOST_HINT = (
+    " (write the virtual host into the URL: stomp://host/%2F for the one called /, stomp://host/name for another)"
+)
 #: Reading pauses at the marks of the options; while calls wait for receipts, at so many times them.
 _URGENT = 4
 
@@ -142,7 +146,8 @@ class Intake(Link):
             self._finish(call, error)
             return
         if self._phase == "asked":
-            self._break(RejectedError(f"CONNECT was rejected: {words}", frame))
+            hint = _VHOST_HINT if "virtual host" in words.lower() else ""
+            self._break(RejectedError(f"CONNECT was rejected: {words}{hint}", frame))
             return
         error = RejectedError(f"the server sent an ERROR: {words}", frame)
         log.error("%s", error)

@@ -24,7 +24,14 @@ LIVE_OPTIONS = (
     Option("spoolMode", "mode", None, "octal mode of the files of the spool, such as 0640; without it 0600"),
     Option("spoolGroup", "text", None, "their group, for executors that run as another user; with it the mode is 0640"),
     Option("ackMode", ("spool", "batch"), "spool", "when a message is acknowledged: on the disk, or in Spark's log"),
-    Option("prefetch", "count positive", 1000, "messages on their way and not acknowledged, of each connection"),
+    Option(
+        "prefetch",
+        "count positive",
+        None,
+        "messages on their way and not acknowledged, of each subscription; without it 1000, or with ackMode=batch as "
+        "many as two batches hold by maxFramesPerTrigger or maxBytesPerTrigger, else 20000, all destinations together "
+        "at most 65000",
+    ),
     Option("subscriptions", "count positive", 1, "connections that share the queues"),
     Option("clientId", "text", None, "who we are, for durable subscriptions"),
     Option("subscriptionName", "text", None, "a durable subscription of that name"),
@@ -39,6 +46,13 @@ LIVE_OPTIONS = (
     Option("drainTimeout", "seconds positive", 300.0, "batch and availableNow: or after so long"),
     Option("maxFrames", "count positive", None, "batch and availableNow: or after so many messages"),
 )
+#: Messages that a subscription may have on their way: where the spool acknowledges them, and where batches without
+#: bounds do. No more of a connection: brokers count them in 16 bits, or have a limit for a session.
+_PREFETCH = 1000
+_UNBOUNDED = 20_000
+_MOST_UNACKNOWLEDGED = 65_000
+#: Octets of a small frame, to tell messages from maxBytesPerTrigger.
+_SMALL = 512
 #: What Spark itself takes out of the options.
 _ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
@@ -88,9 +102,28 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values.pop("replay")  # "broker" has options of its own
+    values["prefetch"] = values["prefetch"] or _prefetch(values, file)
     result = LiveOptions(link, file, **values)
     _check(result)
     return result
+
+
+def _prefetch(values: Mapping[str, Any], file: FileOptions) -> int:
+    """Return how many messages a subscription may have on their way.
+
+    With ackMode=batch nothing is acknowledged before a batch is in Spark's log, so this bounds what a trigger gets: it
+    is enough for the batch that Spark works on, and for the next one.
+    """
+    if values["ack_mode"] != "batch":
+        return _PREFETCH
+    batch = min(
+        file.max_frames_per_trigger or _MOST_UNACKNOWLEDGED,
+        (file.max_bytes_per_trigger or _MOST_UNACKNOWLEDGED * _SMALL) // _SMALL,
+    )
+    bounded = file.max_frames_per_trigger or file.max_bytes_per_trigger
+    wanted = -(-2 * batch // values["subscriptions"]) if bounded else _UNBOUNDED
+    most = max(1, _MOST_UNACKNOWLEDGED // len(values["destination"]))
+    return min(max(wanted, _PREFETCH), most)
 
 
 def _folder(path: str) -> str:

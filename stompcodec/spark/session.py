@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "session"]
 
+_log = logging.getLogger("stompcodec.spark")
 #: Where our sources are: module, class. They stand above this module, so they are looked up when they are wanted.
 _SOURCES = (("stompcodec.spark.file", "StompFile"), ("stompcodec.spark.live", "Stomp"))
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -40,11 +43,14 @@ def session(
     It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, and takes times
     as UTC.
 
+    A session that is there already is returned with all its settings as they are. It only learns of our sources.
+
     Args:
         name: what Spark's own pages call it.
         cores: how many are used on this machine; None for all. Counts for nothing under `spark-submit`.
         memory: of Spark on this machine, such as "2g"; None for 1g.
-        conf: further settings, as in `session(**{"spark.ui.enabled": True})`. They win over ours.
+        conf: further settings, as in `session(**{"spark.ui.enabled": True})`. They win over ours. In a session that is
+            there already they are the only ones that are set.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -54,23 +60,49 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("spark", "pyspark") from None
-    settings: dict[str, object] = {**_RUNTIME}
-    if SparkSession.getActiveSession() is None:
-        settings["spark.sql.shuffle.partitions"] = cores or _cores()
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
-            os.environ.update(spark_env())
-            settings.update(_of_driver(memory))
-            if str(conf.get("spark.master", "local")).startswith("local"):
-                settings.update(_on_this_machine(cores))
+    there = _there(SparkSession)
+    if there is not None:
+        _set(there, conf)
+        register(there)
+        return there
+    settings: dict[str, object] = {**_RUNTIME, "spark.sql.shuffle.partitions": cores or _cores()}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
+        os.environ.update(spark_env())
+        settings.update(_of_driver(memory))
+        if str(conf.get("spark.master", "local")).startswith("local"):
+            settings.update(_on_this_machine(cores))
     if _JAVA_OPTIONS in settings and _JAVA_OPTIONS in conf:
         conf[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"
     settings.update(conf)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
-        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+        builder = builder.config(key, _text(value))
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _there(kind: type[SparkSession]) -> SparkSession | None:
+    """Return the session of this thread, or the one that other threads share; None if there is none."""
+    active = kind.getActiveSession()
+    if active is not None:
+        return active
+    shared = getattr(kind, "_instantiatedSession", None)  # what `getOrCreate` would take; None on Spark Connect
+    return None if shared is None or shared.sparkContext._jsc is None else shared
+
+
+def _set(spark: SparkSession, conf: Mapping[str, object]) -> None:
+    from pyspark.errors import PySparkException
+
+    for key, value in conf.items():
+        try:
+            spark.conf.set(key, _text(value))
+        except PySparkException as error:  # Spark reads it when a session is made, as `getOrCreate` warns
+            _log.warning("%s stays as it is, for this session was there before: %s", key, str(error).partition("\n")[0])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cores() -> int:

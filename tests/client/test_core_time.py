@@ -71,6 +71,21 @@ def test_a_refused_login(caplog):
     assert "s3cret" not in caplog.text + str(client.core.error)
 
 
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        ("Bad CONNECT", b"Virtual host '127.0.0.1' access denied"),
+        ("Virtual host 'h' is unknown", b""),
+    ],
+)
+def test_a_refused_virtual_host_names_how_it_is_written(message, body):
+    client = Scripted()
+    client.open()
+    client.frames()
+    client.answer("ERROR", {"message": message}, body)
+    assert "write the virtual host into the URL: stomp://host/%2F" in str(client.core.error)
+
+
 def test_rubbish_ends_the_connection_only(client):
     subscription = client.subscribed()
     client.core.receive(b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\n\nok\0HTTP/1.1 200\n\n\0", client.now)

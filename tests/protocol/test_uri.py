@@ -1,5 +1,6 @@
 """URIs: what they name, what is refused, and that no passcode is shown."""
 
+import re
 import time
 import traceback
 from urllib.parse import quote
@@ -18,7 +19,7 @@ def one(uri):
 
 
 def test_all_parts():
-    assert one("stomp://ann:x%40y@example.org:1234/orders%2Feu?heart-beat=1000,2000&a=%26") == Address(
+    assert one("stomp://ann:x%40y@example.org:1234/orders%2Feu?vhost=%26") == Address(
         scheme="stomp",
         host="example.org",
         port=1234,
@@ -28,7 +29,7 @@ def test_all_parts():
         login="ann",
         passcode="x@y",
         vhost="orders/eu",
-        options={"heart-beat": "1000,2000", "a": "&"},
+        options={"vhost": "&"},
     )
 
 
@@ -77,7 +78,8 @@ def test_login_and_passcode(uri, login, passcode):
     [
         ("stomp://h", "stomp://h:61613"),
         ("stomp://ann@h", "stomp://ann@h:61613"),
-        ("tcp://ann:x@h/a%2Fb?a=1,2&token=3", "stomp://ann:***@h:61613/a%2Fb?a=1,2&token=***"),
+        ("tcp://ann:x@h/a%2Fb", "stomp://ann:***@h:61613/a%2Fb"),
+        ("ws://ann:x@h/a%2Fb?a=1,2&token=3", "ws://ann:***@h:80/a%2Fb?a=1,2&token=***"),
         ("wss://h/ws/x?a=1", "wss://h:443/ws/x?a=1"),
         ("stomp://[::1%25eth0]", "stomp://[::1%25eth0]:61613"),
     ],
@@ -92,6 +94,8 @@ def test_as_text(uri, shown):
     [
         *[("stomp://h/", None), ("stomp://h/%2F", "/"), ("stomp://h/a/b", "a/b"), ("stomp://h/%20", " ")],
         *[("ws://h/ws", None), ("ws://h/ws?vhost=a", "a"), ("ws://h/?vhost=%2F", "/")],
+        *[("stomp://h?vhost=a", "a"), ("stomp://h/?vhost=%2F", "/"), ("ssl://h/b?vhost=a", "b")],
+        *[("failover:(stomp://h)?vhost=a", "a"), ("failover:(stomp://h/b)?vhost=a", "b")],
     ],
 )
 def test_virtual_hosts(uri, vhost):
@@ -120,13 +124,11 @@ def test_ip_version_6(uri, host, port):
 
 
 def test_failover():
-    addresses = parse_uri(
-        "failover:(stomp://a:1?heart-beat=1,1,ssl://u:p@b/v?timeout=9,tcp://c)?timeout=3&randomize=false"
-    )
+    addresses = parse_uri("failover:(stomp://a:1?vhost=1,ssl://u:p@b/v?vhost=9,tcp://c)?vhost=3")
     assert [address.host for address in addresses] == ["a", "b", "c"]
     assert [address.scheme for address in addresses] == ["stomp", "stomp+ssl", "stomp"]
-    assert addresses[0].options == {"timeout": "3", "randomize": "false", "heart-beat": "1,1"}
-    assert addresses[1].options["timeout"] == "9"
+    assert [address.options["vhost"] for address in addresses] == ["1", "9", "3"]
+    assert (addresses[0].vhost, addresses[2].vhost) == ("1", "3")
     assert (addresses[1].login, addresses[1].passcode, addresses[1].vhost) == ("u", "p", "v")
     for uri in ("failover://(stomp://a,stomp://b)", "failover:stomp://a,stomp://b", "FAILOVER:(stomp://a,stomp://b)"):
         assert [address.host for address in parse_uri(uri)] == ["a", "b"]
@@ -143,7 +145,7 @@ def test_failover():
         ],
         *[(uri, "there is no scheme") for uri in ("http://h", "amqp://h", "stomp+nio://h")],
         *[("stomp://h:0", "the port is 0"), ("stomp://h:65536", "the port is 65536")],
-        *[("stomp://%FF@h", "not UTF-8"), ("stomp://h/?a=%FF", "not UTF-8")],
+        *[("stomp://%FF@h", "not UTF-8"), ("stomp://h/?vhost=%FF", "not UTF-8")],
         *[("stomp://h\n", "control character"), (" stomp://h", "space"), ("stomp://a b@h", "space")],
         *[("failover:()", "write stomp://host"), ("failover:(stomp://a", "write failover:")],
         *[("failover:(stomp://a)x", "write failover:"), ("failover:(failover:(stomp://a))", "write stomp://host")],
@@ -160,12 +162,13 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 @example(":", "", "", {})
-@given(_texts.filter(bool), _texts, _texts, st.dictionaries(_texts.filter(bool), _texts, max_size=2))
+@given(_texts.filter(bool), _texts, _texts, st.dictionaries(st.just("vhost"), _texts, max_size=1))
 def test_everything_can_be_quoted(login, passcode, vhost, options):
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
     uri = f"stomp://{quote(login, safe='')}:{quote(passcode, safe='')}@h/{quote(vhost, safe='')}?{query}"
     address = one(uri)
-    assert (address.login, address.passcode, address.vhost) == (login, passcode, vhost or None)
+    assert (address.login, address.passcode) == (login, passcode)
+    assert address.vhost == (vhost or options.get("vhost") or None)
     assert address.options == options
     again = one(str(address))
     assert again.login == login
@@ -173,11 +176,45 @@ def test_everything_can_be_quoted(login, passcode, vhost, options):
     assert set(again.options) == set(options)
 
 
+@pytest.mark.parametrize("scheme", ["stomp", "tcp", "stomp+ssl", "stomp+tls", "stomps", "ssl"])
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        *[
+            (f"{name}=1", f"the unknown option {name} ")
+            for name in ("heart-beat", "timeout", "randomize", "VHOST", "a")
+        ],
+        ("vhost=a&x=1", "the unknown option x "),
+        *[(f"{name}=/", "stomp://host/%2F for /") for name in ("host", "virtualhost", "virtual-host")],
+        *[(query, "the unknown option stands") for query in ("=1", "a%20b=1", "a@b", "%C3%A9=1", "a" * 41)],
+    ],
+)
+def test_unknown_options_are_refused(scheme, query, said):
+    for uri in (
+        f"{scheme}://h?{query}",
+        f"{scheme}://ann:x@h:1/v?{query}",
+        f"failover:({scheme}://h?{query})",
+        f"failover:({scheme}://h)?{query}",
+        f"failover:({scheme}://a,{scheme}://b/v?{query},{scheme}://c)",
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+            parse_uri(uri)
+        assert caught.value.key == "uri"
+
+
+def test_the_query_of_websocket_is_for_its_server():
+    assert one("ws://h/ws?heart-beat=1&a=2").options == {"heart-beat": "1", "a": "2"}
+    with pytest.raises(ConfigError, match="the unknown option a "):
+        parse_uri("failover:(ws://h/ws?b=1)?a=2")
+
+
 @pytest.mark.parametrize(
     "uri",
     [
         *("stomp://ann:hunter2@h/v", "wss://ann:hunter2@h/ws?token=hunter2&a=1", "stomp://h?passcode=hunter2"),
         *("stomp://ann:hunter2@", "http://ann:hunter2@h", "stomp://ann:hunter2@h:0", "stomp://ann:hunter2/@h"),
+        *("stomp://h?token=hunter2", "stomp://ann?hunter2@h", "stomp://h?a=1&hunter2:=", "stomp://h?passcode:hunter2"),
+        *("failover:(stomp://h)?passcode=hunter2", "failover:(stomp://h?password=hunter2)"),
         *("failover:(stomp://ann:hunter2@h", "stomp://ann:hunter2%FF@h", "stomp://ann:hunter2@h:port"),
     ],
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
+import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,40 @@ def test_the_session(spark: Any) -> None:
     from stompcodec.spark import session
 
     assert session("other").sparkContext is spark.sparkContext
+
+
+FOREIGN = {
+    "spark.sql.session.timeZone": "Europe/London",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
+    "spark.sql.shuffle.partitions": "7",
+    PUSHDOWN: "true",
+}
+
+
+def test_a_session_that_is_there_stays_as_it_is(spark: Any) -> None:
+    """All its settings and the environment, in its thread and in another, which has no active session."""
+    from stompcodec.spark import session
+
+    def settings() -> dict[str, str]:
+        return {row.key: row.value for row in spark.sql("SET").collect()}
+
+    start = {key: spark.conf.get(key) for key in FOREIGN}
+    try:
+        for key, value in FOREIGN.items():
+            spark.conf.set(key, value)
+        before, environment = settings(), dict(os.environ)
+        found = [session(), session("other", cores=1, memory="3g")]
+        thread = threading.Thread(target=lambda: found.append(session("another")))
+        thread.start()
+        thread.join()
+        assert [each.sparkContext for each in found] == [spark.sparkContext] * 3
+        assert settings() == before
+        assert dict(os.environ) == environment
+        session(**{"spark.sql.shuffle.partitions": 5, "spark.sql.warehouse.dir": "/nowhere"})  # the second is fixed
+        assert settings() == before | {"spark.sql.shuffle.partitions": "5"}
+    finally:
+        for key, value in start.items():
+            spark.conf.set(key, value)
 
 
 def test_a_capture_is_a_table(spark: Any, feed: Path) -> None:

@@ -389,11 +389,44 @@ def test_a_passcode_that_is_not_there(queue: str, spool: Path) -> None:
         ({"passcodeEnv": "A", "passcodeFile": "b"}, "give one of them"),
         ({"prefetchh": "1"}, "did you mean prefetch"),
         ({"url": "http://h"}, "option url"),
+        ({"url": "stomp://h?host=/"}, "option url: .*write the virtual host as the path"),
+        ({"url": "h:61613?heart-beat=1,1"}, "option url: .*unknown option heart-beat"),
+        ({"url": "failover:(stomp://a,stomp://b)?timeout=3"}, "option url: .*unknown option timeout"),
     ],
 )
 def test_options_that_cannot_be(options, told: str) -> None:
     with pytest.raises(OptionError, match=told):
         parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "prefetch"),
+    [
+        ({}, 1000),
+        ({"maxFramesPerTrigger": "50k"}, 1000),
+        ({"prefetch": "7", "ackMode": "batch", "maxFramesPerTrigger": "50k"}, 7),
+        ({"ackMode": "batch"}, 20_000),
+        ({"ackMode": "batch", "maxFramesPerTrigger": "10"}, 1000),
+        ({"ackMode": "batch", "maxFramesPerTrigger": "10k"}, 20_000),
+        ({"ackMode": "batch", "maxFramesPerTrigger": "10k", "subscriptions": "4"}, 5000),
+        ({"ackMode": "batch", "maxFramesPerTrigger": "1m"}, 65_000),
+        ({"ackMode": "batch", "maxBytesPerTrigger": "4m"}, 16_384),
+        ({"ackMode": "batch", "maxBytesPerTrigger": "1"}, 1000),
+        ({"ackMode": "batch", "maxBytesPerTrigger": "1t"}, 65_000),
+        ({"ackMode": "batch", "maxBytesPerTrigger": "4m", "maxFramesPerTrigger": "1k"}, 2000),
+        ({"ackMode": "batch", "destination": ",".join(map("/queue/{}".format, range(5)))}, 13_000),
+        ({"ackMode": "batch", "destination": ",".join(map("/queue/{}".format, range(100)))}, 650),
+    ],
+)
+def test_the_prefetch_follows_the_bounds_of_a_batch(options: dict[str, str], prefetch: int) -> None:
+    assert parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", **options}).prefetch == prefetch
+
+
+def test_a_batch_may_hold_all_that_its_bound_allows(broker, queue: str, spool: Path) -> None:
+    """Nothing is acknowledged before the batch is done, and 2,500 messages come for one of 1,500."""
+    publish(broker, queue, 2500)
+    with receiving(broker.url, queue, spool, ackMode="batch", maxFramesPerTrigger="1500") as receiver:
+        wait_for(lambda: receiver.count == 2500)
 
 
 def test_times_and_folders() -> None:
