@@ -26,7 +26,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -115,6 +115,9 @@ bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours an
 
 instructions: $(VENV)/package.stamp ## count instructions per frame and per message (valgrind)
 	$(BIN)/python benchmarks/instructions.py
+
+subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
+	@$(BIN)/python benchmarks/subscriptions.py
 
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
 	@$(BIN)/python scripts/compat.py $(SUITES)

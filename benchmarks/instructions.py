@@ -165,16 +165,21 @@ def measure(names: list[str]) -> dict[str, dict[str, int]]:
 
 
 def _totals(name: str) -> list[int]:
-    """What callgrind dumped, in order. A process for each workload or row: what one leaves in caches is not for the
-    next."""
+    """The counts of a workload or a row. A process for each: what one leaves in caches is not for the next."""
+    turns = TURNS * (1 if name in ROWS else len(OPERATIONS))
+    return callgrind([sys.executable, __file__, "--child", name], turns)
+
+
+def callgrind(command: list[str], turns: int) -> list[int]:
+    """Run a command under callgrind, and return the instructions of each of its turns, from `os.getpgrp` to
+    `os.getppid`."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
-        command = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
-        command += ["--quiet", f"--callgrind-out-file={dump}", sys.executable, __file__, "--child", name]
-        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
+        tool = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
+        tool += ["--quiet", f"--callgrind-out-file={dump}"]
+        done = subprocess.run(tool + command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")
-        turns = TURNS * (1 if name in ROWS else len(OPERATIONS))
         return [_total(dump.with_name(f"dump.{turn + 1}")) for turn in range(turns)]
 
 
