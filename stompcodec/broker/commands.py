@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec import __version__
 from stompcodec.broker import browser
+from stompcodec.broker.beats import answer
 from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.credit import grant
@@ -62,7 +63,7 @@ def _connect(session: Session, frame: Frame) -> None:
         headers.append(("commands", ",".join(config.commands)))
     agreed = session.ttl = terms(config, session.version, frame.get("heart-beat"))
     if agreed is None:
-        session.connection.accept(headers)
+        session.connection.accept(headers, heart_beat=answer(config, session.version, frame.get("heart-beat")))
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)

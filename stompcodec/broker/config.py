@@ -63,6 +63,7 @@ class Config:
     ws_origins: tuple[str, ...] | None = None
     ws_hosts: tuple[str, ...] = ()
     heart_beat: tuple[int, int] = (500, 1000)
+    heart_beat_answer: str = "own"
     ttl: int = 0
     ttl_override: int = 0
     ttl_min: int = 1000

@@ -235,6 +235,15 @@ class Consumer:
             for tag, message in deliveries:
                 self.tags[message.id] = tag
 
+    def resize(self, window: int) -> None:
+        """Set the most deliveries that may be unacknowledged. Credit is below 0 while there are more than that."""
+        if self.flow is None:
+            self.credit += window - self.window
+        else:
+            self.flow.window = window
+            self.credit = self.flow.left(len(self.unacked))
+        self.window = window
+
     def close(self) -> list[Message]:
         """No more deliveries. Returns what was unacknowledged, in order."""
         self.closed = True

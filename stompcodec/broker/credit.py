@@ -31,13 +31,13 @@ class Credit:
     10
     """
 
-    __slots__ = ("_auto", "_messages", "_octets", "_window")
+    __slots__ = ("_auto", "_messages", "_octets", "window")
 
     def __init__(self, granted: Granted, window: int) -> None:
         self._messages = granted.messages
         self._octets = granted.octets
         self._auto = granted.auto
-        self._window = window
+        self.window = window
 
     def left(self, unacked: int) -> int:
         """Deliveries that may come: 0 when the octets are used up. The one that uses them up may be larger.
@@ -47,7 +47,7 @@ class Credit:
         """
         if self._octets is not None and self._octets <= 0:
             return 0
-        return max(0, min(self._messages, self._window - unacked))
+        return max(0, min(self._messages, self.window - unacked))
 
     def spend(self, octets: int) -> None:
         """A delivery of so many octets."""

@@ -21,8 +21,18 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "same_client": "allow",
         "routing_headers": False,
         "prefetch": 100_000,
+        "heart_beat": (1000, 1000),
+        "heart_beat_answer": "seconds",
     },
-    "activemq": {"wildcards": "activemq", "composite": True, "routing_headers": False, "prefetch": 1000},
+    "activemq": {
+        "wildcards": "activemq",
+        "composite": True,
+        "routing_headers": False,
+        "prefetch": 1000,
+        # ActiveMQ promises a heart-beat each millisecond to whoever asks for it; below 100 ms we do not.
+        "heart_beat": (100, 100),
+        "heart_beat_answer": "mirror",
+    },
     "artemis": {
         "wildcards": "artemis",
         "routing": "MULTICAST",
@@ -36,6 +46,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "composite": True,
         "retain": True,
         "dsub_prefix": "/dsub/",
+        "heart_beat": (100, 10_000),
         "routing_headers": False,
     },
 }

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.broker import values
 from stompcodec.broker.addresses import ROUTING
+from stompcodec.broker.beats import ANSWERS
 from stompcodec.broker.config import Config
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.wildcards import SYNTAXES
@@ -149,6 +150,14 @@ KEYS: tuple[Key, ...] = (
         "heart_beat",
         values.heart_beat,
         "How often the broker can send heart-beats, and how often it wants them, in milliseconds; 0 is never.",
+    ),
+    Key(
+        "sessions.heart_beat_answer",
+        "heart_beat_answer",
+        values.one_of(*ANSWERS),
+        "What CONNECTED answers to the heart-beats that a client offers: heart_beat itself (own), the client's own "
+        "intervals (mirror, as ActiveMQ does), or those in whole seconds (seconds, as RabbitMQ does). A mirrored "
+        "interval is never below heart_beat.",
     ),
     Key(
         "sessions.ttl",

@@ -51,7 +51,7 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        "discard",
+        *("ackers", "discard", "overdue", "parts"),
         *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
@@ -101,8 +101,10 @@ class Session(Outgoing):
         self.next_number = 1
         #: Those of its subscriptions.
         self.selectors = Texts()
-        #: Unacknowledged messages that its subscriptions may have, together.
-        self.window = 0
+        #: Unacknowledged messages that its subscriptions may have, together; how many subscriptions those are; the
+        #: parts that its allowance is divided into; and what subscriptions had above their share at that time.
+        self.window = self.ackers = self.overdue = 0
+        self.parts = 1
         self.transactions: dict[str, Transaction] = {}
         self.transaction_octets = self._begun = 0
         #: Bytes of memory that what came of an unfinished frame takes.

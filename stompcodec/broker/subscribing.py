@@ -8,6 +8,7 @@ from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.sending import parts_of
 from stompcodec.broker.wanted import AUTO, Wanted, wanted_of
+from stompcodec.broker.windows import claim, join, leave
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
@@ -60,12 +61,11 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
     if len(session.consumers) >= config.max_subscriptions:
         raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
     if wanted.mode != AUTO:
-        wanted = wanted._replace(window=min(wanted.window, config.max_unacked - session.window))
-        if wanted.window < 1:
-            raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together.")
+        wanted = wanted._replace(window=min(wanted.window, config.max_unacked))
     _check_selectors(session, wanted)
     cost = subscription_cost(name, wanted.destination, wanted.selector_text)
     session.check_memory(cost)
+    window = wanted.window if wanted.mode == AUTO else claim(session, wanted.window)
     number = session.next_number
     consumer = session.router.subscribe(session, number, wanted)
     session.next_number += 1
@@ -75,7 +75,9 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
     consumer.cost = cost
     session.charge(cost)
     if wanted.mode != AUTO:
-        session.window += wanted.window
+        if window < wanted.window:
+            consumer.resize(window)
+        join(session, window)
     return consumer
 
 
@@ -126,7 +128,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
         del session.by_number[str(consumer.number)]
         session.charge(-consumer.cost)
         if consumer.acks:
-            session.window -= consumer.window
+            leave(session, consumer.window)
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())

@@ -15,6 +15,7 @@ from stompcodec.broker.consumer import EOL, Consumer
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.wanted import AUTO, Wanted, wanted_of
+from stompcodec.broker.windows import claim, join, leave
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def receive(session: Session, frame: Frame) -> None:
             session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
             consumer.cost = cost
             session.charge(cost)
-            session.window += 1
+            join(session, 1)
             if consumer.selector is not None:
                 session.selectors.add(consumer.selector.text)
             queue.members[consumer] = None
@@ -87,8 +88,7 @@ def _wanted(session: Session, frame: Frame) -> Wanted:
     if wanted.mode != AUTO:
         if len(session.consumers) >= config.max_subscriptions:
             raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
-        if session.window >= config.max_unacked:
-            raise Refused("too many unacknowledged messages", f"The subscriptions have {session.window} together.")
+        claim(session, 1)
     key = wanted.key
     if key is None and session.version in ("1.1", "1.2"):  # whose MESSAGE has to have one
         key = wanted.destination
@@ -101,7 +101,7 @@ def let_go(consumer: Consumer) -> None:
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
         session.charge(-consumer.cost)
-        session.window -= 1
+        leave(session, 1)
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)
         session.router.stop([consumer], ())
