@@ -57,12 +57,14 @@ class StompFile(Shipped, DataSource):
 
 
 def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
-    """The record batches of a partition; one without a split has none."""
+    """Yield the record batches of a partition; one without a split has none."""
     from stompcodec.spark.decode import Split, read_split
+    from stompcodec.spark.pack import gathered, parts_of
 
     ship.settle()
-    if isinstance(partition, Split):
-        yield from read_split(partition, projection, options)
+    splits = [part for part in parts_of(partition) if isinstance(part, Split)]
+    batches = (batch for split in splits for batch in read_split(split, projection, options))
+    yield from gathered(batches, options) if len(splits) > 1 else batches
 
 
 class FileReader(Shipped, DataSourceReader):
@@ -80,9 +82,10 @@ class FileReader(Shipped, DataSourceReader):
         self._projection = Projection(schema, options.decode)
 
     def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.pack import packed_splits
         from stompcodec.spark.plan import batch_splits
 
-        return batch_splits(self._paths, self._options)
+        return packed_splits(batch_splits(self._paths, self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options)
@@ -142,9 +145,10 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._target = ends_of(self._chains(), {})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.pack import packed_splits
         from stompcodec.spark.plan import splits_between
 
-        return splits_between(self._chains(), start, end, self._options)
+        return packed_splits(splits_between(self._chains(), start, end, self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options)

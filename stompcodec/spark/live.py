@@ -104,6 +104,7 @@ class LiveReader(Shipped, DataSourceReader):
         self._projection = Projection(schema, self._options.file.decode)
 
     def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.pack import packed_splits
         from stompcodec.spark.plan import spool_splits
         from stompcodec.spark.receiver import Receiver
 
@@ -116,7 +117,7 @@ class LiveReader(Shipped, DataSourceReader):
             end = receiver.ends()
         finally:
             receiver.close()
-        return spool_splits(options.spool_dir, start, end, options.file)
+        return packed_splits(spool_splits(options.spool_dir, start, end, options.file), options.file)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options.file)
@@ -188,6 +189,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return self._target is not None and begin == {**begin, **self._target}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.pack import packed_splits
         from stompcodec.spark.plan import spool_splits
         from stompcodec.spark.spool import identity_of, positions_of
 
@@ -201,7 +203,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
-        return spool_splits(options.spool_dir, begin, stop, options.file)
+        return packed_splits(spool_splits(options.spool_dir, begin, stop, options.file), options.file)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._projection, self._options.file)

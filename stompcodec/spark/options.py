@@ -206,7 +206,7 @@ FILE_OPTIONS = (
     Option("maxBody", "size positive", 100 * 2**20, "a larger body, also an inflated one, makes a frame malformed"),
     Option("batchRows", "count positive", 8192, "rows that go to Spark at once"),
     Option("batchBytes", "size positive", 8 * 2**20, "octets of frames that go to Spark at once"),
-    Option("splitBytes", "size positive", 32 * 2**20, "octets of frames that a task reads"),
+    Option("splitBytes", "size positive", 32 * 2**20, "octets of frames that a task reads, also out of several files"),
     Option("maxBytesPerTrigger", "size positive", None, "streams: octets of a batch; one frame at least"),
     Option("maxFramesPerTrigger", "count positive", None, "streams: frames of a batch"),
     Option("failOnDataLoss", "bool", True, "streams: the query ends when frames were deleted before they were read"),

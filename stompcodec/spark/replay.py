@@ -40,6 +40,8 @@ _AWAY = (ConnectionLostError, ReceiptTimeoutError, StaleAckError)
 _PAUSE = 0.2
 #: What the broker counts at once.
 _MOST_SKIPPED = 100_000
+#: Octets of a message, to tell how many a task reads: their sizes are not known before they come.
+_USUAL = 1024
 #: The last number that was read, by queue.
 Offset = dict[str, int]
 
@@ -244,19 +246,30 @@ class _Reading(Shipped):
         self._projection = Projection(schema, self._options.file.decode)
         self._look = _Look(self._options)
 
-    def _split(self, start: Offset, end: Offset) -> list[Numbered]:
+    def _split(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.pack import pack
+
         found = []
         for name, until in end.items():
             after, splits = start.get(name, 0), self._options.splits
             edges = [after + (until - after) * part // splits for part in range(splits + 1)]
             found += [Numbered(name, *edge) for edge in pairwise(edges) if edge[0] < edge[1]]
-        return found
+        if self._options.splits > 1:
+            return found
+        most = max(1, self._options.file.split_bytes // _USUAL)
+        return pack(found, lambda part: part.until - part.after, most)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from stompcodec.spark.pack import gathered, parts_of
+
+        ship.settle()
+        numbered = [part for part in parts_of(partition) if isinstance(part, Numbered)]
+        batches = (batch for part in numbered for batch in self._read(part))
+        yield from gathered(batches, self._options.file) if len(numbered) > 1 else batches
+
+    def _read(self, partition: Numbered) -> Iterator[Any]:
         from stompcodec.spark.decode import read_numbered
 
-        assert isinstance(partition, Numbered)
-        ship.settle()
         with closing(messages_of(self._options, partition)) as messages:
             octets = _Octets(messages)
             yield from read_numbered(octets, SEQ, partition.destination, self._projection, self._options.file)
