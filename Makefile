@@ -4,10 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
-# Tests wait more than they compute, so two processes share them.
-TWO := --numprocesses 2 --dist loadgroup
 DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
-# What the backend may make a difference to; `make test-pure` runs everything.
+# What the backend may make a difference to, under the sanitizers; `make test-pure` runs everything.
 CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
 ROUNDS ?= 200
@@ -25,7 +23,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker test test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker test test-slow test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
@@ -37,11 +35,11 @@ demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables an
 demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
 	@cd $(VENV) && bin/python -m stompcodec.cli.demo
 
-test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate
-	$(PYTEST) $(TWO)
-	STOMPCODEC_PURE=1 $(PYTEST) $(TWO) -m "not slow" $(CORES)
-	$(DOCTESTS)
-	$(BIN)/python benchmarks/instructions.py
+test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate; in minutes
+	@$(BIN)/python scripts/test.py
+
+test-slow: $(VENV)/package.stamp ## what takes longer: tests marked slow, and all of the suite with the Python backend
+	@$(BIN)/python scripts/test.py --slow
 
 test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST)

@@ -243,19 +243,29 @@ def main() -> int:
         metavar="NAME",
         help=f"some rows: {BROKER}, or the codec's {', '.join(WORKLOADS)}",
     )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="how many figures passed and failed, as JSON")
     parser.add_argument("--child", choices=(*WORKLOADS, *ROWS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args.child)
         return 0
+    passed, failed = gate(args)
+    if args.report:
+        report = {"passed": passed, "failed": failed, "skipped": int(not passed and not failed)}
+        args.report.write_text(json.dumps(report), encoding="utf-8")
+    return 1 if failed else 0
+
+
+def gate(args: argparse.Namespace) -> tuple[int, int]:
+    """Count, print and judge; return how many figures passed and failed. Both are 0 where nothing was judged."""
     if not shutil.which("valgrind"):
         print("instructions: skipped, valgrind is not installed")
-        return 0
+        return 0, 0
     try:
         here = key()
     except ImportError:
         print("instructions: skipped, the C backend is not built")
-        return 0
+        return 0, 0
     counts = measure(args.only)
     show(counts, args.only)
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
@@ -264,16 +274,14 @@ def main() -> int:
         merged = {name: {**(known or {}).get(name, {}), **counts[name]} for name in (*JUDGED, BROKER)}
         COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
         print(f"instructions: written for {here}")
-        return 0
+        return 0, 0
     if known is None:
         print(f"instructions: not judged, nothing is committed for {here}; --update adds it")
-        return 0
+        return 0, 0
     wrong = judge(counts, known)
-    if wrong:
-        print("\n".join(wrong))
-        return 1
-    print("instructions: passed")
-    return 0
+    print("\n".join(wrong) if wrong else "instructions: passed")
+    judged = sum(name in known.get(operation, {}) for operation in (*JUDGED, BROKER) for name in counts[operation])
+    return judged - len(wrong), len(wrong)
 
 
 if __name__ == "__main__":

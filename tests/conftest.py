@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from patience import patience
 
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
@@ -21,6 +22,17 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=1000, stateful_step_count=80, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
+
+
+#: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow.
+_HANGS, _HANGS_SLOW = 120.0, 900.0
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
+    """Give tests more time on a slow machine. pytest-timeout asks this first, then its own."""
+    set_timer = importlib.import_module("pytest_timeout").pytest_timeout_set_timer
+    return set_timer(item, settings._replace(timeout=patience(settings.timeout)))
 
 
 def pytest_configure() -> None:
@@ -44,8 +56,13 @@ def _needs_c(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     known = {row["id"] for row in requirements()}
+    hangs = config.pluginmanager.hasplugin("timeout")
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if hangs and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_HANGS_SLOW if item.get_closest_marker("slow") else _HANGS))
+        if not {"codec", "both"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.names_backend)
         for mark in item.iter_markers("req"):
             unknown = set(mark.args) - known
             if unknown:

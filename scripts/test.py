@@ -1,0 +1,178 @@
+"""Run the stages of `make test`, or with --slow those of `make test-slow`: all of them, also when one fails.
+
+    python scripts/test.py [--slow] [--only STAGE ...]
+
+One summary closes the output: a line for each stage and one for the total, read from the reports that the stages write.
+The exit status is 1 if anything failed, or if a stage ended without a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTEST = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.console_main())"]
+#: Tests wait more than they compute, so two processes share them.
+TWO = ["--numprocesses", "2", "--dist", "loadgroup"]
+DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
+DOCTESTS += ["stompcodec", "README.md", "docs"]
+#: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
+#: name have run it in the stage before. `make test-slow` runs the whole suite with it.
+BROKER = "acks connecting core durable faults hostile jms large large_stored legacy memory memory_below queue rabbitmq "
+BROKER += "retained scenarios server store topics transactions transform turns undeliverable websocket_turns wishlist"
+CORES = [
+    *("tests/codec", "tests/protocol"),
+    *(f"tests/broker/test_{name}.py" for name in BROKER.split()),
+    *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "core_restore", "sending", "receiving")),
+    *(f"tests/cli/test_{name}.py" for name in ("convert", "decode", "encode", "inspect", "lint", "reader")),
+]
+PURE = {"STOMPCODEC_PURE": "1"}
+#: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.
+_NO_TESTS = 5
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command, and how its report is asked for.
+
+    Args:
+        name: as it is printed, and as `--only` takes it.
+        command: what runs.
+        report: the option that takes the path of the report: `--junitxml` of pytest, or `--report` for JSON.
+        environment: variables beside those of this process.
+    """
+
+    name: str
+    command: list[str]
+    report: str = "--junitxml"
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Count:
+    """How many tests of a stage passed, failed, were skipped; `note` says why a stage has no report."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.passed:,} passed, {self.failed:,} failed, {self.skipped:,} skipped"
+
+
+#: Stages in one row run at the same time.
+QUICK = [
+    [Stage("c", [*PYTEST, *TWO, "-m", "not slow"])],
+    [Stage("python", [*PYTEST, *TWO, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
+    [
+        Stage("examples", [*PYTEST, *DOCTESTS]),
+        Stage("instructions", [sys.executable, "benchmarks/instructions.py"], "--report"),
+    ],
+]
+SLOW = [
+    [Stage("c-slow", [*PYTEST, *TWO, "-m", "slow"])],
+    [Stage("python-whole", [*PYTEST, *TWO, "-m", "not names_backend"], environment=PURE)],
+    [Stage("examples-python", [*PYTEST, *DOCTESTS], environment=PURE)],
+]
+
+
+def counted(report: Path) -> Count:
+    """Return what a report says: JUnit's XML of pytest, or JSON with the fields of `Count`.
+
+    Raises:
+        ValueError, OSError, ParseError: the report is missing or incomplete.
+    """
+    if report.suffix == ".json":
+        return Count(**json.loads(report.read_text(encoding="utf-8")))
+    count = Count()
+    for suite in ElementTree.parse(report).iter("testsuite"):
+        tests, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        count.failed += failed
+        count.skipped += skipped
+        count.passed += max(0, tests - failed - skipped)
+    return count
+
+
+def run(stage: Stage, folder: Path, quiet: bool) -> Count:
+    """Run a stage to its end; with `quiet`, print its output when it has ended."""
+    report = folder / f"{stage.name}{'.xml' if stage.report == '--junitxml' else '.json'}"
+    command = [*stage.command, f"{stage.report}={report}"]
+    began = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **stage.environment},
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+        check=False,
+    )
+    if quiet:
+        print(f"\n==== {stage.name} ====\n{done.stdout.decode(errors='replace')}", flush=True)
+    try:
+        count = counted(report)
+    except (OSError, ValueError, TypeError, ElementTree.ParseError) as error:
+        count = Count(failed=1, note=f"no report, exit status {done.returncode}: {type(error).__name__}")
+    if done.returncode not in (0, _NO_TESTS) and not count.failed:
+        count.failed, count.note = 1, f"exit status {done.returncode}"
+    count.seconds = time.monotonic() - began
+    return count
+
+
+def summary(counts: dict[str, Count]) -> str:
+    """Return the closing lines: one for each stage, one for all."""
+    total = Count(
+        sum(count.passed for count in counts.values()),
+        sum(count.failed for count in counts.values()),
+        sum(count.skipped for count in counts.values()),
+    )
+    width = max(map(len, [*counts, "total"]))
+    lines = [
+        f"{name:{width}}  {count}  ({count.seconds:.0f} s{'; ' if count.note else ''}{count.note})"
+        for name, count in counts.items()
+    ]
+    return "\n".join([*lines, f"{'total':{width}}  {total}"])
+
+
+def run_all(rows: list[list[Stage]], folder: Path) -> dict[str, Count]:
+    """Run the rows one after the other, the stages of a row at the same time."""
+    counts: dict[str, Count] = {}
+    for row in rows:
+        print(f"\n==== {', '.join(stage.name for stage in row)} ====", flush=True)
+        with ThreadPoolExecutor(len(row)) as pool:
+            jobs = {stage.name: pool.submit(run, stage, folder, len(row) > 1) for stage in row}
+            counts.update((name, job.result()) for name, job in jobs.items())
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slow", action="store_true", help="the stages of make test-slow")
+    names = [stage.name for rows in (QUICK, SLOW) for row in rows for stage in row]
+    parser.add_argument("--only", nargs="+", metavar="STAGE", choices=names, help=f"some stages: {', '.join(names)}")
+    arguments = parser.parse_args()
+    rows = SLOW if arguments.slow else QUICK
+    if arguments.only:
+        rows = [[stage for stage in row if stage.name in arguments.only] for row in [*QUICK, *SLOW]]
+        rows = [row for row in rows if row]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="stompcodec-test-") as folder:
+        counts = run_all(rows, Path(folder))
+    print(f"\n==== summary, {time.monotonic() - began:.0f} s ====\n{summary(counts)}", flush=True)
+    return 1 if any(count.failed for count in counts.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""The suite itself: what `make test` runs, how its summary counts, how long tests wait."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import patience as waiting
+import pytest
+
+HERE = Path(__file__).parent
+SCRIPT = HERE.parent / "scripts" / "test.py"
+IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
+
+# ---- what is slow ----
+
+
+def _is_slow(node: ast.AST) -> bool:
+    return ast.unparse(node).startswith("pytest.mark.slow")
+
+
+def _marks(tree: ast.Module) -> list[ast.AST]:
+    """Return the marks of a whole module."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            return list(node.value.elts) if isinstance(node.value, ast.List) else [node.value]
+    return []
+
+
+def _slow_parts(text: str) -> Iterator[str]:
+    """Yield the parts of a module that only `make test-slow` runs: the module, a class or a function with its marks."""
+    tree = ast.parse(text)
+    if any(map(_is_slow, _marks(tree))):
+        yield text
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and any(map(_is_slow, node.decorator_list)):
+            first = min(mark.lineno for mark in node.decorator_list)
+            yield "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+
+
+def _named(text: str) -> list[str]:
+    return IDENTIFIER.findall(text)
+
+
+def test_make_test_names_every_requirement_that_a_test_names() -> None:
+    everywhere: list[str] = []
+    slow: list[str] = []
+    for path in [*HERE.rglob("*.py"), *HERE.rglob("*.json")]:
+        text = path.read_text(encoding="utf-8")
+        everywhere += _named(text)
+        if path.suffix == ".py" and "mark.slow" in text:
+            slow += [name for part in _slow_parts(text) for name in _named(part)]
+    assert len(set(everywhere)) > 300
+    only_slow = {name for name in slow if slow.count(name) == everywhere.count(name)}
+    assert only_slow == set(), "these requirements are proven by make test-slow alone"
+
+
+def test_slow_parts_are_found() -> None:
+    marks = "@pytest.mark.req('S12-A-01')\n@pytest.mark.slow\n"
+    function = f"import pytest\n\n{marks}def test():\n    '''S12-A-02'''\n\nx = 'S12-A-03'\n"
+    assert [_named(part) for part in _slow_parts(function)] == [["S12-A-01", "S12-A-02"]]
+    for mark in ("pytest.mark.slow", "[pytest.mark.no_asan, pytest.mark.slow]"):
+        module = f"pytestmark = {mark}\ndef test():\n    '''S12-A-02'''\n"
+        assert list(_slow_parts(module)) == [module]
+    assert list(_slow_parts("pytestmark = pytest.mark.no_asan\n")) == []
+
+
+def test_contributing_lists_what_is_slow() -> None:
+    page = HERE.parent / "CONTRIBUTING.md"
+    if not page.is_file():
+        pytest.skip("without CONTRIBUTING.md: this is not the whole tree")
+    folder, listed = "", set()
+    for line in (
+        page.read_text(encoding="utf-8").partition("### Keep `make test` quick")[2].partition("\n## ")[0].splitlines()
+    ):
+        for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1]) if line.startswith("| `") else ():
+            folder = name.rpartition("/")[0] or folder
+            listed.add(name if "/" in name else f"{folder}/{name}")
+    mark = "pytest.mark." + "slow"
+    slow = {
+        path.relative_to(HERE).as_posix()
+        for path in HERE.rglob("test_*.py")
+        if mark in path.read_text(encoding="utf-8")
+    }
+    assert listed == slow - {"test_suite.py"}
+
+
+# ---- how long tests wait ----
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """A clock that `_work` moves by `work` seconds, and a load."""
+    state = {"now": 1000.0, "work": waiting._REFERENCE, "load": 0.0}
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: state["now"])
+    monkeypatch.setattr(waiting, "_work", lambda: state.update(now=state["now"] + state["work"]))
+    monkeypatch.setattr(waiting, "_load", lambda: state["load"])
+    monkeypatch.setattr(waiting, "_measured_at", float("-inf"))
+    monkeypatch.setattr(waiting, "_slowness", 1.0)
+    return state
+
+
+def test_a_quiet_machine_waits_as_it_is_written(clock: dict[str, float]) -> None:
+    assert waiting.patience(10) == pytest.approx(10)
+    clock.update(work=waiting._REFERENCE / 4)
+    clock["now"] += 60
+    assert waiting.patience(10) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("work", "load", "factor"), [(3.0, 0.0, 3.0), (1.0, 7.5, 7.5), (1e6, 1.0, waiting._MOST)])
+def test_a_busy_machine_waits_longer(clock: dict[str, float], work: float, load: float, factor: float) -> None:
+    clock.update(work=work * waiting._REFERENCE, load=load)
+    assert waiting.patience(10) == pytest.approx(10 * factor)
+
+
+def test_a_rising_load_is_seen_at_once_and_fades_slowly(clock: dict[str, float]) -> None:
+    assert waiting.slowness() == pytest.approx(1)
+    clock.update(load=6.0)
+    assert waiting.slowness() == pytest.approx(1)  # measured a moment ago
+    clock["now"] += 3
+    assert waiting.slowness() == pytest.approx(6)
+    clock.update(load=0.0)
+    clock["now"] += 3
+    assert waiting.slowness() == pytest.approx(6 * waiting._FADES)
+
+
+# ---- the summary of make test ----
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    if not SCRIPT.is_file():
+        pytest.skip("without the scripts: this is not the whole tree")
+    spec = importlib.util.spec_from_file_location("scripts_test", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_JUNIT = '<testsuites><testsuite name="pytest" errors="1" failures="1" skipped="2" tests="9" time="1"/></testsuites>'
+
+
+def _stage(script: ModuleType, name: str, text: str | None, status: int, report: str = "--junitxml"):
+    """A stage that writes a text as its report, or none, and ends with a status."""
+    write = f"open(sys.argv[1].partition('=')[2], 'w').write({text!r})" if text else ""
+    code = f"import sys\n{write}\nsys.exit({status})"
+    return script.Stage(name, [sys.executable, "-c", code], report)
+
+
+def test_all_stages_run_and_are_counted(script: ModuleType, tmp_path: Path) -> None:
+    green = _JUNIT.replace('errors="1" failures="1"', 'errors="0" failures="0"')
+    counts = script.run_all(
+        [
+            [_stage(script, "red", _JUNIT, 1)],
+            [_stage(script, "killed", None, 3)],
+            [
+                _stage(script, "green", green, 0),
+                _stage(script, "json", '{"passed": 4, "failed": 0, "skipped": 1}', 0, "--report"),
+            ],
+            [_stage(script, "late", green, 2)],
+            [_stage(script, "empty", '<testsuite errors="0" failures="0" skipped="0" tests="0"/>', 5)],
+        ],
+        tmp_path,
+    )
+    numbers = {name: (count.passed, count.failed, count.skipped) for name, count in counts.items()}
+    assert numbers == {
+        "red": (5, 2, 2),
+        "killed": (0, 1, 0),
+        "green": (7, 0, 2),
+        "json": (4, 0, 1),
+        "late": (7, 1, 2),
+        "empty": (0, 0, 0),
+    }
+    assert "exit status 3" in counts["killed"].note
+    assert script.summary(counts).splitlines()[-1].split(maxsplit=1) == ["total", "23 passed, 4 failed, 7 skipped"]
+
+
+def test_make_test_and_the_workflows_run_the_same(script: ModuleType) -> None:
+    makefile = (HERE.parent / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^test: .*\n\t@\$\(BIN\)/python scripts/test\.py$", makefile, re.MULTILINE)
+    assert re.search(r"^test-slow: .*\n\t@\$\(BIN\)/python scripts/test\.py --slow$", makefile, re.MULTILINE)
+    marks = [
+        stage.command[stage.command.index("-m") + 1] for row in script.QUICK for stage in row if "-m" in stage.command
+    ]
+    assert all("not slow" in mark for mark in marks)
+    folders = {
+        name
+        for row in [*script.QUICK, *script.SLOW]
+        for stage in row
+        for name in stage.command
+        if name.startswith("tests/")
+    }
+    assert [name for name in folders if not os.path.exists(HERE.parent / name)] == []
