@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -105,29 +105,34 @@ class Installed:
 
 
 _ABSENT = object()
-_INSTALLED: dict[str, tuple[bool, Installed]] = {}
+_INSTALLED: dict[str, tuple[dict[str, Any], Installed]] = {}
 
 
-def install(peer: Peer, seams: Callable[[bool], Iterable[Seam]], quirks: bool) -> Installed:
+def install(
+    peer: Peer, seams: Callable[[bool], Iterable[Seam]], quirks: bool, options: Mapping[str, Any] | None = None
+) -> Installed:
     """Replace all names of a library, or none. The second time gives the same object as the first.
 
     Args:
         peer: the library.
         seams: what to replace, with quirks or without. Only called when the version is known.
         quirks: what its own tests pin is kept; otherwise it is STOMP as written.
+        options: what else was chosen, by name; for the error.
 
     Raises:
         PeerError: it is missing, its version is not known, or a name is not where it should be; or it is installed
-            already with the other choice of quirks.
+            already with another choice.
     """
+    choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)
     if before is not None:
-        if before[0] is not quirks:
-            raise PeerError(f"installed already with quirks={before[0]}: undo() that first.")
+        if before[0] != choice:
+            chosen = ", ".join(f"{name}={value}" for name, value in before[0].items())
+            raise PeerError(f"installed already with {chosen}: undo() that first.")
         return before[1]
     version_of(peer)
     installed = Installed(seams(quirks), lambda _installed: _INSTALLED.pop(peer.distribution, None))
-    _INSTALLED[peer.distribution] = quirks, installed
+    _INSTALLED[peer.distribution] = choice, installed
     return installed
 
 

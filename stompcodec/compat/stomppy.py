@@ -9,16 +9,21 @@ Or without a patch, with classes that take the arguments of theirs:
 
 Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. What differs is in
 docs/compat.md.
+
+With `install(heart_beats=(10000, 10000))` heart-beats go on while a listener blocks: listeners then have a thread of
+their own.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from typing import Any
 
 from stompcodec.compat.seams import Installed, Seam
 from stompcodec.compat.seams import install as _install
+from stompcodec.compat.stomppy_beats import checked, offer, reading_ahead
 from stompcodec.compat.stomppy_read import (
     PEER,
     parse_frame,
@@ -37,9 +42,13 @@ _BASE: Any = stomp.transport.BaseTransport
 _READS = "_BaseTransport__read_frames" if hasattr(_BASE, "_BaseTransport__read_frames") else "_BaseTransport__read"
 
 
-def _methods(quirks: bool) -> dict[str, Any]:
+def _methods(quirks: bool, heart_beats: tuple[int, int] | None = None) -> dict[str, Any]:
     """What a transport gets, by name."""
-    return {_READS: reading(quirks), "transmit": transmitting(convert_frame if quirks else strict_convert_frame)}
+    convert = convert_frame if quirks else strict_convert_frame
+    if heart_beats is None:
+        return {_READS: reading(quirks), "transmit": transmitting(convert)}
+    connecting = functools.partial(offer, heart_beats=heart_beats)
+    return {_READS: reading_ahead(quirks), "transmit": transmitting(convert, connecting)}
 
 
 def _functions(quirks: bool) -> dict[str, Any]:
@@ -53,98 +62,114 @@ def _functions(quirks: bool) -> dict[str, Any]:
     }
 
 
-def seams(quirks: bool = True) -> list[Seam]:
+def seams(quirks: bool = True, heart_beats: tuple[int, int] | None = None) -> list[Seam]:
     """The names of stomp.py to replace. Its modules import each other's names, so a function is in several of them.
 
     >>> [seam.name for seam in seams() if seam.owner == "stomp.transport:BaseTransport"][-1]
     'transmit'
     """
-    found = [Seam("stomp.transport:BaseTransport", name, new) for name, new in _methods(quirks).items()]
+    methods = _methods(quirks, heart_beats)
+    found = [Seam("stomp.transport:BaseTransport", name, new) for name, new in methods.items()]
     modules = sorted(name for name in sys.modules if name.startswith("stomp."))
     for name, new in _functions(quirks).items():
         found += [Seam(module, name, new) for module in modules if hasattr(sys.modules[module], name)]
     return found
 
 
-def install(quirks: bool = True) -> Installed:
+def install(quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) -> Installed:
     """Put our codec into stomp.py, for every connection of this program. Call it before the first one.
 
     Args:
         quirks: programs see what they always saw, also of streams that are no STOMP. False: STOMP as written; a stream
             that breaks its rules ends the connection, and a frame that cannot be read back is not sent (FrameError).
+        heart_beats: milliseconds, to send and to receive: what connections offer that offer nothing themselves. All
+            connections of STOMP 1.1 and 1.2 then keep their heart-beats while a listener blocks, for listeners are
+            called in a thread of their own, one after the other, as before. None: as stomp.py does it.
 
     Returns:
         An object whose `undo()` gives stomp.py back as it was. Call that when no connection is open.
 
     Raises:
-        PeerError: this version of stomp.py is not known; nothing was changed.
+        PeerError: this version of stomp.py is not known, or it is installed already with other arguments; nothing was
+            changed.
+        ValueError: `heart_beats` is not two numbers of milliseconds.
 
     >>> with install():
     ...     stomp.transport.convert_frame is convert_frame
     True
+    >>> with install(heart_beats=(10000, 10000)):
+    ...     self_test()
     """
-    return _install(PEER, seams, quirks)
+    beats = checked(heart_beats)
+    return _install(PEER, functools.partial(seams, heart_beats=beats), quirks, {"heart_beats": beats})
 
 
-_TRANSPORTS = {
-    (base, quirks): type(f"Codec{base.__name__}", (base,), {"__doc__": base.__doc__, **_methods(quirks)})
-    for base in (stomp.transport.Transport, stomp.adapter.ws.WSTransport)
-    for quirks in (True, False)
-}
+@functools.cache
+def _transport_class(base: Any, quirks: bool, heart_beats: tuple[int, int] | None) -> Any:
+    return type(f"Codec{base.__name__}", (base,), {"__doc__": base.__doc__, **_methods(quirks, heart_beats)})
 
 
-def _adopt(connection: Any, quirks: bool) -> None:
+def _adopt(connection: Any, quirks: bool, heart_beats: Any) -> None:
     # Their constructors make the transport themselves, with arguments that depend on the version: so it changes its
     # class afterwards. It has no socket yet.
-    connection.transport.__class__ = _TRANSPORTS[type(connection.transport), quirks]
+    base: Any = type(connection.transport)
+    connection.transport.__class__ = _transport_class(base, quirks, checked(heart_beats))
 
 
 class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection10`, and `quirks` as for `install`. Nothing else of stomp.py is touched.
+    """`stomp.Connection10`, with `quirks` and `heart_beats` as for `install`. Nothing else of stomp.py is touched.
 
     >>> isinstance(Connection10([("127.0.0.1", 61613)]), stomp.Connection10)
     True
     """
 
-    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        _adopt(self, quirks)
+        _adopt(self, quirks, heart_beats)
 
 
 class Connection11(stomp.connect.StompConnection11):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection11`, which is `stomp.Connection`, and `quirks` as for `install`.
+    """`stomp.Connection11`, which is `stomp.Connection`, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection11([("127.0.0.1", 61613)], heartbeats=(1000, 1000)).heartbeats
     (1000, 1000)
     """
 
-    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        _adopt(self, quirks)
+        _adopt(self, quirks, heart_beats)
 
 
 class Connection12(stomp.connect.StompConnection12):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection12`, and `quirks` as for `install`.
+    """`stomp.Connection12`, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection12([("127.0.0.1", 61613)], quirks=False).version
     '1.2'
     """
 
-    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        _adopt(self, quirks)
+        _adopt(self, quirks, heart_beats)
 
 
 class WSConnection(stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.WSConnection`, and `quirks` as for `install`.
+    """`stomp.WSConnection`, with `quirks` and `heart_beats` as for `install`.
 
     >>> WSConnection([("127.0.0.1", 15674)], ws_path="/ws").transport.ws_path
     '/ws'
     """
 
-    def __init__(self, *args: Any, quirks: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        _adopt(self, quirks)
+        _adopt(self, quirks, heart_beats)
 
 
 def self_test(quirks: bool = True) -> None:

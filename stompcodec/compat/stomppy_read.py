@@ -23,9 +23,11 @@ __all__ = [
     "Reader",
     "ReceivedFrame",
     "StrictReader",
+    "deliver",
     "log",
     "parse_frame",
     "reading",
+    "receive_octets",
     "stomp",
     "strict_parse_frame",
     "strict_parse_headers",
@@ -241,8 +243,12 @@ class StrictReader:
             raise stomp.exception.ConnectionClosedException from error
 
 
-def _receive(transport: Any) -> bytes | None:
-    """The next octets; None where there are none yet."""
+def receive_octets(transport: Any) -> bytes | None:
+    """The next octets; None where there are none yet.
+
+    Raises:
+        stomp.exception.ConnectionClosedException: the connection has ended.
+    """
     while transport.running:
         data: bytes | None
         try:
@@ -280,10 +286,32 @@ def _is_theirs(transport: Any, name: str) -> bool:
     return getattr(getattr(transport, name), "__func__", None) is _METHODS[name]
 
 
-def reading(quirks: bool) -> Callable[[Any], tuple[()]]:
+def _process(transport: Any, frame: Any, octets: bytes) -> None:
+    transport.process_frame(frame, octets)
+
+
+def deliver(transport: Any, frame: Any, octets: bytes) -> None:
+    """`process_frame`, quicker for a MESSAGE where nobody has put something else in its place."""
+    quick = _is_theirs(transport, "process_frame") and _is_theirs(transport, "notify")
+    if quick and frame.cmd == "MESSAGE" and not log.isEnabledFor(log.DEBUG):
+        _deliver(transport, frame)
+    else:
+        _process(transport, frame, octets)
+
+
+def reading(
+    quirks: bool,
+    receive: Callable[[Any], bytes | None] = receive_octets,
+    hand_over: Callable[[Any, Any, bytes], None] | None = None,
+) -> Callable[[Any], tuple[()]]:
     """What stands in for `BaseTransport.__read_frames`: receive, and hand frames to `process_frame`, in this thread.
 
     Before 9.0 it stands in for `__read`, which returns the frames to be handed out: none are left.
+
+    Args:
+        quirks: read as stomp.py does.
+        receive: gives the octets that came, or None where there are none yet.
+        hand_over: takes a transport, a frame and its octets instead of `process_frame`.
     """
     kind: Any = Reader if quirks else StrictReader
 
@@ -295,10 +323,10 @@ def reading(quirks: bool) -> Callable[[Any], tuple[()]]:
         encoding = "utf-8" if quirks else self._BaseTransport__encoding
         decodes = self._BaseTransport__auto_decode
         plain = _is_theirs(self, "process_frame")
-        quick = plain and _is_theirs(self, "notify") and not log.isEnabledFor(log.DEBUG)
-        while (data := _receive(self)) is not None:
+        quick = hand_over is None and plain and _is_theirs(self, "notify") and not log.isEnabledFor(log.DEBUG)
+        while (data := receive(self)) is not None:
             if reader.idle and self._BaseTransport__is_eol(data):
-                self.process_frame(_transport.HEARTBEAT_FRAME, data)
+                (hand_over or _process)(self, _transport.HEARTBEAT_FRAME, data)
                 break
             for frame in reader.feed(data):
                 if decodes and frame.body is not None:
@@ -306,7 +334,8 @@ def reading(quirks: bool) -> Callable[[Any], tuple[()]]:
                 if quick and frame.cmd == "MESSAGE":
                     _deliver(self, frame)
                 else:
-                    self.process_frame(frame, b"" if plain and frame.cmd in _COMMANDS else _raw(reader.last))
+                    octets = b"" if plain and frame.cmd in _COMMANDS else _raw(reader.last)
+                    (hand_over or _process)(self, frame, octets)
             if b"\0" in data:
                 break
         return ()

@@ -76,10 +76,19 @@ holds a line feed (use a newer version, or leave the header or body out)
     return [serialize(written, "1.0", content_length="auto" if given else "never", commands=(frame.cmd,))]
 
 
-def transmitting(convert: Callable[[Any], list[bytes]]) -> Callable[[Any, Any], None]:
-    """What stands in for `BaseTransport.transmit`."""
+def transmitting(
+    convert: Callable[[Any], list[bytes]], connecting: Callable[[Any, Any], None] | None = None
+) -> Callable[[Any, Any], None]:
+    """What stands in for `BaseTransport.transmit`.
+
+    Args:
+        convert: gives the octets of a frame.
+        connecting: sees a transport and its CONNECT before the listeners do.
+    """
 
     def transmit(self: Any, frame: Any) -> None:
+        if connecting is not None and frame.cmd in ("CONNECT", "STOMP"):
+            connecting(self, frame)
         with self._BaseTransport__listeners_change_condition:
             listeners = sorted(self.listeners.items())
         for _, listener in listeners:

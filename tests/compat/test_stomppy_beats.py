@@ -1,0 +1,403 @@
+"""`install(heart_beats=…)`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+import time
+
+import pytest
+from client.broker import BrokerThread
+from compat.stomppy_peer import compat, needs_stomppy, stomp
+
+from stompcodec.compat.seams import PeerError
+
+pytestmark = needs_stomppy
+WAIT = 30.0
+#: Milliseconds between heart-beats. A busy machine may break a short promise; then a longer one is tried.
+BEATS = (150, 1000, 5000)
+#: Reads of the client, each of one heart-beat or more, while its listener blocks: longer than stomp.py's patience.
+READS = 5
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Certificate and authority."""
+    trustme = pytest.importorskip("trustme")
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(folder / "own.pem")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def brokers(files):
+    """Milliseconds -> a broker with such heart-beats."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def broker(beats):
+            tls = {"tls_port": 0, "tls_cert": str(files / "own.pem"), "tls_key": str(files / "own.pem")}
+            return stack.enter_context(BrokerThread(heart_beat=(beats, beats), ws_port=0, **tls))
+
+        yield broker
+
+
+class Listener(stomp.ConnectionListener if stomp else object):
+    """Blocks in the first message until it is released, and notes what it is told."""
+
+    def __init__(self):
+        self.release = threading.Event()
+        self.changed = threading.Condition()
+        self.told, self.bodies, self.threads = [], [], set()
+
+    def note(self, what):
+        with self.changed:
+            self.told.append(what)
+            self.changed.notify_all()
+
+    def wait(self, what, count=1):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.told.count(what) >= count, WAIT), self.told
+
+    def on_message(self, frame):
+        self.threads.add(threading.get_ident())
+        self.note("message")
+        assert self.release.wait(WAIT * 2)
+        self.bodies.append(frame.body)
+        self.note("done")
+
+    def on_receipt(self, frame):
+        self.note("receipt")
+
+    def on_heartbeat_timeout(self):
+        self.note("timeout")
+
+    def on_disconnected(self):
+        self.note("disconnected")
+
+
+def dial(broker, files, kind, beats, classes, **options):
+    """A connection of stomp.py and its listener."""
+    port = {"ws": broker.ws_port, "tls": broker.tls_port}.get(kind, broker.port)
+    address = ("127.0.0.1", port)
+    name = {"1.1": "Connection11", "ws": "WSConnection"}.get(kind, "Connection12")
+    connection = getattr(classes, name)([address], reconnect_attempts_max=1, heartbeats=beats, **options)
+    if kind == "tls":
+        connection.set_ssl([address], ca_certs=str(files / "ca.pem"))
+    listener = Listener()
+    connection.set_listener("test", listener)
+    connection.connect("guest", "guest", wait=True)
+    return connection, listener
+
+
+def survives(connection, listener):
+    """Let the listener block until heart-beats of several intervals have come, or the connection is cut."""
+    reads = 0
+    receive = connection.transport.receive
+
+    def counted():
+        nonlocal reads
+        data = receive()
+        if data:
+            reads += 1
+            if reads > READS:
+                listener.note("reads")
+        return data
+
+    connection.transport.receive = counted
+    connection.subscribe("/queue/beats", id="1", ack="auto")
+    connection.send("/queue/beats", "one")
+    listener.wait("message")
+    reads = 0
+    with listener.changed:
+        ends = {"reads", "timeout", "disconnected"}
+        assert listener.changed.wait_for(lambda: ends & set(listener.told), WAIT), "neither beats nor an end"
+        alive = not {"timeout", "disconnected"} & set(listener.told)
+    listener.release.set()
+    if not alive:
+        return False
+    connection.send("/queue/beats", "two", receipt="r")  # it works on, and the broker has not ended it
+    listener.wait("done", 2)
+    listener.wait("receipt")
+    assert listener.bodies == ["one", "two"]
+    assert len(listener.threads) == 1
+    connection.disconnect()
+    listener.wait("disconnected")
+    return True
+
+
+ROADS = ["installed", "installed-strict", "installed-own-beats", "class"]
+
+
+@pytest.mark.parametrize("kind", ["1.2", "1.1", "ws", "tls"])
+@pytest.mark.parametrize("road", ROADS)
+def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
+    """Program without heart-beats, or with its own; patched, or by our class."""
+    for beats in BEATS:
+        pair = (beats, beats)
+        if road == "class":
+            if dial_and_try(brokers(beats), files, kind, (0, 0), compat, heart_beats=pair):
+                return
+            continue
+        given, own = (1, 1) if road.endswith("beats") else pair, pair if road.endswith("beats") else (0, 0)
+        with compat.install(not road.endswith("strict"), heart_beats=given):
+            if dial_and_try(brokers(beats), files, kind, own, stomp):
+                return
+    pytest.fail("cut, however long the interval")
+
+
+def dial_and_try(broker, files, kind, beats, classes, **options):
+    return survives(*dial(broker, files, kind, beats, classes, **options))
+
+
+@pytest.mark.parametrize("kind", ["1.2", "1.1", "ws"])
+@pytest.mark.parametrize("patched", [False, True], ids=["as-it-is", "patched"])
+def test_without_them_it_is_cut(brokers, files, patched, kind):
+    """The fault that `heart_beats` repairs: if this fails, stomp.py has repaired it."""
+    with compat.install() if patched else contextlib.nullcontext():
+        assert not dial_and_try(brokers(150), files, kind, (150, 150), stomp)
+
+
+def test_a_dead_server_is_noticed_while_a_listener_blocks():
+    with compat.install(heart_beats=(0, 50)), Server(b"0,0") as server:
+        connection, listener = server.dial()
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("message")
+        assert connection.is_connected()
+    with compat.install(heart_beats=(0, 50)), Server(b"50,0") as server:
+        connection, listener = server.dial()
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("message")
+        listener.wait("timeout")
+        assert not connection.is_connected()
+        listener.release.set()
+        listener.wait("disconnected")
+
+
+class Server:
+    """Accepts one connection after the other, and answers CONNECT."""
+
+    def __init__(self, beats):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(WAIT)
+        self.beats, self.peer, self.came = beats, None, []
+        self.thread = None
+
+    def __enter__(self):
+        return self
+
+    def accept(self):
+        self.peer, _ = self.listener.accept()
+        self.peer.settimeout(WAIT)
+        self.came.append(b"")
+        while b"\0" not in self.came[-1]:
+            self.came[-1] += self.peer.recv(65536)
+        self.peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:%b\n\n\0" % self.beats)
+
+    def dial(self, classes=None, name="Connection12", connection=None, headers=None, **options):
+        if connection is None:
+            address = ("127.0.0.1", self.listener.getsockname()[1])
+            connection = getattr(classes or stomp, name)([address], **options)
+        listener = connection.get_listener("test") or Listener()
+        connection.set_listener("test", listener)
+        thread = threading.Thread(target=self.accept, daemon=True)
+        thread.start()
+        connection.connect(wait=True, headers=dict(headers or {}))
+        thread.join(WAIT)
+        return connection, listener
+
+    def offered(self, **options):
+        """The heart-beat header of a new connection's CONNECT; None without it."""
+        connection, _ = self.dial(**options)
+        self.peer.close()
+        lines = self.came[-1].decode().split("\n")
+        return next((line[11:] for line in lines if line.startswith("heart-beat:")), None), connection
+
+    def __exit__(self, *_):
+        if self.peer is not None:
+            self.peer.close()
+        self.listener.close()
+
+
+def test_what_a_program_asks_for_itself_is_kept():
+    with compat.install(heart_beats=(7000, 9000)), Server(b"9500,9600") as server:
+        assert server.offered()[0] == "7000,9000"
+        found, connection = server.offered(heartbeats=(1000, 2000))
+        assert found == "1000,2000"
+        assert connection.heartbeats == (9600, 9500)  # what was agreed, as stomp.py says it
+        assert server.offered(headers={"heart-beat": "5,6"})[0] == "5,6"
+        assert server.offered(headers={"heart-beat": "0,0"})[0] == "0,0"
+        assert server.offered(name="Connection10")[0] is None
+    with compat.install(), Server(b"0,0") as server:
+        assert server.offered()[0] is None
+
+
+@pytest.mark.parametrize("own", [(0, 0), (1000, 2000)])
+def test_a_second_connection_offers_the_same(own):
+    """stomp.py by itself offers what was agreed the first time: with 0,0 nothing any more."""
+    with compat.install(heart_beats=(7000, 9000)), Server(b"0,0") as server:
+        first, connection = server.offered(heartbeats=own)
+        connection.get_listener("test").wait("disconnected")
+        second, _ = server.offered(connection=connection)
+        assert first == second
+        connection.get_listener("test").wait("disconnected", 2)
+        connection.heartbeats = (3, 4)  # the program changes its mind
+        assert server.offered(connection=connection)[0] == "3,4"
+
+
+def test_who_connects_again_in_on_disconnected_has_beats():
+    """stomp.py's own thread of the first connection is still there then, and none begins."""
+    with compat.install(heart_beats=(30, 0)), Server(b"0,30") as server:
+        connection, listener = server.dial()
+        again, told = threading.Event(), listener.on_disconnected
+
+        def reconnect():
+            told()
+            if not again.is_set():
+                again.set()
+                server.dial(connection=connection)
+
+        listener.on_disconnected = reconnect
+        first = server.peer
+        assert first.recv(1) == b"\n"
+        first.close()
+        assert again.wait(WAIT)
+        listener.wait("disconnected")
+        assert wait_until(lambda: server.peer is not first)
+        assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
+
+
+def wait_until(condition):
+    done = threading.Event()
+    for _ in range(int(WAIT / 0.01)):
+        if condition():
+            return True
+        done.wait(0.01)
+    return False
+
+
+def test_every_frame_comes_once_in_order_and_before_the_end(brokers, files):
+    with compat.install(heart_beats=(5000, 5000)):
+        connection, listener = dial(brokers(5000), files, "1.2", (0, 0), stomp)
+        listener.release.set()
+        connection.subscribe("/queue/order", id="1", ack="auto")
+        wanted = [str(number) for number in range(500)]
+        for body in wanted:
+            connection.send("/queue/order", body)
+        listener.wait("done", 500)
+        connection.disconnect()
+        listener.wait("disconnected")
+    assert listener.bodies == wanted
+    assert "done" not in listener.told[listener.told.index("disconnected") :]
+    assert len(listener.threads) == 1
+
+
+def test_frames_that_came_before_the_end_are_delivered_before_it():
+    with compat.install(heart_beats=(0, 0)), Server(b"0,0") as server:
+        _connection, listener = server.dial()
+        server.peer.sendall(b"".join(b"MESSAGE\n\n%d\0" % number for number in range(50)))
+        server.peer.close()
+        listener.wait("message")
+        listener.release.set()
+        listener.wait("disconnected")
+    assert listener.bodies == [str(number) for number in range(50)]
+    assert listener.told[-1] == "disconnected"
+
+
+def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):
+    beats = pytest.importorskip("stompcodec.compat.stomppy_beats")
+    monkeypatch.setattr(beats, "_AHEAD", 10_000)
+    monkeypatch.setattr(beats, "_TICK", 0.01)
+    message = b"MESSAGE\n\n" + b"x" * 1000 + b"\0"
+    with compat.install(heart_beats=(0, 100)), Server(b"100,0") as server:
+        connection, listener = server.dial(auto_decode=False)
+        server.peer.settimeout(None)
+        sender = threading.Thread(target=server.peer.sendall, args=(message * 20_000,), daemon=True)
+        sender.start()
+        listener.wait("message")
+        turns, marks = connection.transport._stompcodec_turns, []
+        seen = connection.transport.listeners["stompcodec-beats"]
+        monkeypatch.setattr(
+            type(seen), "received", lambda self: (marks.append(1), setattr(self, "_received", 1e6 + time.monotonic()))
+        )
+        assert wait_until(lambda: len(marks) > 20)  # it looks again and again, and calls that a sign of life
+        assert not turns.has_room(0)
+        assert len(turns._waiting) < 100
+        assert sender.is_alive()  # 20 MB do not fit into the sockets
+        listener.release.set()
+        listener.wait("done", 20_000)
+        sender.join(WAIT)
+        assert turns._size == 0
+        assert connection.is_connected()
+
+
+@pytest.mark.parametrize("beats", [None, (0, 0)], ids=["as-before", "own-thread"])
+def test_what_a_listener_raises_ends_the_connection(beats, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # before 9.0 the thread ends by it
+    with compat.install(heart_beats=beats), Server(b"0,0") as server:
+        _connection, listener = server.dial()
+
+        def on_message(frame):
+            listener.note(frame.body)
+            raise RuntimeError("a listener's mistake")
+
+        listener.on_message = on_message
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("one")
+        listener.wait("disconnected")
+
+
+def test_an_override_of_threads_holds_for_ours():
+    made = []
+
+    def create(callback):
+        made.append(threading.Thread(target=callback, daemon=True))
+        made[-1].start()
+        return made[-1]
+
+    with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
+        address = ("127.0.0.1", server.listener.getsockname()[1])
+        connection = stomp.Connection12([address])
+        connection.transport.override_threading(create)
+        _connection, listener = server.dial(connection=connection)
+        server.peer.close()
+        listener.wait("disconnected")
+        assert len(made) == 3  # the one that reads, for listeners, for heart-beats
+        for thread in made:
+            thread.join(WAIT)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("text", ["0,999999999999999999", "999999999999999999,0", "-1,-1", "٣,٤", " 5 , 6000 "])
+def test_odd_answers_of_a_server_do_no_harm(text):
+    with compat.install(heart_beats=(1000, 1000)), Server(text.encode()) as server:
+        connection, listener = server.dial()
+        listener.release.set()
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("done")
+        assert connection.is_connected()
+
+
+@pytest.mark.parametrize("wrong", [5, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
+def test_other_values_are_refused(wrong):
+    for use in (compat.install, functools.partial(compat.Connection12, [("127.0.0.1", 1)])):
+        with pytest.raises(ValueError, match="two whole numbers of milliseconds"):
+            use(heart_beats=wrong)
+
+
+def test_a_second_install_must_ask_for_the_same():
+    with compat.install(heart_beats=(1, 2)) as installed:
+        assert compat.install(heart_beats=[1, 2]) is installed
+        with pytest.raises(PeerError, match=r"installed already with quirks=True, heart_beats=\(1, 2\): undo\(\)"):
+            compat.install()
+    with compat.install(), pytest.raises(PeerError, match="heart_beats=None"):
+        compat.install(heart_beats=(1, 2))
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+def test_the_self_test_passes_with_a_thread_of_its_own(quirks):
+    with compat.install(quirks, heart_beats=(1000, 1000)):
+        compat.self_test(quirks)
