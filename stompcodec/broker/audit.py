@@ -135,7 +135,8 @@ def _held(session: Session) -> int:
 
 
 def _subscriptions(session: Session) -> int:
-    return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(sink_cost, session.sinks))
+    remembered = [*session.sinks, *(session.declared or ())]
+    return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(sink_cost, remembered))
 
 
 def _destinations(router: Router) -> int:

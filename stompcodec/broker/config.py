@@ -119,6 +119,7 @@ class Config:
     durable_overflow: str = "block"
     same_client: str = "refuse"
     exclusive: str = "consumer"
+    queue_arguments: str = "first"
     reply_to_subscribes: bool = False
     refuse_message_id: bool = False
     virtual_hosts: tuple[str, ...] | None = None

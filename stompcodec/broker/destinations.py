@@ -352,16 +352,19 @@ class Destinations:
         self._expiring = False
 
     def agree(self, queue: Queue, terms: Terms | None, session: Session) -> None:
-        """What a client says of a queue, if anything. Whoever remembers it looks at it again.
+        """Heed what a client says of a queue, if anything. Sessions that remember the queue look at it again.
 
         Raises:
-            Refused: the queue is another one already, or its dead letters may not go where they should.
+            Refused: the queue has other arguments already, or its dead letters may not go where they should.
         """
-        if terms is not None and terms != queue.terms:
+        policy = self._config.queue_arguments
+        # As RabbitMQ does, a session declares a queue once: what it says of it later is ignored.
+        known = policy == "refuse" and session.declare(queue.name)
+        if terms is not None and terms != queue.terms and not known:
             letters = terms.dead_letter
             if letters is not None and not session.broker.auth.may(
                 session.user, "send", self._config.queue_prefixes[0] + letters
             ):
                 raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
-            agree(queue, terms)
-            self._swept()
+            if agree(queue, terms, policy == "refuse"):
+                self._swept()

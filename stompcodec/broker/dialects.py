@@ -23,6 +23,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "prefetch": 100_000,
         "heart_beat": (1000, 1000),
         "heart_beat_answer": "seconds",
+        "queue_arguments": "refuse",
     },
     "activemq": {
         "wildcards": "activemq",
@@ -32,6 +33,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         # ActiveMQ promises a heart-beat each millisecond to whoever asks for it; below 100 ms we do not.
         "heart_beat": (100, 100),
         "heart_beat_answer": "mirror",
+        "queue_arguments": "ignore",
     },
     "artemis": {
         "wildcards": "artemis",
@@ -40,6 +42,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "prefetch_octets": True,
         "window": 10_240,
         "ttl": 60_000,
+        "queue_arguments": "ignore",
     },
     "apollo": {
         "wildcards": "apollo",
@@ -47,6 +50,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "retain": True,
         "dsub_prefix": "/dsub/",
         "heart_beat": (100, 10_000),
+        "queue_arguments": "ignore",
         "routing_headers": False,
     },
 }

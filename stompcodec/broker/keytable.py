@@ -10,6 +10,7 @@ from stompcodec.broker.addresses import ROUTING
 from stompcodec.broker.beats import ANSWERS
 from stompcodec.broker.config import Config
 from stompcodec.broker.dialects import DIALECTS
+from stompcodec.broker.terms import ARGUMENTS
 from stompcodec.broker.wildcards import SYNTAXES
 
 __all__ = ["KEYS", "Key"]
@@ -266,6 +267,14 @@ KEYS: tuple[Key, ...] = (
         values.one_of("consumer", "session"),
         "What exclusive:true on SUBSCRIBE means: that consumer alone gets messages, or a new queue belongs to the "
         "session and ends with it.",
+    ),
+    Key(
+        "queues.arguments",
+        "queue_arguments",
+        values.one_of(*ARGUMENTS),
+        "What the queue arguments in x- headers, such as x-max-length, mean for a queue that was used without them or "
+        "with others: they are ignored there (first), or refused unless this session has used the queue before "
+        "(refuse, as RabbitMQ does). ignore: they mean nothing, also for new queues, as in ActiveMQ.",
     ),
     Key(
         "queues.reply_to_subscribes",

@@ -26,6 +26,8 @@ __all__ = ["Outgoing"]
 
 #: Octets of answers that may wait for a peer that does not read. Above, it is not read either.
 _MOST_UNREAD = 2**20
+#: Queues that a session remembers to have used.
+_MOST_DECLARED = 1000
 
 
 class Outgoing:
@@ -40,7 +42,7 @@ class Outgoing:
     __slots__ = (
         *("_blockers", "_open", "_paused_at", "_unread", "broker", "closing", "connection", "consumers", "dirty"),
         *("_rests", "_sinks_cost", "ended", "failing", "fixed", "flowing", "hopeless", "leaving", "outbox", "parcels"),
-        *("paused", "room"),
+        *("declared", "paused", "room"),
         *("sinks", "stalled", "unwritten", "waiting", "whole_frames"),
     )
 
@@ -51,6 +53,8 @@ class Outgoing:
         self.consumers: dict[str, Consumer] = {}
         #: Destinations that it may send to, as far as it has.
         self.sinks: dict[str, Queue | Topic] = {}
+        #: Queues that it has used, where their arguments are checked; None for none.
+        self.declared: dict[str, None] | None = None
         self.outbox = connection.output
         self.dirty = False
         #: Octets of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
@@ -238,6 +242,20 @@ class Outgoing:
         if self._sinks_cost:
             self.charge(-self._sinks_cost)
             self._sinks_cost = 0
+
+    def declare(self, queue: str) -> bool:
+        """Note that it uses a queue. Return whether it has done so before, as far as that is remembered."""
+        if self.declared is None:
+            self.declared = {}
+        if queue in self.declared:
+            return True
+        if len(self.declared) >= _MOST_DECLARED:
+            oldest = next(iter(self.declared))
+            del self.declared[oldest]
+            self.charge(-sink_cost(oldest))
+        self.declared[queue] = None
+        self.charge(sink_cost(queue))
+        return False
 
     def note_unwritten(self, octets: int) -> None:
         """The transport tells how many bytes it has not written yet."""

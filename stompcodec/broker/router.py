@@ -115,7 +115,7 @@ class Router:
         if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             self.owners.claim(name, session)
         consumer.destination = wanted.destination
-        if consumer.address is None and consumer.durable is None:
+        if consumer.address is None and not address.found:
             self.destinations.agree(consumer.queue, wanted.terms, session)
         if wanted.browser:
             if consumer.address is not None:

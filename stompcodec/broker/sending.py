@@ -56,7 +56,8 @@ def goals_of(session: Session, frame: Frame) -> list[Goal]:
         return [Goal(destination, sink=sink)]
     goal = Goal(destination, session.header(frame, "destination-type"), session.header(frame, "retain"))
     goals = [goal._replace(destination=part) for part in parts_of(destination, config.composite)]
-    terms = terms_of(frame.get if session.exact else partial(session.header, frame))
+    heeds = config.queue_arguments != "ignore"
+    terms = terms_of(frame.get if session.exact else partial(session.header, frame)) if heeds else None
     return [goal._replace(sink=sink_of(session, goal, terms)) for goal in goals]
 
 
@@ -109,7 +110,8 @@ def sink_of(session: Session, goal: Goal, terms: Terms | None = None) -> Sink | 
     if found is None:
         return None
     if isinstance(found, Queue):
-        destinations.agree(found, terms, session)
+        if not address.found:
+            destinations.agree(found, terms, session)
         if found.refuses:
             raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
     for queue in found.holders():

@@ -337,7 +337,7 @@ class Session(Outgoing):
         self.transactions = {}
         self._let_go()
         consumers = list(self.consumers.values())
-        self.consumers, self.by_number, self.sinks = {}, {}, {}
+        self.consumers, self.by_number, self.sinks, self.declared = {}, {}, {}, None
         if self.intake is not None:
             self.intake.drop()
         if self.version:

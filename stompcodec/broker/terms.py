@@ -1,7 +1,7 @@
 """Terms: what a SUBSCRIBE or SEND says of the queue itself, in RabbitMQ's spelling: its queue arguments.
 
-They hold as long as the queue is there. As in RabbitMQ, they are for a queue that is new: one that was used without
-them, or with others, keeps what it has, and whoever asks for something else is refused.
+They hold as long as the queue is there, and are for a queue that is new: one that was used without them, or with
+others, keeps what it has. `queues.arguments` says what happens to whoever asks for something else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from stompcodec.broker.message import Refused
 if TYPE_CHECKING:
     from stompcodec.broker.queue import Queue
 
-__all__ = ["Terms", "agree", "is_unused", "terms_of"]
+__all__ = ["ARGUMENTS", "Terms", "agree", "is_unused", "terms_of"]
+
+#: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
+#: client that names others is refused; or the headers mean nothing.
+ARGUMENTS = ("first", "refuse", "ignore")
 
 
 class Terms(NamedTuple):
@@ -75,16 +79,26 @@ def terms_of(header: _Header) -> Terms | None:
     return None if terms == Terms() else terms
 
 
-def agree(queue: Queue, terms: Terms) -> None:
-    """What a client says of a queue holds from now on.
+def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
+    """Set the arguments of a queue that is new. Return whether that changed something.
+
+    Args:
+        queue: that a client names.
+        terms: what it says of the queue.
+        refuses: other arguments than the queue has are refused. Otherwise they are ignored.
 
     Raises:
-        Refused: it was used without that before.
+        Refused: the queue was used without these arguments before.
     """
     if terms == queue.terms:
-        return
+        return False
     if queue.terms is not None or queue.count or queue.members:
-        raise Refused("the queue has other arguments", "It is there already: leave the x- headers out, or as before.")
+        if refuses:
+            raise Refused(
+                "the queue has other arguments",
+                "Another client has made it: leave the x- headers out, or use those that it was made with.",
+            )
+        return False
     queue.terms, queue.used = terms, None
     if not terms.rejects and (terms.messages is not None or terms.octets is not None):
         messages, octets = terms.messages, terms.octets
@@ -93,6 +107,7 @@ def agree(queue: Queue, terms: Terms) -> None:
             queue.bound.octets if octets is None else min(octets, queue.bound.octets),
         )
         queue.overflow = queue.drop_oldest
+    return True
 
 
 def is_unused(queue: Queue, now: float) -> bool:

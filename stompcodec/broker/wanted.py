@@ -239,7 +239,8 @@ def wanted_of(frame: Frame, exact: bool, config: Config) -> Wanted:
             if text is not None:
                 fields[field] = read(name, text)
                 break
-    fields["terms"] = terms_of(header)
+    if config.queue_arguments != "ignore":
+        fields["terms"] = terms_of(header)
     window, octets = _window(header, fields["mode"], fields.get("credit"), config)
     return Wanted(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 

@@ -1,7 +1,12 @@
-"""Queue arguments of RabbitMQ: what they do, and that nobody can change a queue that is there."""
+"""Queue arguments of RabbitMQ: what they do, and that nobody can change a queue that is there.
+
+What each dialect does with those that come too late was observed on RabbitMQ 3.10 and ActiveMQ 5.17.
+"""
 
 import pytest
 from broker.harness import Bench
+
+from stompcodec.broker.dialects import DIALECTS
 
 NAME = "/queue/a"
 
@@ -129,16 +134,73 @@ def test_dead_letters_have_their_own_queue(reason):
 
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize("before", [{}, {"x_max_length": "5"}])
-def test_a_queue_that_is_there_keeps_its_arguments(by, before):
-    bench, _peer = made("SEND", **before)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_queue_that_is_there_keeps_its_arguments(by, before, dialect):
+    bench, _peer = made("SEND", Bench(**DIALECTS[dialect]), **before)
     other = bench.peer()
-    headers = {"x-max-length": "1"}
-    if by == "SEND":
-        other.put(NAME, "x", **headers)
+    use(other, by, **{"x-max-length": "1"})
+    if dialect == "rabbitmq":
+        assert other.error().headers["message"] == "the queue has other arguments"
+        assert left(bench) == [b"first"]
+        return
+    assert not other.closed
+    other.send("UNSUBSCRIBE", id="1")
+    bench.peer().put(NAME, "last")
+    bodies = [b"last"] if by == "SUBSCRIBE" else [b"first", b"x", b"last"]
+    assert left(bench) == bodies
+
+
+@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("first", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
+    """Later arguments of the same session are ignored, as if they were not there."""
+    bench = Bench(**DIALECTS[dialect])
+    bench.peer().put(NAME, "kept")
+    peer = bench.peer(version)
+    use(peer, first)
+    for number in range(3):  # with and without what the session remembers of its SENDs
+        use(peer, by, id=f"again-{number}", **DEAD_LETTERS, **{"x-max-length": "1"})
+        peer.session.forget_sinks()
+    assert not peer.closed, peer.take()
+    assert queue_of(bench).terms is None
+
+
+@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("dialect", ["activemq", "artemis", "apollo"])
+@pytest.mark.parametrize("value", ["1", "soon"])
+def test_queue_arguments_mean_nothing_to_others(by, dialect, value):
+    bench = Bench(**DIALECTS[dialect])
+    peer = bench.peer()
+    use(peer, by, **{"x-max-length": value, "x-queue-type": "stream", "x-overflow": "explode"})
+    assert not peer.closed, peer.take()
+    peer.send("UNSUBSCRIBE", id="1") if by == "SUBSCRIBE" else None
+    peer.put(NAME, "a")
+    peer.put(NAME, "b")
+    assert left(bench)[-2:] == [b"a", b"b"]
+
+
+def test_what_a_session_remembers_of_queues_is_bounded_and_accounted_for():
+    bench = Bench(**DIALECTS["rabbitmq"], session_destinations=10_000)
+    peer = bench.peer()
+    for number in range(1010):
+        peer.put(f"/queue/{number}", "x")
+    assert len(peer.session.declared) == 1000
+    bench.audit()
+    peer.lose()
+    bench.audit()
+
+
+def use(peer, command, id="1", **headers):
+    """SEND to the queue, or SUBSCRIBE."""
+    if command == "SEND":
+        peer.put(NAME, "x", **headers)
     else:
-        other.subscribe(NAME, **headers)
-    assert other.error().headers["message"] == "the queue has other arguments"
-    assert left(bench) == [b"first"]
+        peer.subscribe(NAME, id, **headers)
+
+
+DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
 def test_the_same_arguments_again_and_none_are_fine():
