@@ -123,9 +123,10 @@ compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in 
 large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose memory is watched
 	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
 
-docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration
+docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration, exit statuses
 	$(BIN)/python scripts/state_diagram.py
 	$(BIN)/python -c 'from stompcodec.broker.keys import markdown; print(markdown(), end="")' > docs/broker-config.md
+	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)

@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 import stompcodec
+from stompcodec.cli.verbs import Verbs
 
 __all__ = ["app"]
 
@@ -17,7 +18,9 @@ VERBS = (
 )
 
 
-class Verbs(click.Group):
+class Lazy(Verbs):
+    """The verbs of the program, each imported when it is asked for."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
@@ -26,10 +29,23 @@ class Verbs(click.Group):
             return None
         command = import_module(f"stompcodec.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
-        return command
+        return self.documented(ctx, cmd_name, command)
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(stompcodec.__version__, message=f"stompcodec %(version)s, backend {stompcodec.BACKEND}")
 def app() -> None:
-    """Read, write and check STOMP frames; run a broker."""
+    """Read, write and check STOMP frames; talk to brokers; run one.
+
+    \b
+      stompcodec broker --memory                  a broker on 127.0.0.1:61613
+      stompcodec sub /queue/a --url host:61613    show messages as they come
+      stompcodec pub /queue/a hello -u host:61613
+      stompcodec decode frames.stomp              what is in a file
+
+    `stompcodec VERB --help` shows the options, examples and exit statuses of a verb.
+
+    \b
+    Completion of verbs and options, for bash (or zsh, fish), in ~/.bashrc:
+      eval "$(_STOMPCODEC_COMPLETE=bash_source stompcodec)"
+    """

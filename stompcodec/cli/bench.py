@@ -13,6 +13,7 @@ import click
 from stompcodec.cli.connecting import broker_options, header_option, interrupts, saying
 from stompcodec.cli.inputs import complain, name_of
 from stompcodec.cli.record import size as octets
+from stompcodec.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from stompcodec.cli.bench_broker import Crew
@@ -33,7 +34,7 @@ _SHOWN = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group("bench")
+@click.group("bench", cls=Verbs)
 def command() -> None:
     """Measure: the codec on this machine, or what goes through a broker.
 
@@ -129,6 +130,10 @@ def codec(
     Those who compete take turns of about 1000 frames, round after round, until --duration is over; of each turn the
     best time counts, of processor time where that clock is fine enough. The ratio tells how many times as long as our
     backend one takes, which is the first in the table.
+
+    \b
+      stompcodec bench codec frames.stomp
+      stompcodec bench codec --size 4K --compare stomp.py,stompman
     """
     from stompcodec.cli.bench_codec import Race
     from stompcodec.cli.bench_figures import live, show
@@ -236,6 +241,10 @@ def pub(
 
     Messages count once the broker has confirmed them. Nobody takes them away: those to a queue stay there, until the
     broker's memory or disk is full; those to a topic without subscribers are gone.
+
+    \b
+      stompcodec bench pub --url broker:61613 --clients 4
+      stompcodec bench pub /queue/bench --receipt --size 1K
     """
     from stompcodec import Frame
     from stompcodec.cli.bench_broker import Crew, body_of, publish
@@ -284,6 +293,10 @@ def sub(
 
     Time counts from the first message on, for which --timeout is waited; if the sender ends before, its silence counts,
     too. Send by --feed, or by `stompcodec bench pub` elsewhere. What --feed has sent is taken out again.
+
+    \b
+      stompcodec bench sub --feed --url broker:61613
+      stompcodec bench sub /queue/bench --ack client-individual --duration 30
     """
     from stompcodec import Frame
     from stompcodec.cli.bench_broker import Crew, Worker, body_of, consume, feed
@@ -328,6 +341,10 @@ def rtt(
 
     Each client has a topic of its own, or DEST, which has a number at its end (DEST.1, DEST.2) if there is more than
     one client. The first trip of each is not counted. A message that is not back in --timeout ends it with status 1.
+
+    \b
+      stompcodec bench rtt --url broker:61613
+      stompcodec bench rtt --clients 8 --size 1K --json
     """
     from stompcodec.cli.bench_broker import Crew, Trips, body_of
     from stompcodec.cli.bench_broker import clients as connections

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from click.core import ParameterSource
 import stompcodec
 from stompcodec.cli import broker_data
 from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.verbs import Verbs
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
@@ -25,11 +28,36 @@ _DATA = "stompcodec-data"
 #: The TLS port of a broker that was given a certificate and nothing else.
 _TLS_PORT = 61614
 _PORT = click.IntRange(0, 65535)
+_FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
+#: What to do when the system refuses a port or an address.
+_REMEDIES = {
+    errno.EADDRINUSE: "another program listens there: stop it, or take another port with {flag} N; "
+    "{flag} 0 picks a free one",
+    errno.EADDRNOTAVAIL: "no network interface of this machine has the address: see --host",
+}
+_REFUSED_PORT = "ports below 1024 belong to the administrator: take another one with {flag} N"
 
 
-def _fail(error: Exception) -> None:
-    print(f"stompcodec broker: {printable(str(error), keep=chr(10))}", file=sys.stderr)
+def _fail(error: Exception, config: Config | None) -> None:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        what = error.strerror or text
+        text = f"{error.filename}: {what}" if error.filename else what
+        port = re.search(r"^cannot listen at \S+ port (\d+): ", what)
+        remedy = _REMEDIES.get(error.errno, _REFUSED_PORT if error.errno == errno.EACCES else "")
+        if port is not None and remedy:
+            text = f"{what} ({remedy.format(flag=_flag(int(port[1]), config))})"
+    print(f"stompcodec broker: {printable(text, keep=chr(10))}", file=sys.stderr)
     sys.exit(1)
+
+
+def _flag(port: int, config: Config | None) -> str:
+    """Return the flag that changes a port; for what only the configuration file can say, its key."""
+    if config is None:
+        return "--port"
+    named = {**{name: getattr(config, name) for name in _FLAGS}, "legacy_port": config.legacy_port}
+    found = next((name for name, number in named.items() if number == port), "port")
+    return _FLAGS.get(found, found)
 
 
 def _help_config(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -91,7 +119,7 @@ def _announce(server: Server) -> None:
     sys.stdout.flush()
 
 
-@click.group("broker", invoke_without_command=True)
+@click.group("broker", cls=Verbs, invoke_without_command=True)
 @click.pass_context
 @click.option("--config", "file", type=click.Path(), metavar="FILE", help="A TOML file. Flags win over what it says.")
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
@@ -155,10 +183,12 @@ def command(
     )
     from stompcodec.broker.running import run
 
+    config = None
     try:
-        run(_config(file, **flags), ready=ready_file, uvloop=uvloop, started=_announce)
+        config = _config(file, **flags)
+        run(config, ready=ready_file, uvloop=uvloop, started=_announce)
     except (OSError, StompError) as error:
-        _fail(error)
+        _fail(error, config)
 
 
 for _verb in (broker_data.check, broker_data.salvage, broker_data.compact):

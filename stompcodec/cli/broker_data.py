@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "compact", "salvage"]
 
-_STATUS = """
-    \b
-    Exit status:
-      0  everything is whole
-      1  something is damaged or missing; it is listed
-      2  wrong usage, or nothing could be read: {why}
-"""
-
 
 def _refuse(verb: str, error: Exception) -> NoReturn:
     print(f"stompcodec broker {verb}: {printable(str(error))}", file=sys.stderr)
@@ -51,7 +43,7 @@ def _show(findings: Findings, as_json: bool, done: str) -> NoReturn:
     sys.exit(0 if findings.whole else 1)
 
 
-@click.command("check", epilog=_STATUS.format(why="no data folder, or a broker uses it"))
+@click.command("check")
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def check(folder: str, as_json: bool) -> None:
@@ -59,6 +51,9 @@ def check(folder: str, as_json: bool) -> None:
 
     DIR is the data folder of a broker that is stopped, or a copy of one. Nothing in it is changed, and a folder that a
     broker uses is refused. All rows, bodies, totals and the write-ahead log are compared with their checksums.
+
+    \b
+      stompcodec broker check stompcodec-data
     """
     from stompcodec.broker.salvage import check as run
 
@@ -69,7 +64,7 @@ def check(folder: str, as_json: bool) -> None:
     _show(findings, as_json, "whole")
 
 
-@click.command("salvage", epilog=_STATUS.format(why="no data folder, a broker uses it, or NEW_DIR exists"))
+@click.command("salvage")
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.argument("new", metavar="NEW_DIR", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
@@ -79,6 +74,10 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     DIR is the data folder of a broker that is stopped; it is not changed. It may be one that SQLite calls malformed.
     NEW_DIR must not exist, and appears when the copy is complete. Start the broker with --data NEW_DIR then. Messages
     that were acknowledged just before the damage may come again, as redelivered.
+
+    \b
+      stompcodec broker salvage stompcodec-data rescued
+      stompcodec broker --data rescued
     """
     from stompcodec.broker.salvage import salvage as run
 
@@ -97,6 +96,9 @@ def compact(folder: str) -> None:
     Files of this version give space back while the broker is idle. One that an older version made keeps its size until
     this was done once. It takes some seconds per GiB of messages, and free space of twice their size. If it is
     interrupted, nothing has changed.
+
+    \b
+      stompcodec broker compact stompcodec-data
     """
     from stompcodec.broker.compact import compact as run
 

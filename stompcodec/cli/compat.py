@@ -6,6 +6,7 @@ import json
 
 import click
 
+from stompcodec.cli.verbs import Verbs
 from stompcodec.compat.check import PEERS, Verdict, check_all
 
 __all__ = ["command"]
@@ -13,18 +14,26 @@ __all__ = ["command"]
 _WORDS = {"ok": "good", "missing": "not installed", "unknown": "NOT KNOWN", "broken": "BROKEN"}
 
 
-@click.group("compat")
+@click.group("compat", cls=Verbs)
 def command() -> None:
-    """Programs written for stomp.py, stompman, coilmq and aiostomp, on our codec."""
+    """Run programs written for stomp.py, stompman, coilmq and aiostomp on our codec.
+
+    \b
+      stompcodec compat check
+    """
 
 
 @command.command("check")
 @click.argument("peers", nargs=-1, metavar="[PEER]...", type=click.Choice([*PEERS, "stomp.py"]))
 @click.option("--json", "as_json", is_flag=True, help="One object a library, for programs.")
 def check(peers: tuple[str, ...], as_json: bool) -> None:
-    """Is each library known here, are its seams in place, does it work? Exit status 1 where one does not.
+    """Check that the STOMP libraries installed here run on our codec.
 
-    Without PEER, those that are not installed are passed over; a PEER that is named has to be there.
+    Without PEER, libraries that are not installed are passed over; a PEER that is named must be installed.
+
+    \b
+      stompcodec compat check
+      stompcodec compat check stomp.py --json
     """
     verdicts = check_all(peers)
     for verdict in verdicts:

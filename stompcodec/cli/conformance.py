@@ -1,4 +1,4 @@
-"""stompcodec conformance: does a broker, or a codec, keep the rules of STOMP?"""
+"""stompcodec conformance: check a broker, or a codec, against the rules of STOMP."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.cli.connecting import credentials, explanation, is_url, login_options, url_of
+from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, screen
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ class Bar:
                 of = f" of {self._total}" if self._total else ""
                 print(f"\r{self._done}{of} ", end="", file=sys.stderr, flush=True)
             yield result
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -69,14 +75,22 @@ class Bar:
 @click.option("--topic-prefix", metavar="TEXT", help="What topics of scenarios begin with; /topic/spec-")
 @click.option("--rules", is_flag=True, help="Show each rule with its outcome, too.")
 @click.option("--json", "as_json", is_flag=True, help="One object a case, for programs.")
+@login_options
 def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, **options: Any) -> None:
-    """Run the conformance suite against TARGET. Exit status 1 where a case fails.
+    """Run the conformance suite against TARGET.
 
-    TARGET is the URL of a broker (scenarios: sessions with frames that must and must not come; each has destinations of
-    its own), or module:name, an adapter for a codec (vectors: octets and the frames or errors they are), or stompcodec,
-    our own codec. FOLDER holds other cases than ours.
+    TARGET is a broker, as a URL or host:port (scenarios: sessions with frames that must and must not come; each has
+    destinations of its own), or module:name, an adapter for a codec (vectors: octets and the frames or errors they
+    are), or stompcodec, our own codec. FOLDER holds other cases than ours. A broker that does not answer gets no
+    verdict: the suite ends with one line.
+
+    \b
+      stompcodec conformance
+      stompcodec conformance localhost:61613 --login ann --passcode-file secret
+      stompcodec conformance ws://localhost:15674/ws --rules
+      stompcodec conformance my_codec:Adapter --only S12-ESC
     """
-    from stompcodec.errors import ConfigError
+    from stompcodec.errors import ConfigError, StompError
 
     bar = Bar(not as_json or not sys.stdout.isatty())
     results: list[Result] = []
@@ -87,6 +101,12 @@ def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, 
                 click.echo(json.dumps(result._asdict()))
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
+    except StompError as error:  # the broker is not there, or not any more
+        bar.clear()
+        if results and not as_json:
+            _show(results, rules)
+        complain(explanation(error) + (f"; {len(results)} cases ran before" if results else ""))
+        raise SystemExit(1) from None
     if not results:
         raise click.UsageError("no case is chosen")
     if not as_json:
@@ -99,13 +119,15 @@ def _results(target: str, folders: list[Path], bar: Bar, options: dict[str, Any]
     from stompcodec.cli import suite
     from stompcodec.uri import parse_uri
 
-    if "://" not in target:
+    if not is_url(target):
         yield from suite.vectors(suite.adapter_of(target), folders, lenient=options["lenient"], only=options["only"])
         return
     prefixes = {name: options[name] for name in ("queue_prefix", "topic_prefix") if options[name] is not None}
     names = ("only", "features", "everything", "timeout", "jobs")
+    addresses = parse_uri(url_of(target))
+    who = credentials(addresses, options["login"], options["passcode_file"])
     yield from suite.scenarios(
-        parse_uri(target)[0],
+        addresses[0]._replace(**who),  # type: ignore[arg-type]  # login and passcode are text
         folders,
         options=prefixes,
         begun=bar.begin,

@@ -16,6 +16,7 @@ import click
 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
+from stompcodec.cli.verbs import INTERRUPTED
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -30,9 +31,27 @@ if TYPE_CHECKING:
     from stompcodec.client import Client
     from stompcodec.uri import Address
 
-__all__ = ["broker_options", "connected", "explanation", "header_option", "interrupts", "read_body", "saying"]
+__all__ = [
+    "broker_options",
+    "connected",
+    "connection_options",
+    "credentials",
+    "explanation",
+    "header_option",
+    "interrupts",
+    "is_url",
+    "login_options",
+    "passcode_of",
+    "read_body",
+    "saying",
+    "url_of",
+]
 
 _URL = "stomp://localhost:61613"
+_TIMEOUT = 10.0
+_LONGEST_PASSCODE = 64 * 1024
+#: host:port as people write it, with a login and a virtual host.
+_HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
 #: What Python puts before the system's words.
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,24 +82,32 @@ header_option = click.option(
 )
 
 
-def broker_options(function: F) -> F:
-    """The options that say where the broker is, and who connects."""
+def login_options(function: F) -> F:
+    """The options that say who connects; they are arguments of `connected` and of `credentials`."""
     for option in (
-        click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
-        click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
         click.option(
-            "--timeout",
-            type=click.FloatRange(0, min_open=True),
-            default=10.0,
-            show_default=True,
-            metavar="SECS",
-            help="How long to wait for the broker: to connect, and for a receipt.",
+            "--passcode-file",
+            metavar="FILE",
+            type=click.Path(),
+            help="Read the passcode from the first line of FILE. Without it: STOMPCODEC_PASSCODE, the URL, or, if "
+            "there is a login and a terminal, a prompt without echo.",
         ),
-        click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
-        click.option("--vhost", metavar="NAME", help="The virtual host; the one of the URL, or its host."),
         click.option(
             "--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="Who connects; or STOMPCODEC_LOGIN, or the URL."
         ),
+    ):
+        function = option(function)
+    return function
+
+
+def connection_options(function: F) -> F:
+    """The options that say where the broker is, and who connects; without a time-out."""
+    for option in (
+        click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
+        click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
+        click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
+        click.option("--vhost", metavar="NAME", help="The virtual host; the one of the URL, or its host."),
+        login_options,
         click.option(
             "-u",
             "--url",
@@ -88,29 +115,104 @@ def broker_options(function: F) -> F:
             default=_URL,
             show_default=True,
             metavar="URL",
-            help="The broker: stomp, stomp+ssl, ws or wss, or failover:(URL,URL); or STOMPCODEC_URL.",
+            help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL); "
+            "or STOMPCODEC_URL.",
         ),
     ):
         function = option(function)
     return function
 
 
+def broker_options(function: F) -> F:
+    """The options that say where the broker is, who connects, and how long to wait."""
+    timeout = click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        default=_TIMEOUT,
+        show_default=True,
+        metavar="SECS",
+        help="How long to wait for the broker: to connect, and for a receipt.",
+    )
+    return connection_options(timeout(function))
+
+
+def is_url(text: str) -> bool:
+    """Return whether an argument names a broker: by a URL, or as host:port.
+
+    >>> [is_url(text) for text in ("stomp://a", "failover:(ws://a)", "a:61613", "ann:x@[::1]:61613/v")]
+    [True, True, True, True]
+    >>> [is_url(text) for text in ("/queue/a", "module:name", "localhost")]
+    [False, False, False]
+    """
+    return "://" in text or text.lower().startswith("failover:") or _HOST_PORT.fullmatch(text) is not None
+
+
+def url_of(text: str) -> str:
+    """Return the URL of a broker that may be written without a scheme.
+
+    >>> url_of("localhost:61613"), url_of("wss://broker/stomp")
+    ('stomp://localhost:61613', 'wss://broker/stomp')
+    """
+    return text if "://" in text or text.lower().startswith("failover:") else f"stomp://{text}"
+
+
 def _addresses(url: str) -> list[Address]:
     from stompcodec.uri import parse_uri
 
-    return parse_uri(url if "://" in url or url.startswith("failover:") else f"stomp://{url}")
+    return parse_uri(url_of(url))
 
 
-def _credentials(addresses: list[Address], login: str | None) -> dict[str, str]:
-    """What wins over the URL: --login, and a passcode of the environment or of a prompt. It is never shown."""
-    name = login if login is not None else next((each.login for each in addresses if each.login), None)
+def passcode_of(addresses: list[Address], login: str | None, file: str | None) -> str | None:
+    """Return the passcode of --passcode-file, of the environment, or of a prompt; None if the URL has it, or nobody.
+
+    It is never shown. The prompt appears where a login has no passcode yet and there is a terminal, also if standard
+    input is a pipe.
+
+    Raises:
+        click.BadParameter: the file cannot be read, or its first line is empty.
+    """
+    if file is not None:
+        return _first_line(file)
     passcode = os.environ.get("STOMPCODEC_PASSCODE")
+    name = login if login is not None else next((each.login for each in addresses if each.login), None)
     asked = passcode is None and name is not None and not any(each.passcode for each in addresses)
-    if asked and sys.stdin.isatty():
+    if asked and _has_terminal():
         passcode = click.prompt(
             f"Passcode of {printable(name or '')}", hide_input=True, err=True, default="", show_default=False
         )
-    given = {"login": login, "passcode": passcode}
+    return passcode
+
+
+def _first_line(file: str) -> str:
+    hint = "'--passcode-file'"
+    try:
+        with open(file, encoding="utf-8") as stream:
+            text = stream.readline(_LONGEST_PASSCODE).rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{printable(file)}: not UTF-8 text", param_hint=hint) from None
+    except OSError as error:
+        raise click.BadParameter(f"{printable(file)}: cannot be read: {error.strerror}", param_hint=hint) from None
+    if not text:
+        raise click.BadParameter(f"{printable(file)}: no passcode in the first line", param_hint=hint)
+    return text
+
+
+def _has_terminal() -> bool:
+    """Whether somebody can be asked: standard input is a terminal, or standard error is and /dev/tty can be opened."""
+    if sys.stdin.isatty():
+        return True
+    if not sys.stderr.isatty():
+        return False
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def credentials(addresses: list[Address], login: str | None, passcode_file: str | None) -> dict[str, str]:
+    """Return the login and passcode that win over those of the URL, as options of `stompcodec.client.connect`."""
+    given = {"login": login, "passcode": passcode_of(addresses, login, passcode_file)}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -126,6 +228,7 @@ def _tls(ca: str | None, insecure: bool) -> dict[str, Any]:
 def connected(
     url: str,
     login: str | None,
+    passcode_file: str | None,
     vhost: str | None,
     version: str | None,
     timeout: float,
@@ -142,7 +245,7 @@ def connected(
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # what matters is said as an error
     addresses = _addresses(url)
-    options = {**_credentials(addresses, login), **_tls(ca, insecure), **options}
+    options = {**credentials(addresses, login, passcode_file), **_tls(ca, insecure), **options}
     if version is not None:
         options["versions"] = [version]
     with stomp.connect(
@@ -165,7 +268,7 @@ def saying() -> Iterator[None]:
         complain(explanation(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager
@@ -208,7 +311,7 @@ def explanation(error: Exception) -> str:
         if "virtual host" in folded and "login" not in folded:
             remedy = "name one with --vhost; the default of RabbitMQ is --vhost /"
         elif "connect" in folded.partition(":")[0]:
-            remedy = "check --login and the passcode, in the URL or STOMPCODEC_PASSCODE"
+            remedy = "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL"
     elif isinstance(error, ReceiptTimeoutError):
         remedy = "whether the broker has it is unknown; --timeout waits longer"
     elif isinstance(error, ConfigError):

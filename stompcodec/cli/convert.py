@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,8 +11,8 @@ import click
 from stompcodec.cli.access import access_options
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.record import size
-from stompcodec.cli.sinks import sink_of
-from stompcodec.cli.sources import FORMATS, Source, format_of
+from stompcodec.cli.sinks import Sink, check_target, sink_of
+from stompcodec.cli.sources import FORMATS, Recorded, Source, format_of
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.file_access import Access
 
@@ -63,7 +64,12 @@ def command(
 
     A capture is for you alone, unless --mode or --group says otherwise. Other files are made as the umask says.
 
-    The exit status is 1 if something was wrong; everything good was written.
+    OUT is made when IN could be read: a missing or foreign file leaves nothing behind. Every good frame is written,
+    even if others are broken.
+
+    \b
+      stompcodec convert frames.stomp frames.jsonl
+      stompcodec convert traffic.pcapng feed.stompcap
     """
     if len(files) != 2:
         raise click.UsageError("name two files: IN and OUT")
@@ -71,24 +77,51 @@ def command(
     complaints = Complaints()
     source = Source(source_file, source_form, complaints, options)
     form = target_form or format_of(target, reading=False)
-    count = 0
+    count = left = 0
+    check_target(target, form, force=force)
+    out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment, access=access))
     try:
-        sink = sink_of(target, form, force=force, segment=segment, access=access)
         try:
-            count, left = _copy(source, sink, complaints)
+            count, left = _copy(source, out, complaints)
+            if not complaints.count:
+                out.open()  # the input is good, and empty
         finally:
-            sink.close()
+            out.close()
     except (MissingExtraError, StompError) as error:
         complaints(str(error))
     else:
         if left > _TOLD:
             complaints(f"{target}: {left} frames could not be written in all")
-    if not quiet and target != "-":
+    if not quiet and target != "-" and out.opened:
         click.echo(f"{count:,} frame{'s' * (count != 1)} written to {target}", err=True)
     sys.exit(1 if complaints.count else 0)
 
 
-def _copy(source: Source, sink: Any, complaints: Complaints) -> tuple[int, int]:
+class _Lazy:
+    """A sink that is made for the first frame: where nothing can be read, no file is made or written over."""
+
+    def __init__(self, make: Callable[[], Sink]) -> None:
+        self._make = make
+        self._sink: Sink | None = None
+
+    @property
+    def opened(self) -> bool:
+        return self._sink is not None
+
+    def open(self) -> Sink:
+        if self._sink is None:
+            self._sink = self._make()
+        return self._sink
+
+    def write(self, each: Recorded) -> None:
+        self.open().write(each)
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _copy(source: Source, sink: _Lazy, complaints: Complaints) -> tuple[int, int]:
     """How many frames were written, and how many could not be."""
     count = left = 0
     for each in source:

@@ -80,7 +80,10 @@ def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
 
     A table by default. Passcodes are masked, but not with --json and --hex. Files packed by gzip are read too.
 
-    The exit status is 1 if something was wrong; everything good was shown.
+    \b
+      stompcodec decode frames.stomp
+      stompcodec decode frames.stomp.gz --summary
+      nc broker 61613 < session | stompcodec decode --pretty
     """
     shown = _view(view)
     options["stream_over"] = _STREAMED if view in (None, "summary") else None

@@ -155,6 +155,10 @@ def command(
     """Write a frame to standard output: its escapes and content-length are taken care of.
 
     With --json, or without a COMMAND, frames are read from lines of JSON.
+
+    \b
+      stompcodec encode SEND -H destination:/queue/a -b hello
+      stompcodec decode --json frames.stomp | stompcodec encode > copy.stomp
     """
     if lines or not arguments:
         if headers or body:

@@ -20,17 +20,22 @@
     return ["error", "warning", "note"].find((level) => marks.some((mark) => mark.severity === level)) || "";
   }
 
+  // A rule and what it says.
+  function ruled(rule) {
+    return book.rules[rule] ? rule + " " + book.rules[rule] : rule;
+  }
+
   // The list
 
   const columns = [
     ["No.", "num", (entry) => entry.n],
     ["Offset", "num", (entry) => entry.at],
-    ["Time (UTC)", "", (entry) => entry.time],
-    ["From and to", "", (entry) => entry.flow],
+    ["Time (UTC)", "time", (entry) => entry.time],
+    ["From and to", "flow", (entry) => entry.flow],
     ["Command", "command", (entry) => entry.command],
     ["Destination", "wide", (entry) => entry.destination],
     ["Body", "num", (entry) => (entry.size === null ? "" : entry.size)],
-    ["Lint", "lint", (entry) => [...new Set(entry.marks.map((mark) => mark.rule))].join(" ")],
+    ["Lint", "lint", (entry) => [...new Set(entry.marks.map((mark) => mark.rule))].map(ruled).join("; ")],
   ].filter(([, , value], index) => (index !== 2 && index !== 3) || entries.some(value));
 
   function drawList() {
@@ -41,7 +46,10 @@
     entries.forEach((entry, index) => {
       const row = make(rest, "tr", entry.fault ? "fault" : worst(entry.marks));
       row.dataset.index = String(index);
-      for (const [, className, value] of columns) make(row, "td", className, value(entry));
+      for (const [, className, value] of columns) {
+        const cell = make(row, "td", className, value(entry));
+        if (className === "lint" || className === "wide") cell.title = cell.textContent;
+      }
       rows.push(row);
     });
   }
@@ -71,6 +79,7 @@
       make(line, "b", "", mark.rule);
       make(line, "span", "", " " + mark.text);
       make(line, "small", "", " (" + mark.remedy + ")");
+      if (book.rules[mark.rule]) make(line, "small", "rule", "Rule: " + book.rules[mark.rule]);
     }
   }
 
@@ -229,5 +238,5 @@
 
   drawList();
   about(entries.length);
-  choose(0);
+  choose(book.first);
 })();

@@ -12,13 +12,16 @@ import click
 
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.inspect_data import Entry, Inspection
+from stompcodec.cli.rules import title_of
 from stompcodec.cli.screen import screen, write_json
 
 __all__ = ["command", "json_object"]
 
-#: Entries, and characters of all their data, in a page.
+#: Entries, and bytes, of a page.
 _MOST = 2000
-_PAGE = 64 * 2**20
+_PAGE = 2_000_000
+#: Bytes of a page that its numbers may take.
+_SPARE = 100
 #: Octets of a body, in a page and on the terminal.
 _BODY_OF_PAGE = 4096
 _BODY_OF_SCREEN = 512
@@ -49,7 +52,11 @@ def json_object(entry: Entry) -> dict[str, Any]:
         {"part": part.kind, "name": part.name, "start": part.start, "end": part.end} for part in entry.parts
     ]
     line["lint"] = [
-        {**{name: getattr(mark, name) for name in ("rule", "severity", "offset", "text", "remedy")}, "part": part}
+        {
+            **{name: getattr(mark, name) for name in ("rule", "severity", "offset", "text", "remedy")},
+            "title": title_of(mark.rule),
+            "part": part,
+        }
         for mark, part in ((mark, entry.part_of(mark)) for mark in entry.marks)
     ]
     return line
@@ -64,17 +71,17 @@ def _show_json(inspection: Inspection, most: int | None) -> None:
 
 def _write_page(inspection: Inspection, output: str, most: int, body: int, secrets: bool) -> bool:
     """Write the page, and say whether that went well."""
-    from stompcodec.cli.inspect_page import entry_data, page_of, script_text
+    from stompcodec.cli.inspect_page import Book, page_of
 
-    entries: list[str] = []
-    size = 0
+    frame = len(page_of(inspection.name, Book(body, secrets, 0).text(0)).encode()) + _SPARE
+    book = Book(body, secrets, _PAGE - frame)
     for entry in inspection.entries(most):
-        entries.append(script_text(entry_data(entry, body, secrets)))
-        size += len(entries[-1])
-        inspection.full = size > _PAGE
-    if not entries and inspection.problems:
+        if not book.add(entry):
+            inspection.full = True
+            inspection.left += 1
+    if not len(book) and inspection.problems:
         return False  # and that was said
-    page = page_of(inspection.name, entries, inspection.left).encode()
+    page = page_of(inspection.name, book.text(inspection.left)).encode()
     if output == "-":
         sys.stdout.buffer.write(page)
         return True
@@ -84,32 +91,47 @@ def _write_page(inspection: Inspection, output: str, most: int, body: int, secre
     except OSError as error:
         complain(f"{output}: cannot be written: {error.strerror}")
         return False
-    left = f", {inspection.left:,} left out (see --most)" if inspection.left else ""
-    click.echo(f"{len(entries):,} entr{'y' if len(entries) == 1 else 'ies'} written to {output}{left}", err=True)
+    why = "see --most" if len(book) >= most else f"a page has at most {_PAGE / 1e6:g} MB"
+    left = f", {inspection.left:,} left out ({why})" if inspection.left else ""
+    click.echo(f"{len(book):,} entr{'y' if len(book) == 1 else 'ies'} written to {output}{left}", err=True)
     return True
 
 
-def _show(inspection: Inspection, number: int, body: int, secrets: bool) -> bool:
-    """Print the panes of an entry, and say whether it is there."""
+def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) -> bool:
+    """Print the panes of an entry, by default the first MESSAGE, and say whether it is there."""
+    from stompcodec.cli.inspect_page import interest
     from stompcodec.cli.inspect_screen import row_of, show_entry
 
-    rows = deque[Any](maxlen=2 * _AROUND + 1)
-    chosen = None
-    for entry in inspection.entries(number + _AROUND):
+    most = _MOST if number is None else number + _AROUND
+    rows = deque[Any](maxlen=_MOST if number is None else 2 * _AROUND + 1)
+    chosen, best = None, -1
+    for entry in inspection.entries(most):
         rows.append(row_of(entry))
-        chosen = entry if entry.number == number else chosen
+        if number is None:
+            if interest(entry) > best:
+                chosen, best = entry, interest(entry)
+            if chosen is not None and chosen.is_message and entry.number >= chosen.number + _AROUND:
+                inspection.full = True  # the rest is only counted
+        elif entry.number == number:
+            chosen = entry
     if chosen is None:
         if not inspection.problems or inspection.count:
-            complain(f"{inspection.name}: there is no frame {number}: it has {inspection.count}")
+            complain(f"{inspection.name}: there is no frame {number or 1}: it has {inspection.count}")
         return False
-    show_entry(screen(), [row for row in rows if row.number >= number - _AROUND], chosen, body, secrets)
+    around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
+    show_entry(screen(), around, chosen, body, secrets)
     return True
 
 
 @click.command("inspect")
 @stream_options
 @click.option("-o", "--output", metavar="PAGE", help="Write a page of HTML; - for standard output.")
-@click.option("--frame", type=click.IntRange(min=1), metavar="N", help="Show this one on the terminal. Default: 1.")
+@click.option(
+    "--frame",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show this one on the terminal. Default: the first MESSAGE.",
+)
 @click.option("--json", "as_json", is_flag=True, help="An object a line: where the parts of each frame are.")
 @click.option("--from", "form", type=click.Choice(["capture", "raw", "pcapng"]), help="What FILE is; by its content.")
 @click.option(
@@ -137,10 +159,13 @@ def command(
 ) -> None:
     """Look into the frames of FILE, or of standard input: list, headers with lint marks, octets, body.
 
-    FILE is a raw stream, also packed by gzip, a capture (.stompcap), or packets (.pcapng, .pcap). With -o everything is
-    in one page, for a browser, also without a network. What is broken is an entry of its own.
+    FILE is a raw stream, also packed by gzip, a capture (.stompcap), or packets (.pcapng, .pcap). With -o there is one
+    page of at most 2 MB, which needs no network; it opens at the first MESSAGE. What is broken is an entry of its own.
 
-    The exit status is 1 if something was wrong; everything good was shown.
+    \b
+      stompcodec inspect frames.stomp
+      stompcodec inspect frames.stomp --frame 7
+      stompcodec inspect feed.stompcap -o page.html
     """
     if len(files) > 1:
         raise click.UsageError("name one file")
@@ -156,7 +181,7 @@ def command(
     elif output is not None:
         good = _write_page(inspection, output, most or _MOST, _BODY_OF_PAGE if body is None else body, secrets)
     else:
-        good = _show(inspection, frame or 1, _BODY_OF_SCREEN if body is None else body, secrets)
+        good = _show(inspection, frame, _BODY_OF_SCREEN if body is None else body, secrets)
     sys.exit(0 if good and not inspection.problems else 1)
 
 

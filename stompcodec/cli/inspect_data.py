@@ -78,6 +78,10 @@ class Entry(NamedTuple):
         return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
 
     @property
+    def is_message(self) -> bool:
+        return self.place is not None and self.place.frame.command == "MESSAGE"
+
+    @property
     def destination(self) -> str:
         """Safe to print; "" where there is none."""
         found = self.seen.found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -17,12 +16,15 @@ from typing import Any
 
 from stompcodec.cli.inspect_data import Entry, Part, masked, moment
 from stompcodec.cli.pretty import body_of
+from stompcodec.cli.rules import title_of
 from stompcodec.cli.screen import cut, header_value, printable
 
-__all__ = ["entry_data", "page_of", "script_text"]
+__all__ = ["Book", "entry_data", "interest", "page_of", "script_text"]
 
 #: Octets of a head in the page. Headers that begin behind them are only counted.
 _HEAD = 16 * 1024
+#: Octets of a body, where there is no room for more.
+_LEAN = 256
 #: Characters of a header's value, and marks of a frame.
 _VALUE = 2000
 _MARKS = 50
@@ -59,16 +61,76 @@ autocomplete="off" spellcheck="false">
 """
 
 
-def page_of(name: str, entries: Iterable[str], left: int) -> str:
-    """The whole page.
+class Book:
+    """The entries of a page, in at most so many bytes.
+
+    Where there is no room for all bodies, those of later entries are cut to their first bytes, before entries are left
+    out.
+
+    Args:
+        body: octets of a body, and twice as many characters of it.
+        secrets: show them.
+        room: bytes of the entries.
+    """
+
+    def __init__(self, body: int, secrets: bool, room: int) -> None:
+        self._body, self._secrets, self._room = body, secrets, room
+        self._lean: list[str] = []
+        self._whole: list[str] = []  # "" for what is the same, and where there is no room for more
+        self._held = 0  # bytes of all that is whole, which bounds what is kept
+        self._rules: dict[str, str] = {}
+        self._first = (-1, 0)  # how good a choice it is, and its index
+
+    def __len__(self) -> int:
+        return len(self._lean)
+
+    def add(self, entry: Entry) -> bool:
+        """Add an entry; False if there is no room for it. The first one always has room."""
+        lean = script_text(entry_data(entry, min(self._body, _LEAN), self._secrets))
+        whole = ""
+        if self._body > _LEAN and entry.place is not None and entry.place.size > _LEAN:
+            whole = script_text(entry_data(entry, self._body, self._secrets))
+        new = {mark.rule: title_of(mark.rule) for mark in entry.marks if mark.rule not in self._rules}
+        size = len(lean) + 1 + len(script_text(new))
+        if size > self._room and self._lean:
+            return False
+        self._room -= size
+        self._held += len(whole)
+        self._rules.update(new)
+        self._lean.append(lean)
+        self._whole.append(whole if self._held < self._room else "")
+        self._first = max(self._first, (interest(entry), len(self._lean) - 1), key=lambda choice: choice[0])
+        return True
+
+    def text(self, left: int) -> str:
+        """Return it as JSON for the page.
+
+        Args:
+            left: how many entries were left out.
+        """
+        entries, room = [], self._room
+        for lean, whole in zip(self._lean, self._whole):
+            more = len(whole) - len(lean)
+            fits = bool(whole) and more <= room
+            room -= more if fits else 0
+            entries.append(whole if fits else lean)
+        about = f'"left":{left:d},"first":{self._first[1]:d},"rules":{script_text(self._rules)}'
+        return f'{{{about},"entries":[{",".join(entries)}]}}'
+
+
+def interest(entry: Entry) -> int:
+    """How much a reader wants to see an entry first: a MESSAGE, then anything with a body."""
+    return 2 if entry.is_message else int(entry.place is not None and entry.place.size > 0)
+
+
+def page_of(name: str, book: str) -> str:
+    """Return the whole page.
 
     Args:
         name: of the file.
-        entries: each of them as `script_text` of its `entry_data`.
-        left: how many were left out.
+        book: the text of a `Book`.
     """
     style, script = _asset("inspect.css"), _asset("inspect.js")
-    book = f'{{"left":{left:d},"entries":[{",".join(entries)}]}}'
     return _PAGE.format(
         title=escape(cut(printable(name), 200)),
         style=style,
@@ -141,11 +203,12 @@ def _part(part: Part, base: int, octets: bytes, secrets: bool) -> dict[str, Any]
     data: dict[str, Any] = {"kind": part.kind, "name": cut(printable(part.name), 200), "start": start, "end": end}
     if part.kind in ("header", "skipped"):
         written = octets[start:end].decode("utf-8", "replace")
-        data["written"] = cut(printable(written), _VALUE)
         hidden = part.secret and not secrets
         meant = header_value(part.name, "") if hidden else printable(part.value, keep="\n")
         data["meant"] = cut(meant, _VALUE)
         data["plain"] = hidden or written == f"{part.name}:{part.value}"
+        if part.kind == "skipped" or not data["plain"]:
+            data["written"] = cut(printable(written), _VALUE)
     return data
 
 

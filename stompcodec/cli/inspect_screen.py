@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stompcodec.cli.inspect_data import Entry, Part, masked, moment
 from stompcodec.cli.pretty import body_of
-from stompcodec.cli.rules import Finding
+from stompcodec.cli.rules import Finding, title_of
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable
 
 __all__ = ["Row", "row_of", "show_entry"]
@@ -142,6 +142,9 @@ def _header(text: Text, part: Part, octets: bytes, secrets: bool, longest: int, 
 def _mark(text: Text, mark: Finding) -> None:
     text.append(f"{'':>8}  {mark.severity} {mark.rule}: ", _STYLES[mark.severity])
     text.append(f"{printable(mark.text)} ({mark.remedy})\n")
+    title = title_of(mark.rule)
+    if title and title != mark.text:
+        text.append(f"{'':>8}    rule: {title}\n", "dim")
 
 
 def _octets(entry: Entry, most: int, secrets: bool, width: int) -> Text:

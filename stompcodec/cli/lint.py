@@ -74,7 +74,9 @@ def command(files: tuple[str, ...], form: str, most: int | None, **options: Any)
 
     Each finding names the requirement, the offset, and what to do. Reading goes on behind broken frames.
 
-    The exit status is 1 if there were errors; warnings and notes do not count.
+    \b
+      stompcodec lint frames.stomp
+      stompcodec lint --format sarif *.stomp > lint.sarif
     """
     report = REPORTS[form](most)
     good = True

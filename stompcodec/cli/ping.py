@@ -66,9 +66,24 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 
 @click.command("ping")
 @click.argument("address", metavar="[URL]", required=False)
-@click.option("-c", "count", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Round trips.")
 @click.option(
-    "-i", "interval", type=click.FloatRange(0), default=0.2, show_default=True, metavar="SECS", help="Between them."
+    "-c",
+    "-n",
+    "--count",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many round trips to time.",
+)
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0),
+    default=0.2,
+    show_default=True,
+    metavar="SECS",
+    help="How long to wait between round trips.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One object, for programs.")
 @broker_options
@@ -76,6 +91,11 @@ def command(address: str | None, count: int, interval: float, as_json: bool, url
     """Connect, say what the broker is, and time round trips.
 
     A round trip is an empty transaction with a receipt: it leaves nothing behind.
+
+    \b
+      stompcodec ping localhost:61613
+      stompcodec ping stomp+ssl://broker --login ann --passcode-file secret --count 10
+      stompcodec ping wss://broker/stomp --json
     """
     started = time.monotonic()
     with saying(), connected(url=address or url, **broker) as client:

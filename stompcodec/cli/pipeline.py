@@ -23,6 +23,7 @@ from stompcodec.cli.pipeline_run import (
 )
 from stompcodec.cli.record import size
 from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.verbs import Verbs
 from stompcodec.errors import MissingExtraError
 
 __all__ = ["command"]
@@ -36,7 +37,7 @@ _WIDEST = 60
 _PIPE = 400
 
 
-@click.group("pipeline")
+@click.group("pipeline", cls=Verbs)
 def command() -> None:
     """Feeds into tables, figures and reports, and back, with Spark.
 
@@ -83,7 +84,12 @@ def archive(
     source: str, output: str, dedupe: bool, within: str, partition_by: str, mode: str | None, cores: int | None,
     memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Frames into Parquet, in folders date=/destination=. All frames and all their headers are kept."""
+    """Write frames to Parquet, in folders date=/destination=. All frames and all their headers are kept.
+
+    \b
+      stompcodec pipeline archive feed.stompcap -o archive
+      stompcodec pipeline archive broker:61613 -d /topic/feed --spool feed.stompcap -o archive
+    """
     reading = Input(source, options)
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark import jobs
@@ -114,7 +120,13 @@ def explode(
     max_body: int, mode: str | None, cores: int | None, memory: str | None, spark_log: str | None, as_json: bool,
     quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Bodies into a table: DIR/rows, a row for each record; what is not right to DIR/_quarantine, with the reason."""
+    """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine what is not valid, with the reason.
+
+    \b
+      stompcodec pipeline explode --list
+      stompcodec pipeline explode archive -o td --preset networkrail-td -d /topic/TD_*
+      stompcodec pipeline explode archive -o orders --schema 'id BIGINT, price DOUBLE'
+    """
     if listed:
         _list_presets(as_json)
         return
@@ -162,7 +174,12 @@ def metrics(
     source: str, output: str | None, window: str, watermark: str, sequence: str | None, mode: str | None,
     cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Counts, octets, lag, sizes, gaps, redeliveries and errors, for each destination and each window of time."""
+    """Count frames, octets, lag, sizes, gaps, redeliveries and errors for each destination and window of time.
+
+    \b
+      stompcodec pipeline metrics archive --window '5 minutes'
+      stompcodec pipeline metrics feed.stompcap -o metrics --sequence message-id
+    """
     reading = Input(source, options)
     if reading.streaming and output is None:
         raise click.UsageError("of a stream, metrics wants -o DIR")
@@ -192,9 +209,13 @@ def deadletters(
     source: str, most: int, cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """What ended in dead letter queues: by where it was sent to, the reason and the exception, with samples.
+    """List dead letters by their first destination, reason and exception, with samples.
 
     Record such a queue first: a job that read it from the broker would take the letters away.
+
+    \b
+      stompcodec record broker:61613 /queue/DLQ -o dead.stompcap --wait 5
+      stompcodec pipeline deadletters dead.stompcap
     """
     if is_broker(source):
         raise click.UsageError("record the queue first: stompcodec record URL QUEUE -o dead.stompcap")
@@ -254,12 +275,16 @@ def replay(
     source: str, url: str, speed: str, to: str | None, ids: str | None, receipts: bool, cores: int | None,
     memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Frames of an archive or a capture to a broker again.
+    """Send the frames of an archive or a capture to a broker again.
 
     At full speed all cores send at once, each a transaction, and the order holds within each. At a pace it is one
     connection, in order.
+
+    \b
+      stompcodec pipeline replay archive broker:61613
+      stompcodec pipeline replay feed.stompcap broker:61613 --speed 10 --to /queue/test
     """
-    from stompcodec.cli.connecting import connected, saying
+    from stompcodec.cli.connecting import connected, saying, url_of
     from stompcodec.cli.replay import _speed
 
     pace = _speed(click.get_current_context(), click.get_current_context().command.params[2], speed)
@@ -267,7 +292,8 @@ def replay(
         raise click.UsageError("replay wants a capture or an archive, then a broker's URL")
     further, options["source_options"] = dict(options["source_options"]), ()  # they are the sink's here
     options.update(follow=False, available_now=False, checkpoint=None)
-    reading = Input(source, options)
+    url = url_of(url)
+    reading = Input(source, options, broker=url)
     sink = {"url": url, "transaction": str(receipts).lower(), "receiptEvery": "1000" if receipts else "0"}
     given = {**sink, **reading.credentials, **further}
     with started(cores, memory, spark_log, quiet) as spark:
@@ -279,8 +305,8 @@ def replay(
             with line.stages(spark):
                 sent = jobs.replay(frames, given, destination=to, ids=ids)
         else:
-            who = {"login": options["login"], "vhost": None, "version": None, "timeout": 60.0, "ca": None}
-            with saying(), connected(url=url, **who, insecure=False) as client:
+            who = {"login": options["login"], "passcode_file": options["passcode_file"], "vhost": None, "version": None}
+            with saying(), connected(url=url, **who, timeout=60.0, ca=None, insecure=False) as client:
                 show = lambda count: line.show(f"{count:,} messages sent")  # noqa: E731
                 sent = jobs.paced(frames, client, pace, receipts=receipts, on_sent=show, destination=to, ids=ids)
             line.clear()
@@ -301,7 +327,12 @@ def report(
     checkpoint: str | None, title: str | None, cores: int | None, memory: str | None, spark_log: str | None,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """One page that shows whether a feed is healthy. The exit status is 1 if it is not."""
+    """Write a page that shows whether a feed is healthy.
+
+    \b
+      stompcodec pipeline report archive -o report
+      stompcodec pipeline report archive -o report --exploded td --metrics metrics --spool feed.stompcap
+    """
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark.report import report as make
 
@@ -323,9 +354,17 @@ def report(
 
 @command.command("demo", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def demo(arguments: tuple[str, ...]) -> None:
-    """The whole way on this machine: a broker, a feed, tables, a report; the driver is killed half-way."""
+@click.pass_context
+def demo(context: click.Context, /, arguments: tuple[str, ...]) -> None:
+    """Show the whole way on this machine: a broker, a feed, tables, a report; the driver is killed half-way.
+
+    \b
+      stompcodec pipeline demo
+      stompcodec pipeline demo --folder /tmp/demo
+    """
     from stompcodec.spark.demo import main
 
-    main(list(arguments))
+    examples = "    stompcodec pipeline demo\n    stompcodec pipeline demo --folder /tmp/demo\n"
+    statuses = (context.command.epilog or "").removeprefix("\b\n").replace("\n", "\n  ")
+    main(list(arguments), "stompcodec pipeline demo", f"{examples}\n  {statuses}\n")
     sys.exit(0)

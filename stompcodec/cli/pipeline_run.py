@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stompcodec.cli.connecting import is_url, login_options, passcode_of, url_of
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.record import stopping
 from stompcodec.cli.screen import printable, screen
@@ -37,8 +38,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_broker(text: str) -> bool:
-    """Whether an input is a broker's URL."""
-    return "://" in text or text.startswith("failover:")
+    """Return whether an input is a broker: a URL, or host:port that names no file."""
+    return is_url(text) and not os.path.exists(text)
 
 
 def one_line(error: BaseException) -> str:
@@ -159,11 +160,17 @@ def _stderr_to(file: str) -> Iterator[None]:
 
 
 class Input:
-    """Frames of a capture, an archive, or a broker."""
+    """Frames of a capture, an archive, or a broker.
 
-    def __init__(self, source: str, options: Mapping[str, Any]) -> None:
-        self.source = source
+    Args:
+        source: as it was typed.
+        options: those of `input_options`.
+        broker: the URL of the broker that the verb sends to, if it is not the source.
+    """
+
+    def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
         self.broker = is_broker(source)
+        self.source = url_of(source) if self.broker else source
         self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
         self._options = options
         if not self.broker and not os.path.exists(source):
@@ -172,6 +179,22 @@ class Input:
             raise click.UsageError("a broker needs --destination, what to read, and --spool, a folder for what it sent")
         if options["follow"] and options["available_now"]:
             raise click.UsageError("--follow or --available-now, not both")
+        self.url = self.source if self.broker else broker
+        if self.url is not None:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Check the passcode file, or ask for a passcode, before Spark starts: its workers inherit the environment."""
+        from stompcodec.uri import parse_uri
+
+        options = self._options
+        try:
+            addresses = parse_uri(self.url or "")
+        except StompError as error:
+            raise click.UsageError(str(error)) from None
+        passcode = passcode_of(addresses, options["login"], options["passcode_file"])
+        if passcode is not None and options["passcode_file"] is None:
+            os.environ["STOMPCODEC_PASSCODE"] = passcode
 
     @property
     def archive(self) -> bool:
@@ -249,8 +272,7 @@ def input_options(function: F) -> F:
     for option in (
         click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
                      help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
-        click.option("--passcode-file", type=click.Path(), metavar="FILE", help="Holds the passcode."),
-        click.option("--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="Who connects; or STOMPCODEC_LOGIN."),
+        login_options,
         click.option("--spool", type=click.Path(), metavar="DIR", help="Of a broker: where it is spooled to."),
         click.option("--every", metavar="TIME", help='How often a batch begins, as in "10 seconds".'),
         click.option("--checkpoint", type=click.Path(), metavar="DIR",

@@ -192,10 +192,10 @@ def _messages(
 @header_option
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
-@click.option("-p", "--persistent", is_flag=True, help="The broker is to keep it over a restart: persistent:true.")
+@click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")
 @click.option("--receipt", is_flag=True, help="Ask for a receipt for each message, not only at the end.")
 @click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most so many a second.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages per second.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY so many times.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
 @broker_options
@@ -215,7 +215,6 @@ def command(
     """Send messages to DEST, and end when the broker has them.
 
     The body is an argument, a file, or standard input, which is read too when there is no BODY and no terminal.
-    The exit status is 1 if the broker did not take all of them.
 
     \b
       stompcodec pub /queue/a hello -p
@@ -242,7 +241,7 @@ def command(
             refusals.check(tally)
         except (StompError, KeyboardInterrupt):
             tally.clear()
-            if not single:
+            if not single and tally.sent:
                 complain(f"stopped: {tally.text()}")
             raise
     tally.clear()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.access import access_options
-from stompcodec.cli.connecting import broker_options, connected, header_option, saying
+from stompcodec.cli.connecting import broker_options, connected, header_option, is_url, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
 from stompcodec.file_access import Access
@@ -147,8 +147,8 @@ def _told(state: str, error: Exception | None) -> None:
 )
 @click.option("--keep", callback=size, metavar="OCTETS", help="Delete the oldest segments beyond so many octets.")
 @click.option("--keep-time", type=click.FloatRange(0), metavar="SECS", help="Delete segments that are older.")
-@click.option("-n", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1),
@@ -203,13 +203,13 @@ def command(
     after a crash or a lost connection is there twice, unless --dedupe leaves it out.
 
     \b
-      stompcodec record stomp://host /topic/feed -o feed.stompcap
+      stompcodec record host:61613 /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
     """
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.dedupe import Dedupe
 
-    if "://" in destinations[0] or destinations[0].startswith("failover:"):
+    if is_url(destinations[0]):
         broker["url"], destinations = destinations[0], destinations[1:]
     if not destinations:
         raise click.UsageError("no DEST: name what to record, as in /queue/a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -227,8 +229,6 @@ def command(
     CAPTURE may be anything that convert reads. Headers go along, but for those of the old delivery, and expires. What
     has no time, as in raw streams, goes as fast as it can.
 
-    The exit status is 1 if the broker did not take all of them, or if something is wrong with CAPTURE.
-
     \b
       stompcodec replay feed.stompcap stomp://localhost --speed 10
       stompcodec replay feed.stompcap -d /topic/*=/queue/test.* --from +60 --to +120
@@ -238,6 +238,9 @@ def command(
     span, complaints = Span(since, until), Complaints()
     tally, refusals = Tally(quiet), Refusals()
     source = Source(capture, form, complaints)
+    if capture != "-" and not os.path.exists(capture):  # nobody has to connect to hear this
+        complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
+        raise SystemExit(1)
     if not receipts:
         broker["on_frame"] = refusals.see
     with saying():
@@ -248,7 +251,8 @@ def command(
             refusals.check(tally)
         except (StompError, ValueError, KeyboardInterrupt):
             tally.clear()
-            complain(f"stopped: {tally.text()}")
+            if tally.sent:
+                complain(f"stopped: {tally.text()}")
             raise
     tally.clear()
     if span.unknown:

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 import stompcodec
-from stompcodec.cli.rules import Finding, Severity
+from stompcodec.cli.rules import Finding, Severity, title_of
 from stompcodec.cli.screen import screen
 
 __all__ = ["REPORTS", "Report"]
@@ -113,7 +113,7 @@ class SarifReport(Report):
         self._results: list[dict[str, Any]] = []
 
     def show(self, file: str, finding: Finding) -> None:
-        self._rules.setdefault(finding.rule, finding.text.split(":")[0])
+        self._rules.setdefault(finding.rule, title_of(finding.rule) or finding.text.split(":")[0])
         region = {"byteOffset": finding.offset, "byteLength": 1}
         place = {"artifactLocation": {"uri": file.replace("\\", "/")}, "region": region}
         result = {"ruleId": finding.rule, "level": finding.severity}

@@ -7,13 +7,17 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
+from stompcodec.cli.connecting import connected, connection_options, header_option, read_body, saying
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.messages import message_line
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.errors import ReceiptTimeoutError
 
 __all__ = ["command"]
+
+#: Seconds to wait for an answer, and for the broker, unless --timeout says otherwise.
+_ANSWER = 30.0
+_BROKER = 10.0
 
 
 @click.command("req")
@@ -22,20 +26,19 @@ __all__ = ["command"]
 @header_option
 @click.option(
     "-w",
+    "--timeout",
     "seconds",
     type=click.FloatRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
     metavar="SECS",
-    help="How long to wait for the answer.",
+    help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="The answer as an object, with its headers.")
-@broker_options
+@connection_options
 def command(
     destination: str,
     body: str | None,
     headers: tuple[tuple[str, str], ...],
-    seconds: float,
+    seconds: float | None,
     as_json: bool,
     **broker: Any,
 ) -> None:
@@ -45,18 +48,21 @@ def command(
 
     \b
       stompcodec req /queue/time 'what time is it?'
+      stompcodec req /queue/prices @query.json --timeout 2 --json
     """
     if body is None:
         if sys.stdin.isatty():
             raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
         body = "-"
     content = read_body(body)
-    with saying(), connected(**broker) as client:
+    wait = _ANSWER if seconds is None else seconds
+    with saying(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
         try:
-            answer = client.request(destination, content, seconds, headers)
+            answer = client.request(destination, content, wait, headers)
         except ReceiptTimeoutError:
             complain(
-                f"no answer came in {seconds:g} s (does anybody answer at {printable(destination)}? -w waits longer)"
+                f"no answer came in {wait:g} s (does anybody answer at {printable(destination)}? "
+                "--timeout waits longer)"
             )
             sys.exit(1)
         if as_json:

@@ -1,7 +1,10 @@
-"""What `lint` reports, and which requirements stand behind the errors of the codec and behind missing headers."""
+"""What `lint` reports, and the rules behind the errors of the codec and behind missing headers."""
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from stompcodec.cli.inputs import remedy_of
@@ -10,10 +13,11 @@ from stompcodec.cli.screen import printable
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import dialect_of
 
-__all__ = ["Finding", "finding_of", "ids", "missing_id"]
+__all__ = ["Finding", "finding_of", "ids", "missing_id", "title_of"]
 
 Severity = Literal["error", "warning", "note"]
 
+_TITLES = "rules.json"
 _PREFIXES = {"1.0": "S10-", "1.1": "S11-", "1.2": "S12-", "legacy": "LEG-"}
 
 
@@ -42,6 +46,26 @@ def ids(*words: str) -> dict[str, str]:
     """
     pairs = [word.split(":") for word in words]
     return {version: _PREFIXES[version] + name for version, name in pairs}
+
+
+@cache
+def _titles() -> dict[str, str]:
+    found: dict[str, str] = json.loads(files("stompcodec.cli").joinpath(_TITLES).read_text(encoding="utf-8"))
+    return found
+
+
+def title_of(rule: str) -> str:
+    """Return what a rule says, in a sentence.
+
+    Args:
+        rule: as in `Finding.rule`: the id of a requirement, or the kind of an error.
+
+    >>> title_of("S12-ESC-05")
+    'A backslash followed by any other octet, or ending the line, is a fatal protocol error.'
+    >>> title_of("truncated")
+    'the stream ends in the middle of a frame'
+    """
+    return _titles().get(rule) or (ERROR_KINDS[rule].what if rule in ERROR_KINDS else "")
 
 
 _FRAME = ids("1.0:FRM-01", "1.1:FRM-01", "1.2:FRM-01", "legacy:FRM-01")

@@ -1,7 +1,7 @@
 """A capture for demonstrations, in the shape of the British railway feeds. Every value is invented.
 
 Two connections, one behind the other, as a client received them: one of STOMP 1.1 with train describer (TD) and
-train movement (TRUST) messages, which are JSON arrays without content-length, and one of 1.2 with forecasts in XML,
+train movement (TRUST) messages, which are JSON arrays, and one of 1.2 with forecasts in XML,
 packed by gzip. Message-ids are escaped, and heart-beats stand between the frames.
 
     python -m stompcodec.cli.sample railway.stomp
@@ -50,9 +50,8 @@ def sample(size: int = 4_000_000, seed: int = 0) -> Iterator[bytes]:
         while octets < size * share:
             number += 1
             frame = _message(dice, version, f"{session}:-1:1:{number}", number)
-            counted = "auto" if version == "1.2" else "never"
             beats = b"\n" * (1 + (dice.random() < 0.03))  # the broker ends each frame with an EOL
-            octets += len(piece := serialize(frame, version, content_length=counted) + beats)
+            octets += len(piece := serialize(frame, version, content_length="auto") + beats)
             yield piece
         yield serialize(Frame("RECEIPT", {"receipt-id": f"bye-{version}"}), version) + b"\n"
 
@@ -70,6 +69,7 @@ def _message(dice: random.Random, version: str, message_id: str, number: int) ->
         destination, subscription = "/topic/TRAIN_MVT_ALL_TOC", "2"
         items = [_movement(dice, now) for _ in range(dice.randint(1, 4))]
     headers |= {"destination": destination, "subscription": subscription, "persistent": "true", "priority": "4"}
+    headers["content-type"] = "application/json"
     return Frame("MESSAGE", headers, json.dumps(items, separators=(",", ":")).encode())
 
 

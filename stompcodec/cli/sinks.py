@@ -14,7 +14,9 @@ from stompcodec.cli.sources import Recorded
 from stompcodec.cli.views import json_line
 from stompcodec.file_access import PRIVATE, Access
 
-__all__ = ["Sink", "sink_of"]
+__all__ = ["Sink", "check_target", "sink_of"]
+
+_WRITTEN = ("raw", "json", "capture", "parquet")
 
 #: Octets that are joined before they are written.
 _JOINED = 2**20
@@ -120,6 +122,22 @@ def _stream(file: str, force: bool) -> BinaryIO:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
 
+def check_target(file: str, form: str, *, force: bool) -> None:
+    """Refuse an output that `sink_of` would refuse, before anything is read.
+
+    Raises:
+        click.ClickException: the file is there already, or the form cannot be written.
+    """
+    if form not in _WRITTEN:
+        raise click.UsageError(f"{form} can be read, but not written; see --to")
+    if form == "capture" and file == "-":
+        raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
+    if form == "capture" and os.path.exists(file):
+        raise click.ClickException(f"{file}: it is there already: name another one")
+    if file != "-" and not force and os.path.exists(file):
+        raise click.ClickException(f"{file}: it is there already (--force writes over it)")
+
+
 def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:
     """What writes to a file.
 
@@ -135,14 +153,8 @@ def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: A
     if form == "json":
         return _JsonSink(_stream(file, force))
     if form == "capture":
-        if file == "-":
-            raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
-        if os.path.exists(file):
-            raise click.ClickException(f"{file}: it is there already: name another one")
         return _CaptureSink(file, segment, access)
-    if form == "parquet":
-        from stompcodec.cli.parquet import ParquetSink, pyarrow_modules
+    from stompcodec.cli.parquet import ParquetSink, pyarrow_modules
 
-        pyarrow_modules()  # before a file is made
-        return ParquetSink(_stream(file, force))
-    raise click.UsageError(f"{form} can be read, but not written")
+    pyarrow_modules()  # before a file is made
+    return ParquetSink(_stream(file, force))

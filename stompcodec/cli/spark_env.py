@@ -19,8 +19,8 @@ def command(as_json: bool) -> None:
     """Print the variables with which Spark starts: a Java, and this Python.
 
     \b
-        eval "$(stompcodec spark-env)"
-        spark-submit job.py
+      eval "$(stompcodec spark-env)"
+      spark-submit job.py
 
     The Java is that of JAVA_HOME or PATH, where Spark starts with it, else the one that pip installed with
     stompcodec[spark]. Variables of Python that are set already are kept.

@@ -90,8 +90,8 @@ class Watch:
 
 @click.command("sub")
 @click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
-@click.option("-n", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
 @click.option(
     "-f",
     "--format",
@@ -156,8 +156,6 @@ def command(
       stompcodec sub /queue/a -n 1
       stompcodec sub '/topic/prices.>' -f '%t %d %b\\n'
       stompcodec sub /queue/jobs --exec 'process-job'
-
-    The exit status is 1 if a message could not be dealt with, or if fewer than -n came within -w.
     """
     from stompcodec.client import Backoff
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import stompcodec
-from stompcodec.errors import ConfigError
+from stompcodec import Frame
+from stompcodec.errors import ConfigError, ConnectionLostError, RejectedError
 
 if TYPE_CHECKING:
     from stompcodec.uri import Address
@@ -24,6 +26,10 @@ __all__ = ["Result", "adapter_of", "requirements_of", "scenarios", "suite_folder
 
 _PACKAGE = Path(stompcodec.__file__).parent
 _PLACES = (_PACKAGE / "testing" / "suite", _PACKAGE.parent / "tests")
+
+
+#: Seconds that a broker has for its first answer, at least.
+_GREETING = 5.0
 
 
 class Result(NamedTuple):
@@ -137,6 +143,8 @@ def scenarios(
 
     Raises:
         ConfigError: the address is one for TLS.
+        ConnectionLostError: no STOMP broker answers there, or it went away.
+        RejectedError: the broker refuses the login, or CONNECT for another reason.
     """
     if address.tls:
         raise ConfigError(f"{address}: scenarios run over stomp: and ws: only")
@@ -155,6 +163,8 @@ def scenarios(
         **{**places, **(options or {})},
     )
     chosen = list(runner.selected(folders or [suite_folder() / "scenarios"], settings))
+    if any(wanted for _topic, _scenario, wanted in chosen):
+        _greet(runner, settings, address, lasting=not features and not everything)
     begun(len(chosen))
     with ThreadPoolExecutor(jobs) as pool:
         problems = pool.map(lambda item: runner.run(item[1], settings) if item[2] else None, chosen)
@@ -163,6 +173,50 @@ def scenarios(
             reason = problem or ("" if wanted else f"needs {', '.join(scenario['features'])}")
             rules = tuple(scenario["requirements"])
             yield Result(topic, scenario["id"], rules, outcome, reason, scenario["title"], scenario["level"])
+            if problem is not None and (gone := _gone(address, timeout)):
+                pool.shutdown(cancel_futures=True)
+                raise ConnectionLostError(f"the broker went away: {gone}")
+
+
+def _gone(address: Address, timeout: float) -> str:
+    """Why nobody listens at an address any more; "" if somebody does."""
+    try:
+        socket.create_connection((address.host, address.port), max(timeout, _GREETING)).close()
+    except OSError as error:
+        return f"cannot connect to {address}: {error.strerror or error}"
+    return ""
+
+
+def _greet(runner: Any, settings: Namespace, address: Address, *, lasting: bool) -> None:
+    """Send CONNECT once, so that a port without a broker is one line and not a verdict.
+
+    Args:
+        lasting: an ERROR ends it. Brokers that want another CONNECT, such as the legacy dialect's, may refuse ours.
+
+    Raises:
+        ConnectionLostError, RejectedError: as `scenarios` does.
+    """
+    seconds = max(settings.timeout, _GREETING)
+    try:
+        connection = runner.Connection(settings, seconds)
+    except OSError as error:
+        raise ConnectionLostError(f"cannot connect to {address}: {error.strerror or error}", sent=False) from error
+    try:
+        who = [("login", settings.login), ("passcode", settings.passcode)]
+        headers = [("accept-version", "1.0,1.1,1.2"), ("host", settings.vhost), ("heart-beat", "0,0"), *who]
+        connection.send_frame("CONNECT", headers, b"")
+        frame = connection.frame(seconds)
+        begin, ended = connection.buffer, connection.closed
+    finally:
+        connection.close()
+    if frame is None and not re.match(rb"[A-Z]+\r?\n", begin):
+        what = "it closed the connection" if ended else f"no CONNECTED came in {seconds:g} s"
+        if begin:
+            what = f"no CONNECTED, but {begin[:60]!r} came"
+        raise ConnectionLostError(f"cannot connect to {address}: {what}", sent=False)
+    if frame is not None and frame[0] == "ERROR" and lasting:
+        text = runner.first(frame[1], "message") or frame[2].decode("utf-8", "replace").strip()[:200]
+        raise RejectedError(f"CONNECT was rejected: {text}", Frame("ERROR", frame[1], frame[2]))
 
 
 def requirements_of(results: list[Result]) -> dict[str, str]:

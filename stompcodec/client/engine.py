@@ -36,6 +36,8 @@ log = logging.getLogger("stompcodec.client")
 _T = TypeVar("_T")
 #: So many seconds later than it wanted to wake up: the I/O thread was held up.
 _LATE = 0.5
+#: With so many seconds of `startup_timeout` left, no further attempt is begun.
+_LAST_CHANCE = 0.05
 #: A session without heart-beats that lasted so many seconds was a good one: delays start from the first again.
 _GOOD = 5.0
 #: Octets of a WebSocket message beside one body: headers, or other frames in the same message.
@@ -246,23 +248,26 @@ class Engine:
     def _supervise(self) -> None:
         """Connect, and connect again, until the client is closed or gives up."""
         options = self._options
-        started = time.monotonic()
+        until = time.monotonic() + options.startup_timeout if options.startup_timeout else None
         delays: Iterator[float] | None = None
         first = True
         while True:
             error: BaseException | None = None
             for address in list(self.addresses):
-                error = self._session(address)
+                error = self._session(address, until)
                 if self.core.state in ("closing", "closed"):
                     return
                 if error is None:  # there was a session, and it was lost
-                    first = False
+                    first, until = False, None
                     good = self._was_good
                     delays = None if good else delays
                     self._begin_with(address, after=not good)
                     break
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, error)
-            if first and error is not None and time.monotonic() - started >= options.startup_timeout:
+                if until is not None and time.monotonic() >= until:
+                    break
+            left = 0.0 if until is None else until - time.monotonic()
+            if first and error is not None and left <= _LAST_CHANCE:
                 self._give_up(error)
                 return
             backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # `startup_timeout` holds in any case
@@ -271,6 +276,9 @@ class Engine:
             if delay is None:
                 self._give_up(error or self.core.error or ConnectionLostError("the connection was lost"))
                 return
+            if first:
+                # A broker that starts late gets more attempts, up to the time-out, which no delay may pass.
+                delay = min(delay, left / 2)
             if not self._wait(time.monotonic() + delay):
                 return
 
@@ -290,26 +298,38 @@ class Engine:
         with self.lock:
             self.core.end(reason)
 
-    def _session(self, address: Address) -> BaseException | None:
-        """One connection, to its end. The error if there was no session at all; None if there was one."""
+    def _session(self, address: Address, until: float | None) -> BaseException | None:
+        """Carry one connection to its end.
+
+        Args:
+            address: where to connect.
+            until: when the session must have begun; None: `connect_timeout` alone bounds it.
+
+        Returns:
+            The error if there was no session at all; None if there was one.
+        """
         core = self.core
         attempt = _Attempt(self, address)
         attempt.start()
-        if not self._wait(None, attempt):
+        if not self._wait(until, attempt):
             attempt.abandon()
             return None
         owner, error = attempt.owner, attempt.error
+        if not attempt.done:
+            error = TimeoutError(f"no connection within startup_timeout, {self._options.startup_timeout:g} s")
         try:
             if error is None:
                 with self.lock:
                     if core.state in ("closing", "closed"):
                         return None
+                    now = time.monotonic()
                     core.opened(
-                        time.monotonic(),
+                        now,
                         host=self._options.vhost or address.vhost or address.host,
                         login=attempt.login,
                         passcode=attempt.passcode,
                         whole_frames=owner.wire.whole_frames,
+                        patience=None if until is None else max(until - now, _LAST_CHANCE),
                     )
                     owner.connection = core.connection
                     self._waker, self._owner = owner.waker, owner

@@ -55,6 +55,7 @@ class Link:
         self._writable = True
         self._whole_frames = False
         self._connected_by: float | None = None
+        self._patience = options.connect_timeout
         self._now = 0.0
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
         self._transactions: dict[str, BaseTransaction] = {}
@@ -66,8 +67,19 @@ class Link:
 
     # ---- the transport ----
 
-    def opened(self, now: float, *, host: str, login: str | None, passcode: str | None, whole_frames: bool) -> None:
+    def opened(
+        self,
+        now: float,
+        *,
+        host: str,
+        login: str | None,
+        passcode: str | None,
+        whole_frames: bool,
+        patience: float | None = None,
+    ) -> None:
         """There is a transport: ask for a session.
+
+        `patience`: seconds to wait for CONNECTED, if fewer than `connect_timeout`.
 
         Raises:
             FrameError: CONNECT, which has no escapes, cannot carry the credentials.
@@ -75,7 +87,8 @@ class Link:
         options = self.options
         self._now = now
         self._phase, self._writable, self._broken = "asked", True, None
-        self._connected_by = now + options.connect_timeout
+        self._patience = options.connect_timeout if patience is None else min(patience, options.connect_timeout)
+        self._connected_by = now + self._patience
         self._whole_frames = whole_frames
         self.connection = Connection(
             Role.CLIENT,
@@ -128,7 +141,7 @@ class Link:
             return
         connection.excuse(late + self._unread())
         if self._connected_by is not None and now >= self._connected_by:
-            self._break(ConnectionLostError(f"no CONNECTED came in {self.options.connect_timeout} s", sent=False))
+            self._break(ConnectionLostError(f"no CONNECTED came in {self._patience:.3g} s", sent=False))
         elif not connection.tick(now):
             every = connection.heartbeat.receive_every / 1000
             self._break(ConnectionLostError(f"the server was silent for more than twice {every} s"))

@@ -55,7 +55,8 @@ class Options:
     reconnect: Backoff | None = _BACKOFF
     """Delays between attempts after a loss; None: a lost connection ends the client."""
     startup_timeout: float = 0.0
-    """How long the first attempts may fail before `connect` gives up; 0: every address is tried once."""
+    """How long, in seconds, `connect` may try until there is a session; no attempt and no delay between two attempts
+    passes it. 0: every address is tried once, each for at most `connect_timeout`."""
     connect_timeout: float = 10.0
     """For one attempt: to open the transport, and again to get CONNECTED."""
     receipt_timeout: float = 30.0

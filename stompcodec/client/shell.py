@@ -151,5 +151,5 @@ class BaseClient:
 
 
 def timeout_of_connect(options: Options, addresses: int) -> float:
-    """The longest that `connect` can take: the attempts end before, and tell why."""
+    """Return more seconds than `connect` can take: the attempts end before, and tell why."""
     return options.startup_timeout + 4 * addresses * options.connect_timeout + options.receipt_timeout

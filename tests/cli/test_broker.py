@@ -74,6 +74,26 @@ def test_a_life(tmp_path: Path, number: int) -> None:
         assert frames[1].get("redelivered") is None
 
 
+@pytest.mark.parametrize("flag", ["--port", "--ws-port", "--tls-port"])
+def test_a_used_port_names_the_way_out(flag: str, tmp_path: Path) -> None:
+    more = []
+    if flag == "--tls-port":
+        trustme = pytest.importorskip("trustme")
+        certificate = tmp_path / "server.pem"
+        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+        more = ["--tls-cert", str(certificate)]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        free = [] if flag == "--port" else ["--port", "0"]
+        result = CliRunner().invoke(app, ["broker", "--memory", *free, flag, str(port), *more])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line == (
+        f"stompcodec broker: cannot listen at 127.0.0.1 port {port}: Address already in use "
+        f"(another program listens there: stop it, or take another port with {flag} N; {flag} 0 picks a free one)"
+    )
+
+
 @posix
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     config = "[sessions]\ndrain_timeout = 60\n"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from stompcodec.cli import suite
 from stompcodec.cli.app import app
 from stompcodec.cli.suite import Result as Case
 from stompcodec.cli.suite import requirements_of, suite_folder
@@ -176,12 +179,56 @@ def test_a_broker_that_breaks_rules(broker: StompBroker) -> None:
     assert "(MUST)" in result.stdout
 
 
-def test_a_broker_that_is_not_there() -> None:
+@pytest.mark.parametrize("more", [(), ("--json",), ("--rules",), ("--all",)], ids=" ".join)
+def test_a_broker_that_is_not_there(more: tuple[str, ...]) -> None:
     with StompBroker() as gone:
         url = gone.url
-    result = run(url, "--only", "receipts/", "--jobs", "1")
+    for target in (url, url.removeprefix("stomp://"), url.replace("stomp:", "ws:")):
+        result = run(target, *more)
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        (line,) = result.stderr.splitlines()
+        assert "Connection refused" in line
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no CONNECTED, but b'HTTP/1.1 400 Bad Request"),
+        (b"\x16\x03\x01", "no CONNECTED, but"),
+        (b"", "it closed the connection"),
+        (b"ERROR\nmessage:Bad CONNECT\n\n\0", "CONNECT was rejected: Bad CONNECT (check --login"),
+    ],
+)
+def test_a_port_without_a_broker_gets_no_verdict(answer: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            side, _ = listener.accept()
+            with side:
+                side.recv(65536)
+                side.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        result = run(f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
     assert result.exit_code == 1
-    assert "refused" in result.stdout
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert words in line
+
+
+def test_a_broker_that_goes_away(broker: StompBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "_gone", lambda address, timeout: f"cannot connect to {address}: Connection refused")
+    broker.faults.lose("RECEIPT", times=None)
+    result = run(broker.url, "--only", "receipts/", "--timeout", "0.1", "--jobs", "1")
+    broker.faults.clear()
+    assert result.exit_code == 1
+    assert result.stdout.count("FAILED") == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("stompcodec: the broker went away: cannot connect to")
+    assert line.endswith("1 cases ran before")
 
 
 # ---- wrong usage ----

@@ -341,3 +341,36 @@ def test_reassembly_gives_octets_once_and_in_order(parts, start) -> None:
             got += piece
         assert stream.startswith(got)
         assert len(got) == next(n for n in range(len(stream) + 1) if n not in have)
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("target", ["out.stomp", "out.jsonl", "out.stompcap", "out.parquet"])
+@pytest.mark.parametrize(
+    "source",
+    ["none.stomp", "none.jsonl", "none.stompcap", "none.pcapng", "none.parquet", "none/none", "foreign", "packed.gz"],
+)
+def test_nothing_is_made_where_nothing_can_be_read(
+    source: str, target: str, force: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "parquet" in source + target:
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    Path("foreign").write_bytes(b"root:x:0:0\n")
+    Path("packed.gz").write_bytes(b"\x1f\x8bnothing")
+    made = {path.name for path in tmp_path.iterdir()}
+    if force and target != "out.stompcap":
+        Path(target).write_bytes(b"precious")
+        made.add(target)
+    result = CliRunner().invoke(app, ["convert", source, target, *force])
+    assert result.exit_code == 1
+    assert source in result.stderr
+    assert "written to" not in result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == made
+    assert not Path(target).exists() or Path(target).read_bytes() == b"precious"
+
+
+def test_an_empty_input_makes_an_empty_output(tmp_path: Path) -> None:
+    source, target = tmp_path / "empty.stomp", tmp_path / "out.jsonl"
+    source.write_bytes(b"")
+    assert CliRunner().invoke(app, ["convert", str(source), str(target)]).exit_code == 0
+    assert target.read_bytes() == b""

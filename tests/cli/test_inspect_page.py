@@ -157,7 +157,7 @@ def test_most_frames_by_default(tmp_path: Path) -> None:
 def test_the_size_of_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from stompcodec.cli import inspect
 
-    monkeypatch.setattr(inspect, "_PAGE", 1000)
+    monkeypatch.setattr(inspect, "_PAGE", len(Page(input=SEND).text) + 1000)
     page = Page(input=SEND * 30)
     assert 1 <= len(page.entries) < 5
     assert len(page.entries) + page.book["left"] == 30
@@ -189,3 +189,62 @@ def test_long_heads_are_cut_and_the_body_is_there() -> None:
     assert max(len(part.get("meant", "")) for part in page.entries[0]["parts"]) == 2000
     marks = page.entries[0]["marks"]
     assert all(mark["part"] is None or mark["part"] < len(page.entries[0]["parts"]) for mark in marks)
+
+
+# What is shown first, the rules, the size
+
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+MESSAGE = b"MESSAGE\ndestination:/queue/b\nmessage-id:1\nsubscription:s\n\nhi\0"
+
+
+@pytest.mark.parametrize(
+    ("data", "first", "status"),
+    [
+        (CONNECTED + SEND + MESSAGE + MESSAGE, 3, 0),
+        (CONNECTED + SEND, 2, 0),
+        (CONNECTED, 1, 0),
+        (BROKEN, 1, 1),
+        (BROKEN + MESSAGE, 2, 1),
+        (CONNECTED * 40 + MESSAGE + SEND * 40, 41, 0),
+    ],
+)
+def test_it_opens_at_the_first_message(data: bytes, first: int, status: int) -> None:
+    page = Page("--resync", input=data, status=status)
+    assert page.book["first"] == first - 1
+    assert "choose(book.first)" in page.text
+    assert re.findall(r"^> +(\d+)", run("--resync", input=data).output, re.MULTILINE) == [str(first)]
+    assert re.findall(r"^> +(\d+)", run("--resync", "--frame", "1", input=data).output, re.MULTILINE) == ["1"]
+
+
+def test_rules_have_their_titles() -> None:
+    data = SEND + b"MESSAGE\ndestination:/q\nmessage-id:1\n\nhi\0"
+    title = "MESSAGE MUST have a subscription header equal to the id of a client's subscription."
+    page = Page(input=data)
+    rules = {mark["rule"] for entry in page.entries for mark in entry["marks"]}
+    assert set(page.book["rules"]) == rules
+    assert all(page.book["rules"].values())
+    (line,) = [line for line in objects(input=data) if line["lint"]][:1]
+    assert all(mark["title"] == page.book["rules"][mark["rule"]] for mark in line["lint"])
+    shown = run("--frame", "2", input=data).output
+    assert all(f"rule: {page.book['rules'][mark['rule']]}" in shown for mark in page.entries[1]["marks"])
+    assert title in page.book["rules"].values() or "S12-MSG-04" in rules
+
+
+@pytest.mark.parametrize("body", [b"x" * 4096, b"\0\xff" * 2048, EVIL.encode() * 30, b""])
+@pytest.mark.parametrize("more", [(), ("--most", "100000"), ("--body", "100000000")], ids=" ".join)
+def test_a_page_has_at_most_2_mb(body: bytes, more: tuple[str, ...], tmp_path: Path) -> None:
+    frame = serialize(Frame("SEND", [("destination", EVIL), *[(f"h{number}", "v") for number in range(30)]], body))
+    page = Page(*more, input=frame * 1500)
+    assert len(page.text.encode()) <= 2_000_000
+    assert len(page.entries) > 250
+    assert len(page.entries) + page.book["left"] == 1500
+    sizes = [sum(map(len, page.octets(number + 1).values())) for number in range(len(page.entries))]
+    assert sizes == sorted(sizes, reverse=True)  # the bodies of later frames are the ones that are cut
+    assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
+
+
+def test_one_enormous_frame_does_not_break_the_bound() -> None:
+    frame = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], b"x" * 5_000_000))
+    page = Page("--body", "5000000", input=MESSAGE + frame)
+    assert len(page.text.encode()) <= 2_000_000
+    assert len(page.entries) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("pyarrow")
 from click.testing import CliRunner, Result
 
 from stompcodec.cli.pipeline import command
-from stompcodec.cli.pipeline_run import one_line
+from stompcodec.cli.pipeline_run import Input, one_line
 
 
 def run(*arguments: str | Path) -> Result:
@@ -72,3 +73,37 @@ def test_errors_of_spark_are_one_line() -> None:
     assert one_line(ValueError("a\x1b[2J")) == "a\\x1b[2J"
     assert one_line(ValueError("")) == "ValueError"
     assert len(one_line(ValueError("x" * 9999))) == 400
+
+
+# Who connects
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    from stompcodec.cli import connecting
+
+    monkeypatch.setenv("STOMPCODEC_PASSCODE", "x")  # so that what the verb sets is removed at the end
+    os.environ.pop("STOMPCODEC_PASSCODE")
+    monkeypatch.setattr(connecting, "_has_terminal", lambda: True)
+    monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _text: "prompted")
+    options = ("follow", "available_now", "checkpoint", "destinations", "spool", "login", "passcode_file")
+    return {**dict.fromkeys(options), "source_options": (), "destinations": ("/queue/a",), "spool": "s", "login": "ann"}
+
+
+def test_a_passcode_is_asked_for_before_spark_starts(given: dict[str, object]) -> None:
+    reading = Input("localhost:61613", given)
+    assert reading.source == "stomp://localhost:61613"
+    assert os.environ["STOMPCODEC_PASSCODE"] == "prompted"
+    assert reading.credentials == {"login": "ann", "passcodeEnv": "STOMPCODEC_PASSCODE"}
+    os.environ.pop("STOMPCODEC_PASSCODE")
+    assert Input(".", {**given, "destinations": ()}, broker="stomp://localhost").credentials["login"] == "ann"
+    assert os.environ.pop("STOMPCODEC_PASSCODE") == "prompted"
+    Input(".", {**given, "destinations": ()})  # no broker: nobody is asked
+    assert "STOMPCODEC_PASSCODE" not in os.environ
+
+
+def test_a_passcode_file_wins(given: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x\n")
+    reading = Input("stomp://localhost", {**given, "passcode_file": str(tmp_path / "secret")})
+    assert reading.credentials == {"login": "ann", "passcodeFile": str(tmp_path / "secret")}
+    assert "STOMPCODEC_PASSCODE" not in os.environ

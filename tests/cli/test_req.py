@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -40,10 +41,18 @@ def test_with_headers_and_as_json(at: Runner, answering: str) -> None:
 
 
 def test_nobody_answers(at: Runner, fresh: str) -> None:
-    result = at("req", fresh, "hello?", "-w", "0.2")
+    for option in ("-w", "--timeout"):
+        result = at("req", fresh, "hello?", option, "0.2")
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert f"no answer came in 0.2 s (does anybody answer at {fresh}? --timeout waits longer)" in result.stderr
+
+
+def test_the_timeout_bounds_connecting_too(at: Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        result = at("req", "/queue/a", "x", "--timeout", "0.2", "-u", f"127.0.0.1:{silent.getsockname()[1]}")
     assert result.exit_code == 1
-    assert result.stdout == ""
-    assert f"does anybody answer at {fresh}" in result.stderr
+    assert "no CONNECTED came in 0.2 s" in result.stderr
 
 
 def test_a_refused_question(at: Runner) -> None:

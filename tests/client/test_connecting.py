@@ -38,6 +38,44 @@ def test_waiting_for_a_server_that_starts_late(shell, reconnect):
     box[0].stop()
 
 
+@pytest.mark.parametrize("kind", ["refused", "closes", "silent", "credentials"])
+@pytest.mark.parametrize(
+    "reconnect", [stomp.Backoff(first=60, most=60, jitter=0), QUICK, None], ids=["slow", "quick", "none"]
+)
+def test_no_delay_and_no_attempt_passes_the_startup_timeout(shell, kind, reconnect):
+    """An attempt may take 60 s, and so may the delay behind it: `startup_timeout` ends both."""
+    rules = {"silent": lambda side, frame: None, "closes": lambda side, frame: side.close()}
+    release = threading.Event()
+    options = {"passcode": lambda: release.wait(60) and "x"} if kind == "credentials" else {}
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        stack.callback(release.set)
+        peer = stack.enter_context(Peer(rules={"CONNECT": rules[kind]})) if kind in rules else None
+        url = f"stomp://127.0.0.1:{free_port()}" if peer is None else peer.url
+        with pytest.raises(stomp.ConnectionLostError):
+            shell.connect(
+                f"failover:({url},{url})",
+                login="ann",
+                startup_timeout=0.4,
+                connect_timeout=60,
+                reconnect=reconnect,
+                **options,
+            )
+    assert 0.3 < time.monotonic() - started < 30
+
+
+def test_a_slow_backoff_does_not_miss_a_broker_that_starts_late(shell):
+    port = free_port()
+    box = []
+    starter = threading.Timer(0.3, lambda: box.append(Peer(port=port)))
+    starter.start()
+    slow = stomp.Backoff(first=60, most=60, jitter=0)
+    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=2, reconnect=slow)
+    assert client.state == "connected"
+    starter.join()
+    box[0].stop()
+
+
 def test_a_refused_login(shell):
     def refuse(side, frame):
         side.send("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'ann'")

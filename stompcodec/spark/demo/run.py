@@ -39,13 +39,17 @@ _SENT, _STORED, _HELD = 0.5, 0.25, 0.75
 _SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command. Ends the process.
+def main(
+    arguments: Sequence[str] | None = None, prog: str = "python -m stompcodec.spark.demo", epilog: str = ""
+) -> None:
+    """Run the demonstration, and end the process.
 
     Args:
         arguments: those of the command line; None for the program's own.
+        prog: the name of the command, for its help.
+        epilog: the end of its help.
     """
-    options = _options(arguments)
+    options = _options(arguments, prog, epilog)
     for package, extra in (("pyspark", "spark"), ("pyarrow", "spark"), ("click", "cli"), ("rich", "cli")):
         if find_spec(package) is None:
             print(f"stompcodec demo: {MissingExtraError(extra, package)}", file=sys.stderr)
@@ -76,8 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(1 if result["wrong"] else 0)
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m stompcodec.spark.demo", description=__doc__)
+def _options(arguments: Sequence[str] | None, prog: str, epilog: str) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=epilog, formatter_class=raw)
     parser.add_argument("--frames", type=int, default=20_000, metavar="N", help="messages of the feed (20000)")
     parser.add_argument("--folder", default=FOLDER, metavar="DIR", help=f"where everything goes (./{FOLDER})")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers of the feed (0)")

@@ -1,0 +1,94 @@
+"""The exit statuses of every verb. Each verb's help and docs/cli.md show this table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+__all__ = ["STATUSES", "markdown", "write"]
+
+_USAGE = {2: "wrong usage, or a package is missing; the message names it"}
+_STOPPED = {130: "ended by Ctrl-C"}
+
+
+def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
+    return {0: good, 1: bad, **usage, **_STOPPED}
+
+
+_UNREACHABLE = "the broker cannot be reached, or refused"
+_FOLDER = {2: "wrong usage, or nothing could be read: no data folder, or a broker uses it"}
+
+#: Verb -> status -> meaning.
+STATUSES: dict[str, dict[int, str]] = {
+    "decode": _of("every frame was shown", "a file cannot be read, or a frame is broken; good frames were shown"),
+    "encode": _of("every frame was written", "a frame cannot be written, or a file cannot be read"),
+    "lint": _of("no errors; warnings and notes do not count", "an error was found, or a file cannot be read"),
+    "inspect": _of("every frame was shown", "a frame is broken, there is no such frame, or a file cannot be used"),
+    "pub": _of("the broker has every message", f"{_UNREACHABLE}; some messages may not have arrived"),
+    "sub": _of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
+    "req": _of("the answer was shown", f"{_UNREACHABLE}; or no answer came within --timeout"),
+    "ping": _of("the broker answered", _UNREACHABLE),
+    "broker": {
+        0: "stopped by SIGTERM or Ctrl-C",
+        1: "it cannot start: a port, the data folder or the configuration cannot be used",
+        **_USAGE,
+        130: "ended by Ctrl-C before it had started",
+    },
+    "broker check": _of("everything is whole", "something is damaged or missing; it is listed", _FOLDER),
+    "broker salvage": _of(
+        "everything was copied",
+        "something is lost; it is listed",
+        {2: "wrong usage; no data folder, a broker uses it, or NEW_DIR exists"},
+    ),
+    "broker compact": {
+        0: "the data file was rewritten",
+        2: "wrong usage, or the data folder cannot be used",
+        **_STOPPED,
+    },
+    "record": {
+        0: "ended by --count, --wait, SIGTERM or Ctrl-C; everything acknowledged is on the disk",
+        1: f"{_UNREACHABLE}; the disk failed; or fewer than --count came within --wait",
+        **_USAGE,
+        130: "ended by Ctrl-C before it had started",
+    },
+    "replay": _of("the broker has every message", f"{_UNREACHABLE}; or CAPTURE is missing or damaged"),
+    "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
+    "bench codec": _of("it was measured", "FILE has broken frames, or none"),
+    "bench pub": _of("it was measured", _UNREACHABLE),
+    "bench sub": _of("it was measured", f"{_UNREACHABLE}; or no message came"),
+    "bench rtt": _of("it was measured", f"{_UNREACHABLE}; or a message did not come back within --timeout"),
+    "conformance": _of("no case failed", "a case failed; or the broker cannot be reached, and then no case counts"),
+    "pipeline archive": _of("the archive is complete", "it failed; the message says why"),
+    "pipeline explode": _of("the table is complete", "it failed; the message says why"),
+    "pipeline metrics": _of("the figures are complete", "it failed; the message says why"),
+    "pipeline deadletters": _of("they were listed", "it failed; the message says why"),
+    "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
+    "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
+    "pipeline demo": _of("every message arrived once", "a message is missing, or the demonstration failed"),
+    "compat check": _of("every library works", "a library does not work, or a PEER is not installed"),
+    "spark-env": _of("the variables were printed", "no Java 17 or newer was found"),
+}
+
+
+def markdown() -> str:
+    """Return the table of docs/cli.md.
+
+    >>> print(markdown().splitlines()[2])
+    | `decode` | 0 | every frame was shown |
+    """
+    lines = ["| verb | status | meaning |", "| --- | --- | --- |"]
+    for verb, statuses in STATUSES.items():
+        lines += [f"| `{verb}` | {status} | {meaning} |" for status, meaning in statuses.items()]
+    return "\n".join(lines) + "\n"
+
+
+def write(page: Path) -> None:
+    """Replace the table at the end of a page."""
+    head, line, _ = page.read_text(encoding="utf-8").partition(markdown().splitlines()[0])
+    if not line:
+        raise SystemExit(f"{page}: no table of exit statuses to replace")
+    page.write_text(head + markdown(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
