@@ -99,6 +99,7 @@ RANKS = {
     **dict.fromkeys(["client.recorder", "testing"], 11),
     **dict.fromkeys([f"spark.{name}" for name in ("java", "session", "options", "schema")], 11),
     **dict.fromkeys([f"spark.{name}" for name in ("octets", "index", "casts", "ship", "spool")], 11),
+    "spark.garbage": 11.05,
     **dict.fromkeys(["spark.options_link", "spark.project"], 11.05),
     **dict.fromkeys([f"spark.{name}" for name in ("decode", "options_live", "options_replay", "options_sink")], 11.1),
     **dict.fromkeys(["spark.cut", "spark.chains", "spark.pack", "spark.sink_lines"], 11.15),

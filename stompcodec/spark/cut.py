@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import pairwise
@@ -14,15 +14,19 @@ import numpy as np
 from stompcodec.capture_disk import fail
 from stompcodec.codec import Parser, frame_ends
 from stompcodec.errors import FrameError
-from stompcodec.spark.decode import Split, limits_of, most_of
+from stompcodec.spark.decode import Split, extra_of, most_of
+from stompcodec.spark.garbage import begins_at, begins_frame, clean, declared_end, looker
 from stompcodec.spark.index import IndexFile, open_index
-from stompcodec.spark.octets import Window, frame_end, opened
+from stompcodec.spark.octets import Window, find_nul, opened
 from stompcodec.spark.options import FileOptions
+from stompcodec.spec import Limits
 
 __all__ = ["Unit", "splits_of", "version_of", "whole_frames"]
 
 _PIECE = 8 * 2**20
 _VERSIONS = ("1.0", "1.1", "1.2")
+#: Every content-length is believed, or none.
+_ALL, _NONE = Limits(max_body=2**62), Limits(max_body=0)
 
 
 class Unit(NamedTuple):
@@ -91,6 +95,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
         splits = list(_by_rows(whole, index, options))
         if index.damaged and whole.start:  # the first row that was looked at may have been the damaged one
             splits = list(_by_rows(whole, index, options, find=False))
+        splits = list(_outside_of_garbage(splits, options))
         covered = (splits[-1].stop or 0) if splits else whole.start
         stop = index.size if whole.stop is None and index.damaged else whole.stop
         result = [each for split in splits for each in _not_too_large(split, options)]
@@ -155,6 +160,23 @@ class _Rows:
         return replace(whole, start=at, stop=end, row=self.first, rows=self.count, since=self.since, until=self.until)
 
 
+def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
+    """Yield the splits, without cuts inside a run of garbage: in a damaged file a row of the index may end there."""
+    before: Split | None = None
+    for split in splits:
+        if before is None:
+            before = split
+        elif begins_at(split.path, split.start, extra_of(options)):
+            yield before
+            before = split
+        else:
+            times = [time for time in (before.since, before.until, split.since, split.until) if time is not None]
+            since, until = (min(times), max(times)) if times else (None, None)
+            before = replace(before, stop=split.stop, rows=before.rows + split.rows, since=since, until=until)
+    if before is not None:
+        yield before
+
+
 def _not_too_large(split: Split, options: FileOptions) -> list[Split]:
     """One row may tell of very many frames."""
     assert split.stop is not None
@@ -178,25 +200,76 @@ def _scanned(split: Split, options: FileOptions) -> list[Split]:
 
 
 def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: int = 1) -> Iterator[np.ndarray]:
-    """Where frames end in a part of a file, in arrays that ascend: at least so many octets apart, and the last of each
-    piece. What is no whole frame at the end is left out. Memory holds a piece.
+    """Yield where frames end in a part of a file, in arrays that ascend: at least so many octets apart, and the last of
+    each piece. What is no whole frame at the end is left out. A run of garbage is never cut: it counts with the frame
+    before it. Memory holds a piece.
 
     Args:
         start: where a frame begins.
     """
-    most, limits, size = most_of(options), limits_of(options), _PIECE
+    most, extra, size = most_of(options), extra_of(options), _PIECE
+    look = looker(path, None)
+    pending: int | None = None  # an end behind which no frame begins, as far as was looked
     with ExitStack() as stack:
         window = Window(opened(path, None, start, stop, stack), start)
         while window.fill(size) or len(window):
             with window.view as view:
-                ends = np.array(frame_ends(view, every, limits=limits), np.int64)
-                if not len(ends) and len(view) >= most:
-                    ends = np.array([frame_end(view, True, limits)], np.int64)
+                if pending is not None and begins_frame(view, extra):
+                    yield np.array([pending], np.int64)
+                    pending = None
+                ends = np.array(frame_ends(view, every, limits=_ALL), np.int64)
+                if len(ends):
+                    good = clean(view, ends, extra)
+                else:
+                    far = _far_end(view, window.offset, stop, options, look)
             if len(ends):
-                yield ends + window.offset
+                if good.any():
+                    yield ends[good] + window.offset
+                pending = None if good[-1] else window.offset + int(ends[-1])
                 window.take(int(ends[-1]))
-                size = _PIECE
+            elif far is not None:
+                window.pass_over(far)
+                pending = window.offset
             elif window.ended:
-                return
-            else:
+                break
+            elif len(window) < most:
                 size = min(most, 2 * len(window))
+                continue
+            elif _to_nul(window):
+                pending = window.offset
+            else:
+                break
+            size = _PIECE
+    if pending is not None:
+        yield np.array([pending], np.int64)
+
+
+def _far_end(
+    view: memoryview, offset: int, stop: int, options: FileOptions, look: Callable[[int], bytes]
+) -> int | None:
+    """Return where the frame at the start of the octets ends that does not end in them; None if that is not known.
+
+    Its content-length is believed if a NUL is where it says. If not, and it is larger than the option maxBody, a frame
+    ends at its first NUL.
+    """
+    end = declared_end(view)
+    if end is None:
+        return None
+    if end > len(view) and offset + end <= stop and look(offset + end - 1) == b"\0":
+        return end
+    if offset + end > stop and end <= most_of(options):
+        return None  # it may be on its way
+    ends = frame_ends(view, 1, 1, limits=_NONE)
+    return int(ends[0]) if ends else None
+
+
+def _to_nul(window: Window) -> bool:
+    """Pass over all octets up to the first NUL; False if there is none."""
+    while len(window) or window.fill(_PIECE) or len(window):
+        with window.view as view:
+            nul = find_nul(view)
+            count = len(view) if nul < 0 else nul + 1
+        window.take(count)
+        if nul >= 0:
+            return True
+    return False

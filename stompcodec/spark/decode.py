@@ -15,18 +15,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from stompcodec.codec import parse_columns
+from stompcodec.spark.garbage import begins_frame, declared_end, looker, rest_of_run
 from stompcodec.spark.index import IndexFile, open_index
-from stompcodec.spark.octets import UnreadableError, Window, frame_end, opened
+from stompcodec.spark.octets import UnreadableError, Window, find_nul, frame_end, opened
 from stompcodec.spark.options import ALL, FileOptions
 from stompcodec.spark.project import Projector, told
 from stompcodec.spark.schema import Projection
 from stompcodec.spec import Limits, dialect_of
 
-__all__ = ["Split", "limits_of", "most_of", "read_numbered", "read_split"]
+__all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_split"]
 
 _FIRST = 256 * 1024
 #: The most octets of a malformed frame that its row shows.
 _SHOWN = 2**20
+#: Octets that are read at once where they are passed over.
+_CHUNK = 2**20
 _LEAST = 64 * 1024
 #: So many rows go to Spark as they are; fewer, as behind a filter or an error, wait for more.
 _FEW = 256
@@ -72,6 +75,11 @@ def most_of(options: FileOptions) -> int:
     return options.max_body + 2**24
 
 
+def extra_of(options: FileOptions) -> tuple[str, ...]:
+    """Return the commands that are none of STOMP's, and are read all the same."""
+    return tuple(name for name in options.commands if name not in _USUAL and name not in ALL)
+
+
 def read_split(split: Split, projection: Projection, options: FileOptions) -> Iterator[Any]:
     """The frames of a split, as record batches of the projection's schema.
 
@@ -88,7 +96,8 @@ def read_split(split: Split, projection: Projection, options: FileOptions) -> It
         sums = _Sums(index, split) if options.checksums and index is not None else None
         if split.problem:
             batches.error(split.start, split.problem)
-        yield from _Frames(window, projection, options, split, sums, batches).read()
+        look = looker(split.path, split.compression)
+        yield from _Frames(window, projection, options, split, sums, batches, look).read()
         yield from batches.rest()
 
 
@@ -133,18 +142,19 @@ class _Frames:
         split: Split,
         sums: _Sums | None,
         batches: _Batches,
+        look: Callable[[int], bytes] = lambda place: b"",
     ) -> None:
         self._window = window
         self._options = options
         self._split = split
         self._sums = sums
         self._batches = batches
+        self._look = look
         self._most = most_of(options)
+        self._extra = extra_of(options)
         where: list[tuple[str, str, tuple[str, ...]]] = []
-        extra: tuple[str, ...] = ()
         if options.commands != ALL:
             where.append(("command", "in", options.commands))
-            extra = tuple(name for name in options.commands if name not in _USUAL)
         if options.choice.destinations:
             where.append(("destination", "in", options.choice.destinations))
         raw = batches.projector.raw
@@ -155,7 +165,7 @@ class _Frames:
             "where": where,
             "repeats": False,
             "limits": limits_of(options),
-            "commands": extra,
+            "commands": self._extra,
         }
 
     def read(self) -> Iterator[Any]:
@@ -164,6 +174,7 @@ class _Frames:
         while self._fill(size):
             with window.view as view, view[:size] as part:
                 columns: Any = parse_columns(part, self._split.version, **self._rules)
+                self._batches.passed(part, columns.consumed)
             noticed = self._batches.frames(columns, window.offset)
             window.take(columns.consumed)
             if columns.error:
@@ -203,26 +214,66 @@ class _Frames:
         return max(_LEAST, min(wanted, self._options.batch_bytes))
 
     def _malformed(self, kind: str, noticed: int, size: int) -> int:
-        """Go on behind the malformed frame at the start of the window; how many octets to look at next."""
-        window = self._window
+        """Go on behind the malformed frame, or the garbage, at the start of the window; how many octets to look at
+        next."""
+        window, at = self._window, self._window.offset
         with window.view as view:
-            end = frame_end(view, window.ended or len(view) >= self._most, limits_of(self._options))
-            if end is None:
+            is_frame = begins_frame(view, self._extra)
+            end = self._end_of(view, at)
+            if end is None and not window.ended and len(view) < self._most:
                 return min(self._most, 2 * max(size, len(view)))
-            octets = bytes(view[: min(end, _SHOWN)])
-        text = told(kind, self._split.base + window.offset + noticed)
-        self._batches.error(window.offset, text, end, octets)
-        window.take(end)
+            if end is not None and end <= len(view) and not is_frame:
+                end = rest_of_run(view, end)
+            octets = bytes(view[: _SHOWN if end is None else min(end, _SHOWN)])
+        self._wrong(is_frame, at, told(kind, self._split.base + at + noticed), self._pass(end), octets)
         return _LEAST
+
+    def _end_of(self, view: memoryview, offset: int) -> int | None:
+        """Return where the malformed frame at the start of the octets ends, maybe behind them; None if that is where
+        the first NUL is that follows.
+
+        The content-length of a frame that is too large is believed if a NUL is where it says.
+        """
+        limits = limits_of(self._options)
+        end = declared_end(view)
+        if end is not None and end > limits.max_body:
+            if end <= len(view):
+                ends = view[end - 1] == 0
+            else:
+                stop = self._split.stop
+                ends = (stop is None or offset + end <= stop) and self._look(offset + end - 1) == b"\0"
+            if ends:
+                return end
+        return frame_end(view, False, limits)
+
+    def _pass(self, count: int | None) -> int:
+        """Leave so many octets behind, or all up to the first NUL; how many that were."""
+        window, start = self._window, self._window.offset
+        while (count is None or window.offset - start < count) and (len(window) or self._fill(_CHUNK)):
+            with window.view as view:
+                nul = find_nul(view) if count is None else -1
+                some = nul + 1 if nul >= 0 else len(view)
+                if count is not None:
+                    some = min(some, count - (window.offset - start))
+            window.take(some)
+            if nul >= 0:
+                break
+        return window.offset - start
+
+    def _wrong(self, is_frame: bool, offset: int, text: str, length: int, octets: bytes) -> None:
+        """A row for a malformed frame; garbage is one with the garbage before it."""
+        add = self._batches.error if is_frame else self._batches.garbage
+        add(offset, text, length, octets)
 
     def _left_over(self) -> int:
         """What is no whole frame, although nothing follows."""
-        window = self._window
+        window, at = self._window, self._window.offset
         with window.view as view:
+            is_frame = begins_frame(view, self._extra)
             end = frame_end(view, True, limits_of(self._options)) or len(view)
             octets = bytes(view[: min(end, _SHOWN)])
         if octets.strip(b"\r\n"):
-            self._batches.error(window.offset, told("truncated", self._split.base + window.offset), end, octets)
+            self._wrong(is_frame, at, told("truncated", self._split.base + at), end, octets)
         window.take(end)
         return _LEAST
 
@@ -234,6 +285,7 @@ class _Batches:
         self.projector = projector
         self._parts: list[Any] = []
         self._errors: list[dict[str, Any]] = []
+        self._garbage: _Garbage | None = None
         self._rows = self._octets = 0
 
     def frames(self, columns: Any, offset: int) -> int:
@@ -249,6 +301,7 @@ class _Batches:
         batch = pa.record_batch(columns)
         noticed = batch.column("length")[rows].as_py() if columns.error else 0
         if rows:
+            self.end_garbage()
             self._close_errors()
             self._parts.append(self.projector.raw.frames(batch.slice(0, rows), offset))
             self._rows += rows
@@ -257,9 +310,34 @@ class _Batches:
 
     def error(self, offset: int, text: str, length: int = 0, octets: bytes | None = None) -> None:
         """A row for what is wrong."""
+        if self._garbage is not None and offset >= self._garbage.offset + self._garbage.length:
+            self.end_garbage()
         self._errors.append({"offset": offset, "length": min(length, 2**31 - 1), "body": octets, "error": text})
         self._rows += 1
         self._octets += len(octets or b"")
+
+    # ---- garbage: a row that may grow ----
+
+    def passed(self, view: memoryview, count: int) -> None:
+        """Tell of octets that were read: EOLs may stand between garbage, and a frame, chosen or not, ends it."""
+        if self._garbage is not None and count:
+            octets = bytes(view[: min(count, _LEAST)])
+            if octets.strip(b"\r\n"):
+                self.end_garbage()
+            else:
+                self._garbage.gap += octets
+
+    def garbage(self, offset: int, text: str, length: int, octets: bytes) -> None:
+        """Add octets that are no frame. What was wrong first is what the row says."""
+        if self._garbage is None:
+            self._garbage = _Garbage(offset, text)
+        self._garbage.add(offset, length, octets)
+
+    def end_garbage(self) -> None:
+        """What follows is no garbage: its row is done."""
+        garbage, self._garbage = self._garbage, None
+        if garbage is not None:
+            self.error(garbage.offset, garbage.text, garbage.length, b"".join(garbage.octets))
 
     def _close_errors(self) -> None:
         if self._errors:
@@ -270,10 +348,14 @@ class _Batches:
         """Batches, if there are enough rows for one."""
         options = self.projector.options
         if self._rows >= min(_FEW, options.batch_rows) or self._octets >= options.batch_bytes:
-            yield from self.rest()
+            yield from self._all()
 
     def rest(self) -> Iterator[Any]:
         """Batches of all rows that there are."""
+        self.end_garbage()
+        yield from self._all()
+
+    def _all(self) -> Iterator[Any]:
         self._close_errors()
         if not self._parts:
             return
@@ -285,6 +367,28 @@ class _Batches:
         step = -(-raw.num_rows // count)
         for start in range(0, raw.num_rows, step):
             yield from self.projector.batches(raw.slice(start, step))
+
+
+class _Garbage:
+    """A run of octets that are no frames."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        self.offset = offset
+        self.text = text
+        self.length = 0
+        self.octets: list[bytes] = []
+        self.gap = b""
+        """EOLs behind it."""
+        self._shown = 0
+
+    def add(self, offset: int, length: int, octets: bytes) -> None:
+        """Take what follows."""
+        self.length = offset + length - self.offset
+        for part in (self.gap, octets):
+            shown = part[: _SHOWN - self._shown]
+            self.octets.append(shown)
+            self._shown += len(shown)
+        self.gap = b""
 
 
 class _Times:

@@ -13,7 +13,7 @@ from stompcodec.codec import frame_ends
 from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.spec import Limits
 
-__all__ = ["UnreadableError", "Window", "compression_of", "frame_end", "opened"]
+__all__ = ["UnreadableError", "Window", "compression_of", "find_nul", "frame_end", "opened"]
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -91,6 +91,8 @@ def _guarded(stream: Any) -> Callable[[Any], int]:
     return read
 
 
+#: Octets that are read at once where they are passed over.
+_CHUNK = 2**20
 #: A buffer that nobody uses, for the next window: fresh memory costs more than reading into it.
 _spare: list[bytearray] = []
 _LARGEST_SPARE = 32 * 2**20
@@ -136,6 +138,17 @@ class Window:
         """Leave the first octets behind."""
         self._start += count
         self.offset += count
+
+    def pass_over(self, count: int) -> None:
+        """Leave so many octets behind, also those that are not read yet; fewer if there are fewer.
+
+        Raises:
+            UnreadableError: the stream breaks off.
+        """
+        while count and (len(self) or self.fill(min(count, _CHUNK)) or len(self)):
+            some = min(count, len(self))
+            self.take(some)
+            count -= some
 
     def fill(self, size: int) -> bool:
         """Read on until the view has so many octets; False where there are fewer.
@@ -190,12 +203,12 @@ def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) ->
         return int(ends[0])
     if not complete:
         return None
-    nul = _find_nul(view)
+    nul = find_nul(view)
     return len(view) if nul < 0 else nul + 1
 
 
-def _find_nul(view: memoryview) -> int:
-    """The place of the first NUL, or -1."""
+def find_nul(view: memoryview) -> int:
+    """Return the place of the first NUL, or -1."""
     for at in range(0, len(view), 65536):
         place = bytes(view[at : at + 65536]).find(0)
         if place >= 0:
