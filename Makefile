@@ -11,6 +11,7 @@ SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
+SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
@@ -23,7 +24,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker test test-slow test-pure test-all check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
@@ -47,6 +48,9 @@ test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python bac
 
 test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
 	@$(BIN)/python scripts/test_all.py
+
+test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
+	@$(PYTHON) scripts/test_spark.py $(SPARKS)
 
 check: $(VENV)/package.stamp ## lint, types, stubs, warnings of the C compiler
 	$(BIN)/ruff check .
@@ -160,7 +164,7 @@ $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "Installing the tools of pyproject.toml into $(VENV)"
-	@$(BUILD) $(PIP) install ".[dev,spark]"
+	@$(BUILD) $(PIP) install ".[dev,connect]"
 	@touch $@
 
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.

@@ -1,5 +1,11 @@
-"""Where Spark finds the source "stompfile" by itself."""
+"""Where Spark finds the source "stompfile" by itself. It must not raise: see pyspark_stomp.py."""
 
-from stompcodec.spark.file import StompFile as DefaultSource
+from contextlib import suppress
 
-__all__ = ["DefaultSource"]
+try:
+    from stompcodec.spark.file import StompFile as DefaultSource
+except Exception as error:  # no PySpark, a broken one, or one that is too old
+    with suppress(Exception):
+        from stompcodec.spark.unsuitable import stand_in
+
+        DefaultSource = stand_in("stompfile", error)  # type: ignore[assignment,misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.errors import StoreError
@@ -33,6 +34,8 @@ __all__ = [
 _FAR = 2**62
 #: The largest offset. A file whose name says more is no segment of ours.
 FARTHEST = 2**62
+#: Bytes of a note that says who holds a lock.
+_NOTED = 1000
 _NAME = re.compile(r"([a-z0-9][a-z0-9_.]{0,63})-([0-9]{20})\.stomp")
 
 
@@ -42,6 +45,29 @@ class CaptureBusyError(StoreError):
     >>> issubclass(CaptureBusyError, StoreError)
     True
     """
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(f"{text}: held by {holder}" if holder else text)
+        self.holder = holder
+        """Who holds it, as far as that is known."""
+
+
+def _note(file: int, holder: str) -> None:
+    """Write who holds a lock. It only helps people, so a disk that is full or read-only does not matter."""
+    with suppress(OSError):
+        os.ftruncate(file, 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        os.write(file, holder.encode("ascii", "replace")[:_NOTED] + b"\n")
+
+
+def _noted(file: int) -> str:
+    """Return who holds a lock; "" if that is not known. The file may hold anything."""
+    try:
+        os.lseek(file, 0, os.SEEK_SET)
+        text = os.read(file, _NOTED).decode("ascii", "replace")
+    except OSError:
+        return ""
+    return "".join(each if each.isprintable() else " " for each in text).strip()
 
 
 def fail(path: Path, what: str, error: OSError) -> StoreError:
@@ -61,13 +87,14 @@ class Lock:
     Args:
         path: made if it is missing. It is never removed: else two writers could hold two files of one name.
         access: rights of the file, if it is made.
+        holder: who holds it, kept in the file for those who are refused; None for a file whose content is not ours.
 
     Raises:
         CaptureBusyError: somebody else holds it.
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, path: Path, access: Access = PRIVATE) -> None:
+    def __init__(self, path: Path, access: Access = PRIVATE, holder: str | None = None) -> None:
         try:
             self._file = create(path, os.O_RDWR, access, follow=True)
         except OSError as error:
@@ -79,10 +106,13 @@ class Lock:
             else:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            found = "" if holder is None else _noted(self._file)
             os.close(self._file)
             raise CaptureBusyError(
-                f"{path}: another process writes this capture (stop it, or write another one)"
+                f"{path}: another process writes this capture (stop it, or write another one)", found
             ) from None
+        if holder is not None:
+            _note(self._file, holder)
 
     def release(self) -> None:
         """Lets others have it."""

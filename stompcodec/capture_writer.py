@@ -57,6 +57,7 @@ class CaptureWriter:
         segment_seconds: a segment is sealed that began so long ago. None for any age.
         access: rights of the files and of the folder that are made, whatever the umask; those that exist keep theirs.
             See `stompcodec.file_access.access_of`.
+        holder: who writes it, for the error of a second writer: of a folder only.
 
     Raises:
         CaptureBusyError: somebody else writes it.
@@ -78,9 +79,11 @@ class CaptureWriter:
         segment_octets: int = 128 * 2**20,
         segment_seconds: float | None = None,
         access: Access = PRIVATE,
+        holder: str = "",
     ) -> None:
         self.path = Path(path)
         self._access = access
+        self._holder = holder
         self._octets = segment_octets
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
@@ -106,7 +109,7 @@ class CaptureWriter:
             make_folder(self.path, self._access)
         except OSError as error:
             raise fail(self.path, "made", error) from error
-        return Lock(self.path / _LOCK, self._access)
+        return Lock(self.path / _LOCK, self._access, self._holder)
 
     def _begin(self) -> None:
         """Open the last segment of each chain. A sealed one stays as it is."""
@@ -202,11 +205,17 @@ class CaptureWriter:
         segment = self._open.get(chain)
         return 0 if segment is None else segment.base + segment.synced
 
-    def roll(self, now: int) -> None:
-        """Seal segments that are too old, also where nothing comes. `now` is in us."""
+    def roll(self, now: int, *, below: Mapping[str, int] | None = None) -> None:
+        """Seal segments that are too old, also where nothing comes.
+
+        Args:
+            now: in us.
+            below: seal those, too, that end at or before these offsets of chains: `retain` deletes sealed ones only.
+        """
         if not self.single:
-            for segment in self._open.values():
-                if not segment.sealed and self._is_old(segment, now):
+            for chain, segment in self._open.items():
+                done = segment.size and segment.base + segment.size <= (below or {}).get(chain, 0)
+                if not segment.sealed and (done or self._is_old(segment, now)):
                     segment.seal()
 
     def retain(

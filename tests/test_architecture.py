@@ -97,7 +97,9 @@ RANKS = {
     "broker.running": 10.2,
     **dict.fromkeys(["client", "broker"], 10.5),  # their doors
     **dict.fromkeys(["client.recorder", "testing"], 11),
-    **dict.fromkeys([f"spark.{name}" for name in ("java", "session", "options", "schema")], 11),
+    **dict.fromkeys(
+        [f"spark.{name}" for name in ("java", "session", "options", "schema", "versions", "unsuitable")], 11
+    ),
     **dict.fromkeys([f"spark.{name}" for name in ("octets", "index", "casts", "ship", "spool")], 11),
     "spark.garbage": 11.05,
     **dict.fromkeys(["spark.options_link", "spark.project"], 11.05),

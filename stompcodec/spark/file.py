@@ -9,17 +9,18 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from stompcodec.spark import ship
+from stompcodec.spark.options import FileOptions, parse_file, paths_of
+from stompcodec.spark.ship import Shipped
+from stompcodec.spark.versions import (
+    Batches,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from stompcodec.spark import ship
-from stompcodec.spark.options import FileOptions, parse_file, paths_of
-from stompcodec.spark.ship import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -102,6 +103,7 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._projection = Projection(schema, options.decode)
         self._target: Offset | None = None
         self._seen: Offset = {}
+        self._batches = Batches()
 
     def _chains(self) -> dict[str, Chain]:
         from stompcodec.spark.plan import chains_of
@@ -119,10 +121,14 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             return ReadMaxRows(options.max_frames_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Where the next batch ends. Both limits of our options hold, also when Spark was told of one."""
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Where the next batch ends. Both limits of our options hold, also when Spark was told of one. Spark before 4.2
+        gives no arguments."""
         from stompcodec.spark.plan import ends_of, limit_chains
 
+        if start is None:
+            start = self._batches.start
+            limit = ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
         chains = self._chains()
         self._seen = end = ends_of(chains, start, self._target)
         if isinstance(limit, ReadAllAvailable):
@@ -148,6 +154,7 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         from stompcodec.spark.pack import packed_splits
         from stompcodec.spark.plan import splits_between
 
+        self._batches.planned(start, end)
         return packed_splits(splits_between(self._chains(), start, end, self._options), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

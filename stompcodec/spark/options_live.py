@@ -53,6 +53,7 @@ _UNBOUNDED = 20_000
 _MOST_UNACKNOWLEDGED = 65_000
 #: Octets of a small frame, to tell messages from maxBytesPerTrigger.
 _SMALL = 512
+_DRAINING = ("idletimeout", "draintimeout", "maxframes")
 #: What Spark itself takes out of the options.
 _ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
@@ -86,6 +87,10 @@ class LiveOptions:
     idle_timeout: float
     drain_timeout: float
     max_frames: int | None
+    query_name: str | None = None
+    """For messages only."""
+    drains: bool = False
+    """Whether an option of draining was given: where Spark hides its trigger, the first batch then drains."""
 
 
 def parse_live(options: Mapping[str, Any]) -> LiveOptions:
@@ -103,6 +108,8 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values.pop("replay")  # "broker" has options of its own
     values["prefetch"] = values["prefetch"] or _prefetch(values, file)
+    values["query_name"] = given.get("queryname")
+    values["drains"] = any(name in given for name in _DRAINING)
     result = LiveOptions(link, file, **values)
     _check(result)
     return result

@@ -7,11 +7,14 @@ by `release`: in ackMode batch that is when messages are acknowledged, and in bo
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
@@ -41,6 +44,7 @@ _FLUSH = 5.0
 #: Seconds that a connection has to last, or else bring something new. One that breaks at the same message again and
 #: again is as good as none.
 _STABLE = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: A segment is sealed after so many octets, or seconds: only sealed ones can be deleted.
 _SEGMENT = 128 * 2**20
 _AGE = 3600.0
@@ -84,7 +88,8 @@ class Receiver:
         self._drain_until: float | None = None
         self._size = self._counted = 0
         self._looked = 0.0
-        self._trouble = ""
+        self._trouble = self._failed = ""
+        self._failed_at = self._freed = 0
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
@@ -171,6 +176,23 @@ class Receiver:
         self.check()
         self._drained = self.count
         return self._by_release and not over and self._drained > before
+
+    def resume(self) -> None:
+        """Record again after `drain`."""
+        self._paused = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for `release`: acknowledgements, or room in the spool."""
+        recorder = self._recorder
+        return self.stalled is not None or (self._by_release and recorder is not None and recorder.held > 0)
+
+    @property
+    def stalled(self) -> str | None:
+        """Why nothing is written and nothing acknowledged; None while that goes on."""
+        if self._failed:
+            return self._failed
+        return f"{self._options.spool_dir} is full (option maxSpoolBytes)" if self._held else None
 
     def _used_up(self) -> bool:
         """Whether all that the broker sends without an ACK is here."""
@@ -289,6 +311,8 @@ class Receiver:
         """A few times a second."""
         now = time.monotonic()
         messages = 0 if self._recorder is None else self._recorder.messages
+        if self._failed and messages > self._failed_at:
+            self._failed, self._freed = "", 0  # it can be written again
         if any(client.state != "connected" for client in self._clients):
             self._up_at = None
             if self._lost_at is None:
@@ -313,8 +337,7 @@ class Receiver:
         self._capture.roll(now)
         with self._lock:
             released = self._released
-        # The last octets stay: what is in there may be delivered again.
-        below = {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
+        below = self._margin(released)
         self._capture.retain(now, seconds=options.retain, below=below)
         self._measure()
         if self._size >= options.max_spool_bytes:
@@ -344,9 +367,35 @@ class Receiver:
 
     def _told(self, error: Exception) -> None:
         """Something goes wrong and is tried again: said once."""
+        if isinstance(error, StoreError):
+            self._failed = str(error)
+            self._failed_at = 0 if self._recorder is None else self._recorder.messages
+            if _is_full(error):
+                self._free()
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("%s; nothing is acknowledged until it can be", error)
+
+    def _free(self) -> None:
+        """The disk is full: delete what Spark is done with; the second time also what may be delivered again."""
+        now = round(time.time() * 1e6)
+        with self._lock:
+            released = self._released
+        below = self._margin(released) if self._freed == 0 else released
+        self._freed += 1
+        try:
+            if below is released:
+                self._capture.roll(now, below=released)
+            count = self._capture.retain(now, octets=0, below=below)
+        except StoreError as error:
+            log.warning("%s", error)
+            return
+        if count:
+            log.warning("%s: the disk is full: deleted %d segments that are done", self._options.spool_dir, count)
+
+    def _margin(self, released: Mapping[str, int]) -> dict[str, int]:
+        """Return what may be deleted. The last bytes of each chain stay: what is in there may be delivered again."""
+        return {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
 
 
 def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
@@ -360,14 +409,31 @@ def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
                 segment_octets=segment,
                 segment_seconds=max(60.0, min(_AGE, options.retain / 4)),
                 access=access_of(options.spool_mode, options.spool_group),
+                holder=_holder(options),
             )
-        except CaptureBusyError:
+        except CaptureBusyError as error:
             if time.monotonic() >= until:
                 raise CaptureBusyError(
-                    f"{options.spool_dir}: another query or recorder fills this spool: give this one a spoolDir of "
-                    "its own, or read the same spool by the format stompfile"
+                    f"{options.spool_dir}: another query or recorder fills this spool (give this one a spoolDir of "
+                    "its own, or read the same spool by the format stompfile)",
+                    error.holder,
                 ) from None
             time.sleep(0.1)
+
+
+def _holder(options: LiveOptions) -> str:
+    """Return who fills the spool, for a second query that wants to. A source is not told the id of its query."""
+    name = "a query" if options.query_name is None else f"the query {options.query_name!r:.100}"
+    what, where = ",".join(options.destination), ", ".join(map(str, options.link.addresses))
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return (
+        f"pid {os.getpid()} on {socket.gethostname()}: {name} that reads {what:.300} from {where:.300}, since {since}"
+    )
+
+
+def _is_full(error: Exception) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _FULL
 
 
 def _size_of(folder: str) -> int:

@@ -17,12 +17,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from stompcodec.codec import serialize
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StaleAckError, StompError
 from stompcodec.spark import ship
 from stompcodec.spark.ship import Shipped
+from stompcodec.spark.versions import (
+    Batches,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    plain,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -290,6 +297,10 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
 
     _target: Offset | None = None
 
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._batches = Batches()
+
     def initialOffset(self) -> Offset:
         return {}
 
@@ -297,12 +308,25 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         most = self._options.file.max_frames_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        self._look.release(start)
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Return the end of the next batch. What lies before `start` leaves the broker."""
+        if start is None or limit is None:
+            return self._unasked()
+        return self._end(plain(start), plain(start), limit)
+
+    def _end(self, start: Offset, done: Offset, limit: ReadLimit) -> Offset:
+        self._look.release(done)
         end = self._target or self._look.ends()
         if isinstance(limit, ReadMaxRows):
             end = self._look.limited(start, end, limit.max_rows)
         return dict(sorted({name: max(seq, start.get(name, 0)) for name, seq in end.items()}.items()))
+
+    def _unasked(self) -> Offset:
+        """`latestOffset` for Spark before 4.2: the batches tell where the next one begins, and what may leave."""
+        batches = self._batches
+        limit = ReadAllAvailable() if batches.first() else self.getDefaultReadLimit()
+        end = self._end(plain(batches.start), plain(batches.done), limit)
+        return batches.following(end, tick=self._options.release and not batches.settled)
 
     def reportLatestOffset(self) -> Offset | None:
         return self._look.ends()
@@ -311,7 +335,8 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = self._look.ends()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return self._split(start, end)
+        self._batches.planned(start, end)
+        return self._split(plain(start), plain(end))
 
     def stop(self) -> None:
         self._look.close()

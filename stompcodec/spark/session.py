@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stompcodec.errors import MissingExtraError
+from stompcodec.errors import ConfigError, MissingExtraError
 from stompcodec.spark.java import spark_env
 
 if TYPE_CHECKING:
@@ -54,12 +55,14 @@ def session(
 
     Raises:
         MissingExtraError: PySpark is not installed.
+        ConfigError: it is older than 4.0.
         JavaError: there is no Java that Spark starts with.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError("spark", "pyspark") from None
+    _check_version()
     there = _there(SparkSession)
     if there is not None:
         _set(there, conf)
@@ -105,6 +108,16 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _check_version() -> None:
+    import pyspark
+
+    if find_spec("pyspark.sql.datasource") is None:
+        raise ConfigError(
+            f"PySpark {pyspark.__version__} has no data sources in Python: pip install 'stompcodec[spark]' brings one "
+            "that has (4.0 or newer)"
+        )
+
+
 def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -134,5 +147,11 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
 def register(spark: SparkSession) -> None:
     """Tell a session of the sources "stomp" and "stompfile". Spark finds them by itself where looking for sources is
     not switched off, so this only has to be called where it is."""
+    from pyspark.errors import AnalysisException
+
     for module, source in _SOURCES:
-        spark.dataSource.register(getattr(import_module(module), source))
+        try:
+            spark.dataSource.register(getattr(import_module(module), source))
+        except AnalysisException as error:
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it has found by itself
+                raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from stompcodec.client import Client, SendManyError, connect
@@ -26,6 +26,7 @@ from stompcodec.spark.options_sink import SinkOptions, parse_sink
 from stompcodec.spark.ship import Shipped
 from stompcodec.spark.sink_lines import SinkError, Target
 from stompcodec.spark.sink_rows import Rows
+from stompcodec.spark.versions import DataSourceStreamArrowWriter
 
 __all__ = ["Sent", "StompStreamWriter", "StompWriter", "stream_writer", "writer"]
 

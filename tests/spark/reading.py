@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from stompcodec.spark.options import FileOptions, parse_file
 from stompcodec.spark.plan import batch_splits
 from stompcodec.spark.schema import FRAME_SCHEMA, Projection
 
-__all__ = ["batches", "read", "rows", "schema_of"]
+__all__ = ["ADMISSION", "batches", "read", "rows", "schema_of"]
+
+#: Whether this PySpark bounds batches: 4.0 and 4.1 do not.
+ADMISSION = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 
 
 def schema_of(**columns: str) -> StructType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import json
 import os
@@ -311,6 +312,42 @@ def test_nothing_in_quarantine_and_nothing_at_all(spark: Any, tmp_path: Path) ->
         assert counts == expected
         assert jobs.read_quarantine(spark, str(tmp_path / name)).count() == 0
         assert jobs.archive(frames, str(tmp_path / name / "archive")) == count
+
+
+def test_an_archive_and_another_checkpoint_are_told(spark: Any, folder: Path, tmp_path: Path) -> None:
+    """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
+    path = tmp_path / "archive"
+    frames = stream(spark, folder)
+
+    def run(**options: str) -> int:
+        query = jobs.archive(frames, str(path), available_now=True, **options)
+        assert not isinstance(query, int)
+        query.awaitTermination()
+        return int(spark.read.parquet(str(path)).count())
+
+    count = run()
+    for missing in (str(tmp_path / "other"), None):
+        if missing is None:
+            (path / "_checkpoint").rename(tmp_path / "kept")
+        for _ in range(2):  # the refusal leaves nothing behind that a second start would take for a checkpoint
+            with pytest.raises(ConfigError, match=r"later batches .* no batch is: .* new folder"):
+                run(**({} if missing is None else {"checkpoint": missing}))
+    (tmp_path / "kept").rename(path / "_checkpoint")
+    assert run() == count
+    shutil.copy(path / "_spark_metadata" / "0", path / "_spark_metadata" / "77")
+    with pytest.raises(ConfigError, match=r"where the last batch is \d+: "):
+        run()
+
+
+def test_names_of_later_batches() -> None:
+    from stompcodec.spark.jobs.output import _above
+
+    for number in (0, 8, 9, 10, 37, 99, 100, 1099):
+        patterns = _above(number).strip("{}").split(",")
+        for other in range(1200):
+            for name in (f"{other}", f"{other}.compact"):
+                found = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+                assert found == (other > number), (number, name)
 
 
 def test_rows_and_quarantine_hold_all_frames(spark: Any, folder: Path, tmp_path: Path) -> None:

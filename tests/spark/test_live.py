@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from spark.live_making import LiveBroker, Rows, publish, runner, running, wait_for
+from spark.reading import ADMISSION
 
 import stompcodec.client as stomp
 from stompcodec.capture import Capture
@@ -130,7 +131,8 @@ def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: 
     options = {"url": broker.url, "destination": queue, "maxFramesPerTrigger": 20}
     with running(spark, tmp_path, sink, options) as query:
         wait_for(lambda: len(sink.rows) == 50, query)
-    assert max(map(len, sink.batches.values())) == 20
+    if ADMISSION:  # else the first batch takes what there is
+        assert max(map(len, sink.batches.values())) == 20
     assert sink.column() == list(range(50))
 
 
@@ -140,6 +142,8 @@ def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path
     sink = Rows()
     options = {"url": broker.url, "destination": queue, "idleTimeout": "500ms", "ackMode": "batch"}
     options |= {"prefetch": prefetch}
+    if not ADMISSION:
+        options["ackMode"] = "spool"  # there is one batch, and nothing says that it is done
     for first in (0, 10):
         publish(broker.url, queue, 10, first=first)
         with running(spark, tmp_path, sink, options, availableNow=True) as query:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import pickle
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -155,11 +158,33 @@ def test_several_connections(broker, queue: str, spool: Path) -> None:
 def test_a_second_one_waits_and_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
     assert module._LOCK_WAIT == 10.0
     monkeypatch.setattr(module, "_LOCK_WAIT", 0.3)
-    refused = pytest.raises(CaptureBusyError, match="another query or recorder fills this spool")
-    with receiving(broker.url, queue, spool), refused:
-        Receiver(options_of(broker.url, queue, spool))
+    with receiving(broker.url, queue, spool, queryName="orders"):
+        with pytest.raises(CaptureBusyError, match="another query or recorder fills this spool") as refused:
+            Receiver(options_of(broker.url, queue, spool))
+        told = (
+            rf"held by pid {os.getpid()} on {re.escape(socket.gethostname())}: the query 'orders' that reads {queue} "
+        )
+        assert re.search(told + r"from stomp://\S+, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$", str(refused.value))
     with receiving(broker.url, queue, spool) as receiver:
         receiver.check()
+
+
+def test_no_secret_and_no_control_character_is_in_the_note_of_a_holder(broker, queue: str, spool: Path) -> None:
+    (spool.parent / "secret").write_text(SECRET)
+    options = {"login": "ann", "passcodeFile": spool.parent / "secret", "queryName": "a\x1b[31m\nb" * 100}
+    with receiving(broker.url, queue, spool, **options):
+        pass
+    note = (spool / "lock").read_bytes()
+    assert SECRET.encode() not in note
+    assert len(note) <= 1001
+    (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)  # whatever stands there is shown as text, and not much of it
+    held = CaptureWriter(spool, holder="me")
+    (spool / "lock").write_bytes(b"\xff\x1b[31m\n" * 1000)
+    with pytest.raises(CaptureBusyError) as refused:
+        CaptureWriter(spool)
+    held.close()
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 1200 + len(str(spool))
 
 
 def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spool: Path) -> None:
@@ -197,6 +222,40 @@ def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkey
     assert numbers(spool) == list(range(55))
 
 
+@pytest.mark.parametrize("segments", ["many", "one"])
+def test_a_full_disk_is_freed_of_what_spark_is_done_with(
+    broker, queue: str, spool: Path, monkeypatch, segments: str
+) -> None:
+    """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
+    real, disk = capture_segment.write, 300_000
+
+    def write(file: int, data: bytes) -> None:
+        if module._size_of(str(spool)) + len(data) > disk:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, data)
+
+    monkeypatch.setattr(capture_segment, "write", write)
+    monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
+    most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
+    publish(broker, queue, 60, size=10_000)
+    with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:
+        wait_for(lambda: receiver.stalled)
+        assert "No space left on device" in receiver.stalled
+        assert receiver.waits
+        stuck = receiver.count
+        assert 20 <= stuck < 30
+        assert len(numbers(spool)) == stuck  # nothing that Spark has not read is deleted
+        while receiver.count < 60:
+            receiver.check()
+            receiver.release(receiver.ends())
+            time.sleep(0.005)
+        wait_for(lambda: receiver.stalled is None)
+        rest = numbers(spool)
+    assert rest == list(range(rest[0], 60))
+    assert rest[0] > 0
+    assert left(broker, queue) == 0
+
+
 def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> None:
     """What Spark has not read stays, and the broker keeps the rest; what it has read makes room."""
     publish(broker, queue, 200, size=10_000)
@@ -206,7 +265,8 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> 
         return module._size_of(str(spool))
 
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=5) as receiver:
-        wait_for(lambda: receiver._held)
+        wait_for(lambda: receiver.stalled)
+        assert "maxSpoolBytes" in receiver.stalled
         kept = receiver.count
         assert most <= size() < most + 150_000
         time.sleep(2.5 * module._LOOK)

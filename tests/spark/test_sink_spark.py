@@ -7,6 +7,7 @@ pytest.importorskip("pyarrow")
 
 from client.broker import BrokerThread
 from spark.making import make_capture, message
+from spark.reading import ADMISSION
 
 import stompcodec.client as stomp
 from stompcodec import serialize
@@ -119,7 +120,7 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
         assert len(set(ids)) == 400
         assert all(each.startswith(f"{query.id}-") for each in ids)
         batches = {each[len(query.id) + 1 :].split("-")[0] for each in ids}
-        assert len(batches) >= 3
+        assert len(batches) >= (3 if ADMISSION else 1)
         # What Spark does after a crash before its commit: the last micro-batch again.
         commits = checkpoint / "commits"
         last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from stompcodec.spark.jobs.output import Running, moment, start
+from stompcodec.spark.jobs.output import Running, check_sink, moment, save_mode, start
 from stompcodec.spark.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
@@ -55,15 +55,19 @@ def archive(
 
     Returns:
         The query, of a stream, else how many frames were written.
+
+    Raises:
+        ConfigError: of a stream: what is in `path` was written with another checkpoint.
     """
     rows = archived(unique(frames, within) if dedupe else frames, partition_by)
     if frames.isStreaming:
         how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "archive")
+        check_sink(frames.sparkSession, path, how.checkpoint)
         writer = rows.writeStream.format("parquet").option("path", path).option("compression", "zstd")
         return start(frames.sparkSession, writer.partitionBy(*partition_by), how)
     seen = Observation()
     rows = rows.observe(seen, F.count(F.lit(1)).alias("frames"))
-    rows.write.mode(mode).option("compression", "zstd").partitionBy(*partition_by).parquet(path)
+    rows.write.mode(save_mode(mode)).option("compression", "zstd").partitionBy(*partition_by).parquet(path)
     return int(seen.get["frames"])
 
 

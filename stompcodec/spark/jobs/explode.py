@@ -218,8 +218,10 @@ def write_exploded(
             lambda rows, _count: write_new(rows, f"{path}/_quarantine", mode),
         )
 
+    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "explode")
+
     def write(batch: DataFrame, number: int) -> None:
-        name = run_id(batch, number)
+        name = run_id(batch, number, how.checkpoint)
 
         def append(folder: str) -> Callable[[DataFrame, int], None]:
             return lambda rows, count: append_batch(rows, f"{path}/{folder}", name) if count else None
@@ -228,7 +230,6 @@ def write_exploded(
         if on_counts is not None:
             on_counts(counts)
 
-    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "explode")
     return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), how)
 
 

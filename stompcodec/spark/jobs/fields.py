@@ -43,7 +43,7 @@ _SCALARS: dict[str, Callable[[C], C]] = {
     "int": lambda text: _cast(text, "int"),
     "double": lambda text: _cast(text, "double"),
     "boolean": lambda text: _cast(text, "boolean"),
-    "date": lambda text: F.try_to_date(text, "yyyy-MM-dd"),
+    "date": lambda text: F.try_to_timestamp(text, F.lit("yyyy-MM-dd")).cast("date"),
     "timestamp": lambda text: F.when(text.contains("-"), _cast(text, "timestamp")),
     "ms": _moment(1),
     "seconds": _moment(1000),

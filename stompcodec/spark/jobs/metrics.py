@@ -203,11 +203,12 @@ def write_metrics(
         finally:
             rows.unpersist()
 
+    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "metrics")
+
     def write(batch: DataFrame, number: int) -> None:
-        append_batch(batch.coalesce(1), path, run_id(batch, number))
+        append_batch(batch.coalesce(1), path, run_id(batch, number, how.checkpoint))
 
     writer = rows.writeStream.outputMode("update").foreachBatch(write)
-    how = Running(checkpoint or f"{path}/_checkpoint", available_now, every, "metrics")
     return start(rows.sparkSession, writer, how)
 
 

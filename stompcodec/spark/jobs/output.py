@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
+
+from stompcodec.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["Running", "append_batch", "moment", "run_id", "start", "write_new"]
+__all__ = ["Running", "append_batch", "check_sink", "moment", "run_id", "save_mode", "start", "write_new"]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -67,10 +71,87 @@ def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> Stream
         return writer.start()
 
 
-def run_id(batch: DataFrame, number: int) -> str:
-    """A name for a batch of a stream, the same when the batch is done again after a crash."""
-    query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
+    """Return a name for a batch of a stream, the same when the batch is done again after a crash.
+
+    Args:
+        batch: the batch.
+        number: its number.
+        checkpoint: the folder of the query, which holds its id: Spark Connect tells a batch no id.
+    """
+    spark = batch.sparkSession
+    try:
+        query = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+    except PySparkException:  # Spark Connect: there is no context
+        text = spark.read.text(f"{checkpoint}/metadata").first()
+        query = "" if text is None else json.loads(text[0])["id"]
     return f"{query[:8]}-{number:010d}"
+
+
+def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
+    """See that a file sink and a checkpoint belong together.
+
+    Spark's file sink skips a batch whose number it has written, also when the number comes from a new checkpoint: the
+    rows of that batch would be missing, without a word.
+
+    Raises:
+        ConfigError: the sink has batches that the checkpoint does not know.
+    """
+    known = _last(spark, f"{checkpoint}/offsets")
+    if _rows_of(spark, f"{path}/_spark_metadata/{_above(known)}") is None:
+        return
+    last = "no batch is" if known is None else f"the last batch is {known}"
+    raise ConfigError(
+        f"{path} holds later batches of a stream than the checkpoint {checkpoint}, where {last}: Spark would skip new "
+        "batches with the numbers of old ones, and their rows would be missing (put the checkpoint back, or write to a "
+        "new folder with a new checkpoint: the spool is read again from its start)"
+    )
+
+
+def _last(spark: SparkSession, folder: str) -> int | None:
+    """Return the largest number among the names of files that Spark numbers by batch; None if there are none."""
+    files = _rows_of(spark, folder)
+    if files is None:
+        return None
+    number = F.regexp_extract("path", r"/(\d{1,18})$", 1).try_cast("bigint")
+    row = files.agg(F.max(number)).first()
+    return None if row is None else row[0]
+
+
+def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
+    """Return the files of a path; None if there are none. Spark shows no rows for those of its own sink's log."""
+    try:
+        return spark.read.format("binaryFile").load(path)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+
+
+def _above(number: int | None) -> str:
+    """Return a pattern for names of files that begin with a larger number.
+
+    >>> _above(None), _above(0), _above(37)
+    ('[0-9]*', '{[1-9]*,[1-9][0-9]*}', '{[4-9][0-9]*,3[8-9]*,[1-9][0-9][0-9]*}')
+    """
+    if number is None:
+        return "[0-9]*"
+    digits = str(number)
+    parts = [
+        f"{digits[:at]}[{int(digit) + 1}-9]{'[0-9]' * (len(digits) - at - 1)}*"
+        for at, digit in enumerate(digits)
+        if digit != "9"
+    ]
+    return "{" + ",".join([*parts, f"[1-9]{'[0-9]' * len(digits)}*"]) + "}"
+
+
+def save_mode(mode: str) -> str:
+    """Return a mode of `DataFrameWriter` as Spark Connect knows it, too.
+
+    >>> save_mode("errorifexists"), save_mode("append")
+    ('error', 'append')
+    """
+    return "error" if mode == "errorifexists" else mode
 
 
 def append_batch(batch: DataFrame, path: str, name: str) -> None:
@@ -85,7 +166,7 @@ def write_new(frames: DataFrame, path: str, mode: str) -> None:
         mode: errorifexists, overwrite, or append.
     """
     named = frames.withColumn("batch", F.lit(f"run-{uuid.uuid4().hex[:12]}"))
-    named.write.mode(mode).option("compression", "zstd").partitionBy("batch").parquet(path)
+    named.write.mode(save_mode(mode)).option("compression", "zstd").partitionBy("batch").parquet(path)
 
 
 def moment(frames: DataFrame) -> Column:

@@ -105,8 +105,12 @@ def committed(checkpoint: str | os.PathLike[str]) -> dict[str, int]:
             found = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict) and all(isinstance(value, int) for value in found.values()):
-            return found
+        if isinstance(found, dict):
+            found = {
+                chain: value for chain, value in found.items() if not chain.startswith("#")
+            }  # of the spool, not in it
+            if all(isinstance(value, int) for value in found.values()):
+                return found
     return {}
 
 

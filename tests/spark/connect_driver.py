@@ -1,0 +1,88 @@
+"""A program with a session of Spark Connect: it runs the jobs, and prints what came out as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from stompcodec.spark import jobs, register
+from stompcodec.spark.report import report
+
+
+def ended(query: Any) -> None:
+    assert query.awaitTermination(120)
+    assert query.exception() is None, query.exception()
+
+
+def batches(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
+    frames = spark.read.format("stompfile").load(source)
+    found: dict[str, Any] = {"frames": frames.count()}
+    found["archived"] = jobs.archive(frames, str(out / "archive"))
+    found["read"] = jobs.read_archive(spark, str(out / "archive")).count()
+    found["exploded"] = jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows"))
+    found["metrics"] = jobs.write_metrics(jobs.metrics(frames), str(out / "metrics"))
+    again = []
+    for write in (
+        lambda: jobs.archive(frames, str(out / "archive")),
+        lambda: jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows")),
+        lambda: jobs.write_metrics(jobs.metrics(frames), str(out / "metrics")),
+    ):
+        try:
+            write()
+        except Exception as error:
+            again.append(type(error).__name__)
+    found["again"] = again
+    found["appended"] = jobs.archive(frames, str(out / "archive"), mode="append")
+    paths = {"exploded": str(out / "rows"), "metrics": str(out / "metrics"), "spool": source}
+    figures = report(spark, str(out / "archive"), str(out / "report"), **paths)["figures"]
+    found["report"] = {name: figures[name] for name in ("frames", "duplicates", "records", "quarantined")}
+    found["deadletters"] = jobs.deadletters(frames).agg(F.sum("count")).first()[0]
+    return found
+
+
+def streams(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(2):  # the second time there is nothing new
+        frames = spark.readStream.format("stompfile").load(source)
+        ended(jobs.archive(frames, str(out / "archive"), available_now=True))
+        ended(jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "rows"), available_now=True))
+        ended(jobs.write_metrics(jobs.metrics(frames), str(out / "metrics"), available_now=True))
+        found["archived"] = spark.read.parquet(str(out / "archive")).count()
+        found["rows"] = spark.read.parquet(str(out / "rows" / "rows")).count()
+        found["quarantine"] = jobs.read_quarantine(spark, str(out / "rows")).count()
+        found["counted"] = jobs.read_metrics(spark, str(out / "metrics")).agg(F.sum("count")).first()[0]
+    return found
+
+
+def live(spark: SparkSession, url: str, out: Path) -> dict[str, Any]:
+    options = {"url": url, "destination": "/queue/in", "spoolDir": str(out / "spool"), "idleTimeout": "500ms"}
+    frames = spark.readStream.format("stomp").options(**options).schema("n int, body binary").load()
+    ended(jobs.write_exploded(jobs.explode(frames, schema="n long"), str(out / "live"), available_now=True))
+    sent = spark.range(3).selectExpr("'/queue/out' as destination", "cast(id as string) as body")
+    sent.write.format("stomp").mode("append").options(url=url).save()
+    replayed = jobs.replay(
+        spark.read.format("stompfile").load(str(out / "spool")), {"url": url}, destination="/queue/out"
+    )
+    return {"rows": spark.read.parquet(str(out / "live" / "rows")).count(), "replayed": replayed}
+
+
+def main() -> None:
+    source, out, url = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", "UTC")
+    for key in ("spark.sql.shuffle.partitions", "spark.default.parallelism"):
+        builder = builder.config(key, "2")
+    spark = builder.getOrCreate()
+    register(spark)
+    found = {"batches": batches(spark, source, out / "batch"), "streams": streams(spark, source, out / "stream")}
+    found["live"] = live(spark, url, out / "live")
+    print(json.dumps(found), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
