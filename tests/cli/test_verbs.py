@@ -196,6 +196,8 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker salvage", ("none", "new"), 2),
     ("broker compact", ("none",), 2),
     ("compat check", (), 0),
+    ("compat audit", (".",), 0),
+    ("compat audit", ("none",), 2),
     ("pipeline explode", ("--list",), 0),
 ]
 
