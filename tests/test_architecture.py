@@ -67,7 +67,7 @@ RANKS = {
     **dict.fromkeys([f"broker.{name}" for name in ("queue", "topic", "sqlite", "outgoing")], 7),
     **dict.fromkeys(["broker.durable", "broker.retained"], 7.1),
     **dict.fromkeys(["broker.browser", "broker.delayed", "broker.topics"], 7.2),
-    "broker.durables": 7.25,
+    **dict.fromkeys(["broker.durables", "broker.kept"], 7.25),
     "broker.shares": 6.2,
     "broker.audit": 9.5,
     "broker.dead": 7.4,

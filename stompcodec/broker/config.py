@@ -112,6 +112,7 @@ class Config:
     address_settings: tuple[Setting, ...] = ()
     presets: tuple[Preset, ...] = ()
     composite: bool = False
+    virtual_topics: bool = False
     exchanges: Mapping[str, str] = field(default_factory=dict)
     dsub_prefix: str = ""
     retain: bool = False

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.credit import credit_of, size_of
-from stompcodec.broker.forms import shape_of
+from stompcodec.broker.forms import Readdressed, Shape, shape_of
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.wanted import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
 from stompcodec.codec import Frame, serialize
@@ -107,7 +107,8 @@ class Consumer:
         #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
         self.single = self.mode == INDIVIDUAL and self.version == "1.2" and wanted.is_plain
         #: How bodies have to come; None for as they were sent.
-        self.shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
+        shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
+        self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if wanted.readdressed else shape
         self.start, self.head, self.quick = self._heads(session.broker.ident)
         #: Bytes of memory that it takes.
         self.cost = 0
@@ -234,6 +235,11 @@ class Consumer:
         if self.tags is not None:
             for tag, message in deliveries:
                 self.tags[message.id] = tag
+
+    @property
+    def is_stored(self) -> bool:
+        """The store keeps more than the messages of what it consumes."""
+        return self.durable is not None or self.wanted.readdressed or self.wanted.terms is not None
 
     def resize(self, window: int) -> None:
         """Set the most deliveries that may be unacknowledged. Credit is below 0 while there are more than that."""

@@ -184,7 +184,15 @@ class Broker:
         router = self._routers.get(vhost)
         if router is None:
             router = Router(
-                vhost, self.config, self.account, self.journal, self.wall, self.place, self._forget_sinks, self._opened
+                vhost,
+                self.config,
+                self.account,
+                self.journal,
+                self.wall,
+                self.place,
+                self._forget_sinks,
+                self._opened,
+                lambda: self.seq,
             )
             self._routers[vhost] = router
         return router
@@ -225,7 +233,7 @@ class Broker:
         self.journal.look_at_space(self.config.store_free)
         for record in store.subscriptions():
             vhost, _, name = record.queue.partition("\0")
-            self.router(vhost).destinations.durables.restore(record, name)
+            self.router(vhost).destinations.restore(record, name)
         for stored in store.load():
             vhost, _, name = stored.queue.partition("\0")
             message = restored(stored)

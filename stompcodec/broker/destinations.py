@@ -10,6 +10,7 @@ from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Turns, Work
 from stompcodec.broker.destination import Kind, Naming
 from stompcodec.broker.durables import Durables
 from stompcodec.broker.journal import Journal
+from stompcodec.broker.kept import Kept
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.owners import Owners
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.config import Config
     from stompcodec.broker.selector import Selector
     from stompcodec.broker.session import Session
+    from stompcodec.broker.store import Subscribed
 
 __all__ = ["Destinations"]
 
@@ -47,6 +49,7 @@ class Destinations:
         swept: told when destinations have gone, for whoever remembers them.
         opened: where topics enter themselves that are to be flushed.
         expired: as in Queue.
+        latest: the place in the order of the latest message.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Destinations:
         swept: Callable[[], None],
         opened: list[Topic],
         expired: Callable[[Queue, Message, str], bool],
+        latest: Callable[[], int],
     ) -> None:
         self.naming = Naming(
             config.queue_prefixes,
@@ -113,6 +117,7 @@ class Destinations:
             self.shares,
             account,
         )
+        self.kept = Kept(config, self.naming, journal, self.topics, latest)
         #: Queues and topics that are there from the start.
         self._preset: set[str] = set()
         self._make_presets()
@@ -225,6 +230,11 @@ class Destinations:
             queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
             queue.maker = maker
             self.shares.made(queue)
+            try:
+                self.kept.listen(queue)
+            except Refused:
+                self.delete(name)
+                raise
         return queue
 
     def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
@@ -266,6 +276,18 @@ class Destinations:
             sweep()
         self.shares.check(name, maker)
 
+    def restore(self, record: Subscribed, name: str) -> None:
+        """Make what the store has besides messages: a durable subscription, or a queue with arguments, for instance.
+
+        Args:
+            record: of the store.
+            name: its key, without the virtual host.
+        """
+        if name.startswith("\0"):
+            self.durables.restore(record, name)
+        else:
+            self.kept.restore(record, name, self.queue)
+
     def load(self, name: str, message: Message) -> None:
         """A message of a queue, as the store gives it back.
 
@@ -296,6 +318,7 @@ class Destinations:
         self.ending.discard(name)
         if queue is not None:
             self.shares.gone(queue)
+            self.kept.gone(queue)
             queue.delete()
             self._swept()
 
@@ -311,6 +334,7 @@ class Destinations:
         for name in idle:
             queue = self.queues.pop(name)
             self.shares.gone(queue)
+            self.kept.gone(queue)
             queue.close()
             self.ending.discard(name)
             self.owners.release(name)
@@ -328,7 +352,7 @@ class Destinations:
             self._swept()
 
     def _keeps_queue(self, name: str) -> bool:
-        return name in self._preset or not self.addresses.setting(name).auto_delete_queues
+        return name in self._preset or name in self.kept or not self.addresses.setting(name).auto_delete_queues
 
     def _keeps_topic(self, name: str) -> bool:
         return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
@@ -367,4 +391,5 @@ class Destinations:
             ):
                 raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
             if agree(queue, terms, policy == "refuse"):
+                self.kept.keep(queue)
                 self._swept()

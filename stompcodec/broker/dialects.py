@@ -28,6 +28,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "activemq": {
         "wildcards": "activemq",
         "composite": True,
+        "virtual_topics": True,
         "routing_headers": False,
         "prefetch": 1000,
         # ActiveMQ promises a heart-beat each millisecond to whoever asks for it; below 100 ms we do not.

@@ -39,9 +39,10 @@ class Durable:
         auto_delete: it ends with its last consumer.
         since: it takes what has a later place in the order.
         owner: the user that has it, and nobody else; None where all are one user, or as long as nobody has adopted it.
+        prompt: messages do not wait to go out with others: its queue gets some by another way, too.
     """
 
-    __slots__ = ("address", "auto_delete", "name", "owner", "queue", "selector", "shared", "since")
+    __slots__ = ("address", "auto_delete", "name", "owner", "prompt", "queue", "selector", "shared", "since")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Durable:
         auto_delete: bool = False,
         since: int = 0,
         owner: str | None = None,
+        prompt: bool = False,
     ) -> None:
         self.name = name
         self.queue = queue
@@ -63,6 +65,7 @@ class Durable:
         self.auto_delete = auto_delete
         self.since = since
         self.owner = owner
+        self.prompt = prompt
 
     def __repr__(self) -> str:
         return f"<Durable {title(self.owner, self.name)!r} of {self.address.name!r}: {self.queue.count} messages>"

@@ -18,7 +18,7 @@ from stompcodec.errors import FrameError, MissingExtraError
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
 
-__all__ = ["ERROR", "Shape", "shape_of"]
+__all__ = ["ERROR", "Readdressed", "Shape", "shape_of"]
 
 #: Header of a MESSAGE whose body could not be had as asked, and says why. It is ActiveMQ's name.
 ERROR = "transformation-error"
@@ -106,6 +106,43 @@ class Shape:
         if target.kind != "byte" and len(body) > self._max_transformed:
             raise TransformError(f"it is larger than {self._max_transformed} octets")
         return transform.transformed(body, source, target, self._max_transformed)
+
+
+class Readdressed:
+    """Messages of a topic as those of a queue: with its name as their destination, and their own beside it.
+
+    Args:
+        destination: the name of the queue.
+        shape: what else is to be done with a message; None for nothing.
+
+    >>> message = Message(b"m-1", 1, "/topic/VirtualTopic.a", b"destination:/topic/VirtualTopic.a\\n\\nhi\\0")
+    >>> Readdressed("/queue/Consumer.b.VirtualTopic.a", None).apply(message).frame.get("original-destination")
+    '/topic/VirtualTopic.a'
+    """
+
+    __slots__ = ("_destination", "_shape")
+
+    def __init__(self, destination: str, shape: Shape | None) -> None:
+        self._destination = destination
+        self._shape = shape
+
+    def apply(self, message: Message) -> Message:
+        """Return a message to be written; the same one if it was sent to the queue itself."""
+        shaped = message if self._shape is None else self._shape.apply(message)
+        if message.destination == self._destination:
+            return shaped
+        tail = shaped.tail
+        old, new = (_line("destination", name) for name in (message.destination, self._destination))
+        at = 0 if tail.startswith(old) else tail.find(b"\n" + old, 0, tail.index(b"\n\n") + 1) + 1
+        if not (at or tail.startswith(old)):
+            return shaped
+        tail = b"".join((tail[:at], new, _line("original-destination", message.destination), tail[at + len(old) :]))
+        return Message(message.ident, message.seq, self._destination, tail).with_body(shaped.body)
+
+
+def _line(name: str, value: str) -> bytes:
+    """Return a header line of 1.2."""
+    return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[: -len(b"\n\0")]
 
 
 def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:

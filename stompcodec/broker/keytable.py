@@ -435,6 +435,13 @@ KEYS: tuple[Key, ...] = (
         "Whether a destination may be several ones with commas between. Otherwise a comma is a letter of the name.",
     ),
     Key(
+        "addresses.virtual_topics",
+        "virtual_topics",
+        values.flag,
+        "Whether a queue Consumer.NAME.VirtualTopic.X gets what is sent to the topic VirtualTopic.X, from its first "
+        "use on and also while nobody consumes it, as in ActiveMQ. X may have wildcards.",
+    ),
+    Key(
         "addresses.exchanges",
         "exchanges",
         values.exchanges,

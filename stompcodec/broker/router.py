@@ -39,6 +39,7 @@ class Router:
         place: gives a message its message-id and its place in the order.
         swept: told when destinations have gone, for whoever remembers them.
         opened: where topics enter themselves that are to be flushed.
+        latest: the place in the order of the latest message.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Router:
         place: Callable[[Message], None],
         swept: Callable[[], None],
         opened: list[Topic],
+        latest: Callable[[], int],
     ) -> None:
         self.vhost = vhost
-        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._gone)
+        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._gone, latest)
         self.naming = self.destinations.naming
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics.by_name
@@ -98,6 +100,9 @@ class Router:
         address = self.destinations.named(address, session)
         self._check_allowed(session, address)
         self._check_letters(session, address)
+        topic = self.destinations.kept.topic_of(address.name) if address.kind is Kind.QUEUE else None
+        if topic is not None:
+            self._check_allowed(session, topic)
         name = self.destinations.address(address.name, session)
         if self.owners.get(name) not in (None, session):
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
@@ -153,7 +158,7 @@ class Router:
             wanted = wanted._replace(exclusive=False)
         if new and wanted.auto_delete:
             self.destinations.ending.add(name)
-        return queue, number, wanted
+        return queue, number, wanted._replace(readdressed=True) if name in self.destinations.kept else wanted
 
     def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
         if address.kind is Kind.TOPIC:

@@ -38,7 +38,7 @@ def subscribe(session: Session, frame: Frame) -> None:
         for durable in durables.made_since(had):  # one of another part, that nobody had before
             durables.delete(durable)
         raise
-    if session.broker.stores_some and any(consumer.durable is not None for consumer in consumers):
+    if session.broker.stores_some and any(consumer.is_stored for consumer in consumers):
         session.store_waits(frame)
     session.answer(frame)
     for consumer in consumers:

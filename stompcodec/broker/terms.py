@@ -6,6 +6,7 @@ others, keeps what it has. `queues.arguments` says what happens to whoever asks 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from stompcodec.broker.message import Refused
 if TYPE_CHECKING:
     from stompcodec.broker.queue import Queue
 
-__all__ = ["ARGUMENTS", "Terms", "agree", "is_unused", "terms_of"]
+__all__ = ["ARGUMENTS", "Terms", "agree", "is_unused", "terms_from", "terms_of"]
 
 #: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
 #: client that names others is refused; or the headers mean nothing.
@@ -40,6 +41,11 @@ class Terms(NamedTuple):
     """Above, SENDs are refused instead."""
     dead_letter: str | None = None
     """The name of the queue for its dead letters, without a prefix. They are those that expired, or went for others."""
+
+    @property
+    def text(self) -> str:
+        """As the store keeps them. `terms_from` reads it."""
+        return json.dumps(self)
 
 
 _Header = Callable[[str], "str | None"]
@@ -77,6 +83,18 @@ def terms_of(header: _Header) -> Terms | None:
         _dead_letter(header),
     )
     return None if terms == Terms() else terms
+
+
+def terms_from(text: str | None) -> Terms | None:
+    """Read what `Terms.text` wrote; None if it is something else.
+
+    >>> terms_from(Terms(messages=3).text), terms_from("no such text")
+    (Terms(life=None, unused=None, messages=3, octets=None, rejects=False, dead_letter=None), None)
+    """
+    try:
+        return None if text is None else Terms(*json.loads(text))
+    except (ValueError, TypeError):
+        return None
 
 
 def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:

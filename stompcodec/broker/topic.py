@@ -199,9 +199,10 @@ class Topic:
         self._version = self._patterns.version
         others = self._patterns.find(self._words)
         feeds = (*self._own, *others)
-        self._most = 0 if others else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(feeds)))
         self._consumers = tuple(feed for feed in feeds if isinstance(feed, Consumer))
         self._durables = tuple(feed for feed in feeds if not isinstance(feed, Consumer))
+        at_once = bool(others) or any(durable.prompt for durable in self._durables)
+        self._most = 0 if at_once else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(feeds)))
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:

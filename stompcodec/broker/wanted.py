@@ -96,6 +96,8 @@ class Wanted(NamedTuple):
     encoding: str | None = None
     terms: Terms | None = None
     """What it says of the queue."""
+    readdressed: bool = False
+    """Its queue gets messages of a topic, too: MESSAGE has the queue as their destination."""
 
     @property
     def selector_text(self) -> str | None:
@@ -118,6 +120,7 @@ class Wanted(NamedTuple):
             or self.browser
             or self.transformation is not None
             or self.encoding is not None
+            or self.readdressed
         )
 
 

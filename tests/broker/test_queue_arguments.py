@@ -181,6 +181,51 @@ def test_queue_arguments_mean_nothing_to_others(by, dialect, value):
     assert left(bench)[-2:] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("dialect", ["stompcodec", "rabbitmq"])
+def test_arguments_hold_after_a_restart(by, dialect):
+    bench = Bench(**DIALECTS[dialect])
+    peer = bench.peer()
+    use(peer, by, **DEAD_LETTERS, **{"x-max-length": "2"})
+    peer.put(NAME, "kept", persistent="true")
+    peer.subscribe("/queue/none", "2", **{"x-max-length": "2"})
+    if by == "SUBSCRIBE":
+        peer.take()
+        peer.send("UNSUBSCRIBE", id="1")
+        peer.put(NAME, "kept", persistent="true")
+    bench = Bench(bench.store, **DIALECTS[dialect])
+    assert queue_of(bench).terms.messages == 2
+    same, other, plain = bench.peer(), bench.peer(), bench.peer()
+    use(same, "SEND", **DEAD_LETTERS, **{"x-max-length": "2"})
+    use(other, "SEND", **{"x-max-length": "1"})
+    plain.put(NAME, "plain")
+    assert (same.closed, other.closed, plain.closed) == (False, dialect == "rabbitmq", False)
+    assert left(bench)[-1:] == [b"plain"]
+    for session in list(bench.peers.values()):
+        session.lose()
+    bench.wait(60)
+    assert list(bench.store.subscriptions()) == []  # with the queue its arguments go
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_arguments_for_a_plain_queue_after_a_restart(dialect):
+    bench = Bench(**DIALECTS[dialect])
+    bench.peer().put(NAME, "kept", persistent="true")
+    bench = Bench(bench.store, **DIALECTS[dialect])
+    peer = bench.peer()
+    use(peer, "SEND", **{"x-max-length": "1"})
+    assert peer.closed is (dialect == "rabbitmq")
+    assert left(bench)[:1] == [b"kept"]
+
+
+def test_a_store_with_arguments_that_mean_nothing_any_more():
+    bench = Bench()
+    bench.peer().put(NAME, "kept", persistent="true", **{"x-max-length": "1"})
+    bench = Bench(bench.store, **DIALECTS["activemq"])
+    assert queue_of(bench).terms is None
+    assert left(bench) == [b"kept"]
+
+
 def test_what_a_session_remembers_of_queues_is_bounded_and_accounted_for():
     bench = Bench(**DIALECTS["rabbitmq"], session_destinations=10_000)
     peer = bench.peer()
