@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 
+from patience import patience
+
 import stompcodec
 from stompcodec import Frame
 
 __all__ = ["Side"]
 
-#: Seconds without a word of the broker that end the run: it has stalled.
-PATIENCE = 60.0
 #: Seconds between two messages: a feed, and no flood.
 PAUSE = 0.002
 
@@ -26,7 +26,7 @@ class Side:
     """One connection that waits for each answer."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), patience(60))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
@@ -92,7 +92,7 @@ def main() -> None:
     taking = threading.Thread(target=consume, args=(consumer, queue, found), daemon=True)
     taking.start()
     sent, delays = produce(producer, queue, name == "stored", seconds)
-    taking.join(PATIENCE)
+    taking.join(patience(60))
     delays.sort()
     quantiles = {f"p{part}": 1000 * delays[int(len(delays) * part / 100)] for part in (50, 95, 99)}
     lost = sent - found["taken"] if found["taken"] >= 0 else sent

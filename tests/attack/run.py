@@ -14,6 +14,7 @@ from typing import NamedTuple
 from attack.attackers import ATTACKS, Ports
 from attack.pair import Side
 from crash.process import ROOT, BrokerProcess
+from patience import patience
 
 __all__ = ["CONFIG", "PAIRS", "Figures", "attack"]
 
@@ -21,8 +22,6 @@ MIB = 2**20
 CONFIG = "[listen]\nlegacy_port = 0\n"
 #: A pair whose messages are stored, and one whose messages are not.
 PAIRS = ("stored", "plain")
-#: Seconds in which the broker has cleaned up after the attackers.
-_PATIENCE = 120.0
 _FOLDER = Path(__file__).parent
 
 
@@ -61,7 +60,7 @@ def attack(
             top = max(top, broker.rss())
             show(time.monotonic() - began, broker.rss())
             time.sleep(0.05)
-            if time.monotonic() - began > seconds + 2 * _PATIENCE:
+            if time.monotonic() - began > seconds + 2 * patience(120):
                 break
         found = {name: _result(process) for name, process in pairs.items()}
         for process in attackers:
@@ -83,7 +82,7 @@ def _start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
 def _result(process: subprocess.Popen[bytes]) -> dict[str, float]:
     """Return what a pair printed; a pair that failed has lost everything."""
     try:
-        output, _ = process.communicate(timeout=_PATIENCE)
+        output, _ = process.communicate(timeout=patience(120))
     except subprocess.TimeoutExpired:
         process.kill()
         output, _ = process.communicate()
@@ -145,7 +144,7 @@ def _clean(broker: BrokerProcess, before: dict[str, int]) -> list[str]:
     """Empty what the attackers have filled, and wait until the broker is as before. Return what is not."""
     if not broker.running:
         return ["the broker has ended"]
-    give_up = time.monotonic() + _PATIENCE
+    give_up = time.monotonic() + patience(120)
     while (refusal := _drain_all(broker)) is not None:
         if time.monotonic() > give_up:
             return [f"a new client is not served: {refusal}"]

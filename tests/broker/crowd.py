@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from crash.process import BrokerProcess
+from patience import patience
 
-__all__ = ["PATIENCE", "Crowd", "Member", "Probe", "connect_frame", "highest", "masked"]
+__all__ = ["Crowd", "Member", "Probe", "connect_frame", "highest", "masked"]
 
-PATIENCE = 60.0
 #: Rounds in which nobody can send anything more, after which all are stuck.
 _STUCK = 30
 
@@ -49,7 +49,7 @@ class Member:
     ) -> None:
         self.socket: socket.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(patience(60))
         self.socket.connect(address)
         if wrap == "tls":
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -120,7 +120,7 @@ class Probe:
     """A client that behaves: it sends to a queue of its own and reads from it."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), patience(60))
         self.socket.sendall(connect_frame())
         self._until(b"CONNECTED")
         self.socket.sendall(b"SUBSCRIBE\nid:0\nack:client-individual\ndestination:/queue/probe\nreceipt:s\n\n\0")
@@ -175,7 +175,7 @@ class Crowd:
 
     def run(self) -> None:
         """Go on until everybody is at an end, or nobody can send any more."""
-        give_up, stuck = time.monotonic() + PATIENCE, 0
+        give_up, stuck = time.monotonic() + patience(60), 0
         while stuck < _STUCK and not all(member.done for member in self.members):
             assert time.monotonic() < give_up, "the crowd does not come to an end"
             moved = sum(member.step() for member in self.members if not member.done)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.harness import Bench, Peer
+from patience import patience
 
 from stompcodec.broker.sqlite import SqliteStore
 
@@ -57,7 +58,7 @@ class Slow(Peer):
 def settle(bench: Bench) -> None:
     """Wait for the thread of the store."""
     bench.turn()
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + patience(30)
     while bench.broker.journal.busy is not None or bench.broker.journal.open:
         assert time.monotonic() < give_up
         time.sleep(0.001)

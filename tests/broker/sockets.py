@@ -8,12 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from patience import patience
+
 import stompcodec
 from stompcodec import Frame
 from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server, serve
 
-PATIENCE = 20.0
 CONFIG = Config(port=0)
 
 
@@ -46,7 +47,7 @@ class Client:
         self.writer.write(text.encode() if isinstance(text, str) else text)
 
     async def read(self) -> bool:
-        data = await asyncio.wait_for(self.reader.read(65536), PATIENCE)
+        data = await asyncio.wait_for(self.reader.read(65536), patience(20))
         for frame in self.parser.feed(data):
             if frame is stompcodec.HEARTBEAT:
                 self.beats += 1
@@ -89,13 +90,13 @@ def run(main: Callable[[Server], Awaitable[Any]], config: Config = CONFIG, **opt
 
     async def body() -> Any:
         async with serve(config, **options) as server:
-            return await asyncio.wait_for(main(server), 60)
+            return await asyncio.wait_for(main(server), patience(60))
 
     return asyncio.run(body())
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience(20)
     while not condition():
         assert time.monotonic() < give_up
         await asyncio.sleep(0.005)

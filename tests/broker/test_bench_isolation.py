@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_isolation.py"
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmarks a
 
 def measured(*options: str) -> Any:
     command = [sys.executable, str(BENCHMARK), "--seconds", "0.2", "--json", "--only", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -43,6 +44,6 @@ def test_another_interpreter_has_its_turn_in_each_case() -> None:
 def test_an_interpreter_without_stompcodec_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "python"
     command = [sys.executable, str(BENCHMARK), "--against", str(missing)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 2
     assert f"{missing} cannot import stompcodec" in done.stderr

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -27,7 +28,6 @@ pytestmark = [
 
 #: Descriptors of the broker, and how many clients come.
 LIMIT, CLIENTS = 64, 150
-PATIENCE = 30.0
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
@@ -89,7 +89,7 @@ def closing(broker: Limited) -> Iterator[None]:
 
 
 def connect(broker: Limited, kind: str = "tcp") -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port_of(broker, kind)), PATIENCE)
+    sock = socket.create_connection(("127.0.0.1", port_of(broker, kind)), patience(30))
     _open.append(sock)
     return sock
 
@@ -131,7 +131,7 @@ def occupy(broker: Limited) -> list[socket.socket]:
 
 
 def wait_until_served(broker: Limited) -> None:
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience(30)
     while True:
         with connect(broker) as sock:
             sock.sendall(CONNECT)
@@ -225,7 +225,7 @@ def test_half_sent_messages_end(broker: Limited, kind: str) -> None:
     assert sum(b"message:too many large messages at a time\n" in answer for answer in answers) == 4
     for wire in wires:
         wire.close()
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + patience(30)
     while list((broker.folder / "data" / "incoming").iterdir()) or broker.held() > before:
         assert time.monotonic() < give_up
         time.sleep(0.01)

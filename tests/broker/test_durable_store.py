@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from broker.durables import NAME, TOPIC, client, leave, names, subscribe
 from broker.harness import Bench, FaultyStore
+from patience import patience
 
 import stompcodec
 from stompcodec.broker.sqlite import SqliteStore
@@ -170,7 +171,7 @@ def test_a_transaction_that_outlives_it_leaves_nothing_behind():
 
 def settle(bench):
     """Until all is on the disk."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + patience(20)
     journal = bench.broker.journal
     while (journal.open or journal.busy is not None or bench.soon) and time.monotonic() < give_up:
         bench.turn()
@@ -215,7 +216,7 @@ def start(folder):
     paths = [str(Path(stompcodec.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     process = subprocess.Popen([sys.executable, "-c", CHILD, str(folder / "data"), str(ready)], env=environment)
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + patience(60)
     while not ready.exists():
         assert process.poll() is None
         assert time.monotonic() < give_up
@@ -265,7 +266,7 @@ def test_what_has_a_receipt_survives_a_kill(tmp_path):
                 expected.append(body.encode())
         finally:
             process.kill()
-            process.wait(20)
+            process.wait(patience(20))
             link.socket.close()
     process, port = start(tmp_path)
     try:
@@ -277,4 +278,4 @@ def test_what_has_a_receipt_survives_a_kill(tmp_path):
         link.socket.close()
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(patience(20))

@@ -4,6 +4,7 @@ import contextlib
 import socket
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -12,7 +13,6 @@ from run_scenarios import WebSocket
 
 from stompcodec import Parser
 
-PATIENCE = 30.0
 DESTINATIONS = ("/queue/a", "/topic/t")
 CONNECTS = {
     "1.0": "CONNECT\nlogin:guest\n\n\0",
@@ -26,9 +26,9 @@ class Client:
     def __init__(self, broker, transport, version):
         port = broker.address[{"tcp": "port", "ws": "ws_port", "legacy": "legacy_port"}[transport]]
         if transport == "ws":
-            self.wire = WebSocket("127.0.0.1", port, "/", PATIENCE)
+            self.wire = WebSocket("127.0.0.1", port, "/", patience(30))
         else:
-            self.wire = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            self.wire = socket.create_connection(("127.0.0.1", port), patience(30))
         self.parser, self.frames = Parser(version), []
         assert self.ask(CONNECTS[version]).command == "CONNECTED"
 

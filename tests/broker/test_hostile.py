@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -30,7 +31,6 @@ pytestmark = [
 
 MIB = 2**20
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
-PATIENCE = 30.0
 
 
 def flood(wire: socket.socket, block: bytes, octets: int, stall: float = 1.0) -> int:
@@ -55,7 +55,7 @@ class Client:
         if buffers:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(patience(30))
         self.socket.connect(("127.0.0.1", broker.port))
         self.parser = stompcodec.Parser("1.2")
         self.frames: list[Frame] = []
@@ -322,9 +322,9 @@ def test_a_websocket_that_never_ends(name: str, logged_in: bool, tmp_path: Path)
     begin, more = ENDLESS_WS[name]
     with watched(tmp_path, config) as watch:
         if begin is None:
-            wire = socket.create_connection(("127.0.0.1", watch.broker.ws_port), PATIENCE)
+            wire = socket.create_connection(("127.0.0.1", watch.broker.ws_port), patience(30))
         else:
-            websocket = WebSocket("127.0.0.1", watch.broker.ws_port, "/", PATIENCE)
+            websocket = WebSocket("127.0.0.1", watch.broker.ws_port, "/", patience(30))
             wire = websocket.socket
             if logged_in:
                 websocket.sendall(CONNECT)
@@ -343,12 +343,12 @@ def test_strangers_with_large_websocket_messages(tmp_path: Path) -> None:
     pytest.importorskip("websockets")
     head = b"\x82\xff" + (8 * MIB).to_bytes(8, "big") + bytes(4)
     with watched(tmp_path) as watch:
-        strangers = [WebSocket("127.0.0.1", watch.broker.ws_port, "/", PATIENCE).socket for _ in range(20)]
+        strangers = [WebSocket("127.0.0.1", watch.broker.ws_port, "/", patience(30)).socket for _ in range(20)]
         for wire in strangers:
             wire.sendall(head)
             flood(wire, b"x" * 65536, 7 * MIB, 0.2)
         watch.report("WebSocket: 20 strangers with 7 MiB each", 24 * MIB)
-        friend = WebSocket("127.0.0.1", watch.broker.ws_port, "/", PATIENCE)
+        friend = WebSocket("127.0.0.1", watch.broker.ws_port, "/", patience(30))
         friend.sendall(CONNECT)
         assert friend.recv(65536).startswith(b"CONNECTED")
         body = message("/queue/a", 8 * MIB, "receipt:r")
@@ -373,7 +373,7 @@ def test_connections_that_say_nothing(count: int, tmp_path: Path) -> None:
     with watched(tmp_path, f"[sessions]\nlogin_timeout = {max(3.0, count / 500)}\n") as watch:
         mute = []
         for number in range(count):
-            mute.append(socket.create_connection(("127.0.0.1", watch.broker.port), PATIENCE))
+            mute.append(socket.create_connection(("127.0.0.1", watch.broker.port), patience(30)))
             if number % 2:
                 mute[-1].sendall(b"CONNECT\nlogin:")
             if number % 100 == 0:
@@ -383,7 +383,7 @@ def test_connections_that_say_nothing(count: int, tmp_path: Path) -> None:
         print(f"\n{count} half-open connections: {grown / count / 1024:.1f} KiB each")
         assert grown / count < 16 * 1024
         for wire in mute:
-            wire.settimeout(PATIENCE)
+            wire.settimeout(patience(30))
             with contextlib.suppress(ConnectionError):
                 while wire.recv(4096):
                     pass
@@ -404,7 +404,7 @@ def test_the_connection_cap(tmp_path: Path) -> None:
             late.close()
         watch.ping()
         clients.pop().close()
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + patience(30)
         while True:  # the place is free once the broker noticed
             with contextlib.suppress(AssertionError, ConnectionError):
                 clients.append(Client(watch.broker))

@@ -56,7 +56,7 @@ def test_it_is_delivered_as_an_ordinary_frame(version: str, ack: str) -> None:
 
 
 @given(st.integers(LARGE, 3000), st.booleans(), st.lists(st.integers(1, 700), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_however_it_comes(size: int, counted: bool, cuts: list[int], odd: bool) -> None:
     """With content-length or up to its NUL, in chunks of any size, with other frames around it in the same chunk."""
     bench = bench_of()

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from broker.sockets import CONFIG, Client, run, send, subscribe
 from crash.process import BrokerProcess
+from patience import patience
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 
 MIB = 2**20
-PATIENCE = 30
 
 
 @pytest.mark.req("ART-ACC-01")
@@ -61,7 +61,7 @@ def broker_of(folder: Path, config: str) -> Iterator[BrokerProcess]:
 def websocket(broker: BrokerProcess) -> Any:
     from run_scenarios import WebSocket
 
-    wire = WebSocket("127.0.0.1", broker.ws_port, "/", PATIENCE)
+    wire = WebSocket("127.0.0.1", broker.ws_port, "/", patience(30))
     wire.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0")
     assert wire.recv(65536).startswith(b"CONNECTED")
     return wire
@@ -163,7 +163,7 @@ def test_a_message_larger_than_the_memory_of_the_broker(tmp_path: Path, ws: bool
 
 
 def plain(broker: BrokerProcess) -> Any:
-    wire = socket.create_connection(("127.0.0.1", broker.port), PATIENCE)
+    wire = socket.create_connection(("127.0.0.1", broker.port), patience(30))
     wire.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0")
     assert wire.recv(65536).startswith(b"CONNECTED")
     return wire
@@ -175,7 +175,7 @@ def test_halves_of_messages_hold_files_only(tmp_path: Path) -> None:
     """Many senders that stop in the middle of theirs; and when they are gone, so are the files."""
     with broker_of(tmp_path, "[messages]\nlarge_folder = 'large'\n") as broker, Highest(broker) as memory:
         folder = tmp_path / "large"
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + patience(30)
         with contextlib.ExitStack() as stack:
             for _ in range(30):
                 wire = stack.enter_context(plain(broker))

@@ -235,7 +235,7 @@ class PickingMachine(RuleBasedStateMachine):
 
 
 PickingMachine.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestPicking = PickingMachine.TestCase
 

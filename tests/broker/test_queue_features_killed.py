@@ -4,6 +4,7 @@ import socket
 import time
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -16,7 +17,7 @@ class Client:
     """Blocks until what it waits for has come."""
 
     def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=patience(30))
         self.parser = Parser("1.2")
         self.frames = []
         self.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "guest", "passcode": "guest"})

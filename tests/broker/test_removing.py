@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 from broker.large import LARGE, QUEUE, assert_empty, bench_of, files, pattern, settle, stored_bench
+from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
@@ -296,7 +297,7 @@ def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(os.listdir(tmp_path)) == 1
     del bench
     gc.collect()
-    thread.join(30)
+    thread.join(patience(30))
     assert not thread.is_alive()
     assert os.listdir(tmp_path) == []
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from broker.test_damage import SUBSCRIPTION, change, content, fill, flip
+from patience import patience
 
 import stompcodec
 from stompcodec.broker.salvage import check, salvage
@@ -205,7 +206,7 @@ def test_killed_at_any_commit(tmp_path: Path) -> None:
     expected, _ = content(tmp_path / "data")
     for left in range(20):
         command = [sys.executable, "-c", KILLED, str(tmp_path / "data"), str(tmp_path / "new"), str(left)]
-        status = subprocess.run(command, env=ENVIRONMENT, timeout=60).returncode
+        status = subprocess.run(command, env=ENVIRONMENT, timeout=patience(60)).returncode
         if status == 0:
             break
         assert status == 9

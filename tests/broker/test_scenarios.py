@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -37,42 +38,49 @@ def _scenarios() -> Iterator[Any]:
 CHOSEN = list(_scenarios())
 
 
-def _options(port: int, ws: str | None) -> argparse.Namespace:
+def _options(port: int, ws: str | None, name: str) -> argparse.Namespace:
     return argparse.Namespace(
         host="127.0.0.1",
         port=port,
         ws=ws,
-        timeout=15.0,
+        timeout=patience(15),
         login="guest",
         passcode="guest",
         vhost="/",
-        queue_prefix="/queue/spec-",
-        topic_prefix="/topic/spec-",
+        queue_prefix=f"/queue/{name}-",
+        topic_prefix=f"/topic/{name}-",
     )
 
 
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
+    """A broker for each configuration; all of them start at once."""
+    names = {param.values[0] for param in CHOSEN}
+    made = {
+        name: BrokerProcess(tmp_path_factory.mktemp(name), config=CONFIGS / f"{name}.toml") for name in sorted(names)
+    }
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(BrokerProcess.start, made.values()))
+        yield made
+    finally:
+        for broker in made.values():
+            broker.kill()
+
+
 @pytest.fixture(scope="module", params=["TCP", "WebSocket"])
-def results(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[str]]]:
+def results(request: pytest.FixtureRequest, brokers: dict[str, BrokerProcess]) -> Iterator[dict[str, Future[str]]]:
     """Scenario -> what went wrong, None for nothing. All of them are started at once; each test waits for its own."""
-    brokers: dict[str, BrokerProcess] = {}
     pool = ThreadPoolExecutor(JOBS)
     found = {}
     try:
         for config, scenario in (param.values for param in CHOSEN):
-            if config not in brokers:
-                folder = tmp_path_factory.mktemp(config)
-                brokers[config] = BrokerProcess(folder, config=CONFIGS / f"{config}.toml")
-                brokers[config].start()
             broker = brokers[config]
-            options = _options(broker.port, None) if request.param == "TCP" else _options(broker.ws_port, "/any/path")
-            found[scenario["id"]] = pool.submit(run_scenarios.run, scenario, options)
+            place = (broker.port, None) if request.param == "TCP" else (broker.ws_port, "/any/path")
+            found[scenario["id"]] = pool.submit(run_scenarios.run, scenario, _options(*place, request.param))
         yield found
     finally:
         pool.shutdown(cancel_futures=True)
-        for broker in brokers.values():
-            broker.kill()
 
 
 @pytest.mark.parametrize(("config", "scenario"), CHOSEN)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 import stompcodec
 from stompcodec.broker import schema
@@ -46,7 +47,7 @@ def test_a_broker_that_was_killed_leaves_no_lock(tmp_path):
         with pytest.raises(StoreError, match=f"process {process.pid} "):
             SqliteStore(tmp_path)
         process.kill()
-        process.wait(20)
+        process.wait(patience(20))
     store = SqliteStore(tmp_path)
     assert store.unclean
     store.close()

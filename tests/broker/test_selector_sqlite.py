@@ -101,7 +101,7 @@ def of_ours(text, row):
 
 
 @pytest.mark.req("ART-SEL-01")
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(condition, rows)
 @example("n / 0 = 1 OR n = 1", {"n": 1})
 @example("n * m > 0", {"n": MOST, "m": MOST})

@@ -11,6 +11,7 @@ import threading
 from queue import SimpleQueue
 
 import pytest
+from patience import patience
 
 from stompcodec.broker import sqlite
 from stompcodec.broker.sqlite import SqliteStore
@@ -35,7 +36,7 @@ def content(folder):
 
 
 def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, patience(60)))
 
 
 async def commit_in_background(store):
@@ -106,7 +107,7 @@ def assert_committed(store, at_once):
     store.commit_later(answers.append, calls.put)
     assert answers == ([None] if at_once else [])
     if not at_once:
-        calls.get(timeout=20)()
+        calls.get(timeout=patience(20))()
         assert answers == [None]
     store.close()
 
@@ -118,7 +119,7 @@ def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path, monkeypatch):
 
     def slow(writer, batch):
         begun.set()
-        assert free.wait(20)
+        assert free.wait(patience(20))
         return commit(writer, batch)
 
     async def main():

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 import stompcodec
 from stompcodec.broker import writer as writer_module
@@ -153,7 +154,7 @@ async def _later(store):
     loop = asyncio.get_running_loop()
     answered = loop.create_future()
     store.commit_later(answered.set_result, loop.call_soon_threadsafe)
-    return await asyncio.wait_for(answered, 60)
+    return await asyncio.wait_for(answered, patience(60))
 
 
 def fails_as_a_whole(store, fill, folder, harm, heal, says):
@@ -215,7 +216,7 @@ store.close()
 def test_a_limit_of_the_system(tmp_path, size, count):
     """Real write() calls that fail, in the WAL or in a file of a large body."""
     command = [sys.executable, "-c", FULL, str(tmp_path), str(size), str(count)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=patience(60))
     assert done.stderr == ""
     assert done.stdout.count("nothing could be stored") + done.stdout.count("cannot be opened") == 2
     assert list(content(tmp_path)) == [*range(count), *range(3000, 3000 + count)]
@@ -342,7 +343,7 @@ def test_a_new_queue_survives_the_fault_of_its_first_batch(store, tmp_path, monk
     store._writer.pace = 1.0  # so it is in the background
 
     def slow(writer, batch):
-        assert free.wait(20)
+        assert free.wait(patience(20))
         if faults.pop(0):
             return writer._undo(batch, sqlite3.OperationalError("disk I/O error"))
         return commit(writer, batch)
@@ -372,7 +373,7 @@ def test_single_commits_go_on_while_the_wal_is_taken_over(store, tmp_path, monke
 
     def slow_copy():
         taken.append(threading.current_thread().name)
-        assert free.wait(20)
+        assert free.wait(patience(20))
         copy()
 
     monkeypatch.setattr(writer, "copy", slow_copy)

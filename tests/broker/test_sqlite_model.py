@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from patience import patience
 
 from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.broker.store import Stored
@@ -67,7 +68,7 @@ class Model(RuleBasedStateMachine):
             arrived = threading.Event()
             self.store.commit_later(called.append, lambda call: (call(), arrived.set()))
             if not called:
-                assert arrived.wait(20)
+                assert arrived.wait(patience(20))
             assert called == [None]
         else:
             self.store.commit()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from broker.test_damage import content
 from broker.test_salvage import ENVIRONMENT, run
+from patience import patience
 
 from stompcodec.broker.compact import compact
 from stompcodec.broker.salvage import check
@@ -236,7 +237,7 @@ os._exit(0)
 def test_killed_while_it_compacts(old: Path) -> None:
     for turn in range(6):
         command = [sys.executable, "-c", KILLED, str(old), str(0.002 * 3**turn)]
-        subprocess.run(command, env=ENVIRONMENT, timeout=60, check=False)
+        subprocess.run(command, env=ENVIRONMENT, timeout=patience(60), check=False)
         assert check(old).whole
     assert len(content(old)[0]) == 5
 

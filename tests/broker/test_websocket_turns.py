@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from broker.sockets import CONFIG, Client, run, send, subscribe, until
 from crash.process import BrokerProcess
+from patience import patience
 from transport.messages import BINARY, CLOSE, CONT, PING, TEXT, frame, frames, request
 from transport.wires import Raw
 
 from stompcodec.broker.server import Server
 from stompcodec.broker.session import Session
 
-PATIENCE = 60
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
 FLOODERS = 8
 FLOOD = 15_000
@@ -117,8 +117,8 @@ def test_a_process_answers_others_between_tiny_frames(tmp_path: Path) -> None:
     from run_scenarios import WebSocket
 
     with process(tmp_path) as broker:
-        wires = [WebSocket("127.0.0.1", broker.ws_port, "/", PATIENCE) for _ in range(2)]
-        client = socket.create_connection(("127.0.0.1", broker.port), PATIENCE)
+        wires = [WebSocket("127.0.0.1", broker.ws_port, "/", patience(60)) for _ in range(2)]
+        client = socket.create_connection(("127.0.0.1", broker.port), patience(60))
         for wire in (*wires, client):
             wire.sendall(CONNECT)
             assert wire.recv(65536).startswith(b"CONNECTED")
@@ -319,7 +319,7 @@ def test_the_broker_stops_in_the_middle() -> None:
             began = time.monotonic()
             await server.stop()
             assert not server.peers
-            assert time.monotonic() - began < PATIENCE
+            assert time.monotonic() - began < patience(60)
 
     async def body() -> None:
         server = Server(CONFIG.replace(ws_port=0, drain_timeout=1.0))

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from broker.sockets import PATIENCE, Client, send, until
+from broker.sockets import Client, send, until
+from patience import patience
 
 COUNT = 20_000
 NAMED = "durable-subscription-name:n"
@@ -30,7 +31,7 @@ async def broker(folder: Path) -> AsyncIterator[Any]:
         yield SimpleNamespace(port=json.loads(ready.read_text())["port"])
     finally:
         process.terminate()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(patience(20)) == 0
 
 
 async def fill(place: Any, destination: str) -> None:
@@ -91,7 +92,7 @@ def test_others_are_served_while_a_deep_backlog_moves(tmp_path: Path, way: str) 
             done.set()
             assert await counting >= 2 * COUNT // 2000
 
-    asyncio.run(asyncio.wait_for(main(), 6 * PATIENCE))
+    asyncio.run(asyncio.wait_for(main(), patience(120)))
 
 
 def test_a_durable_subscription_ends_beside_others(tmp_path: Path) -> None:
@@ -110,4 +111,4 @@ def test_a_durable_subscription_ends_beside_others(tmp_path: Path) -> None:
             assert await counting >= 1
             await client.close()
 
-    asyncio.run(asyncio.wait_for(main(), 6 * PATIENCE))
+    asyncio.run(asyncio.wait_for(main(), patience(120)))

@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -91,7 +92,7 @@ def test_sub_counts_what_comes_and_leaves_nothing(stomp_broker: StompBroker, ack
 
 def test_sub_counts_what_others_send(stomp_broker: StompBroker, stomp_client: Any) -> None:
     def send() -> None:
-        stomp_broker.wait_subscribed("/topic/stompcodec.bench", timeout=20)
+        stomp_broker.wait_subscribed("/topic/stompcodec.bench", timeout=patience(20))
         for body in (b"12", b"345", b""):
             stomp_client.send("/topic/stompcodec.bench", body)
 
@@ -197,7 +198,7 @@ def test_an_interrupt_ends_it_with_the_figures_so_far(stomp_broker: StompBroker,
         read_until(main, b"round 2" if verb == "codec" else b" messages, ")
         process.send_signal(signal.SIGINT)
         threading.Thread(target=_swallow, args=(main,), daemon=True).start()
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=patience(30))
     finally:
         process.kill()
         os.close(main)
@@ -215,7 +216,7 @@ def test_the_current_rate_is_shown_on_a_terminal(
     command = [*COMMAND, "rtt", "--duration", "0.7", "--url", stomp_broker.url, "--json"]
     process, main = _on_a_terminal(command, subprocess.PIPE, **environment)
     seen = _swallow(main)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=patience(30))
     os.close(main)
     assert process.returncode == 0
     assert b"\x1b" not in out

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -105,7 +106,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         big = b"SEND\ndestination:/queue/a\ncontent-length:%d\nreceipt:r\n\n%b\0" % (len(body), body)
         assert talk(broker.port, connect() + big, 2)[1].command == "RECEIPT"
         os.kill(broker.pid, signal.SIGTERM)
-        assert broker.stop(signal.SIGTERM, timeout=20) == 0
+        assert broker.stop(signal.SIGTERM, timeout=patience(20)) == 0
 
 
 @pytest.mark.parametrize("uvloop", [True, False, None])
@@ -160,7 +161,10 @@ def test_login(tmp_path: Path) -> None:
 
 def failure(*arguments: str, status: int = 1) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "stompcodec.cli", "broker", *arguments], capture_output=True, timeout=60, check=False
+        [sys.executable, "-m", "stompcodec.cli", "broker", *arguments],
+        capture_output=True,
+        timeout=patience(60),
+        check=False,
     )
     text = done.stderr.decode()
     assert done.returncode == status, text

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -187,7 +188,7 @@ def test_a_missing_extra_is_named(capture: Path, tmp_path: Path) -> None:
         f"command([{str(capture)!r}, {str(tmp_path / 'x.parquet')!r}])"
     )
     root = str(Path(__file__).parents[2])
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, cwd=root)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60), cwd=root)
     assert result.returncode == 1
     assert b"pip install 'stompcodec[spark]'" in result.stderr
     assert not (tmp_path / "x.parquet").exists()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 
@@ -28,7 +29,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=60, **options)  # type: ignore[call-overload]
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=patience(60), **options)  # type: ignore[call-overload]
 
 
 def test_help_and_version() -> None:
@@ -60,14 +61,16 @@ def test_a_reader_that_goes_away_is_no_trouble(arguments: list[str], capture: Pa
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(60) == 1
+    assert process.wait(patience(60)) == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("view", ["--json", "--summary"])
 def test_output_that_cannot_be_written(view: str, capture: Path) -> None:
     with open("/dev/full", "wb") as full:
-        result = subprocess.run([*COMMAND, "decode", view, capture], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        result = subprocess.run(
+            [*COMMAND, "decode", view, capture], stdout=full, stderr=subprocess.PIPE, timeout=patience(60)
+        )
     assert result.returncode == 1
     assert result.stderr.startswith(b"stompcodec: cannot write: ")
     assert result.stderr.count(b"\n") == 1
@@ -77,7 +80,7 @@ def test_output_that_cannot_be_written(view: str, capture: Path) -> None:
 @pytest.mark.parametrize("start", ["from stompcodec.cli import main", "from stompcodec.cli.demo import main"])
 def test_a_missing_extra_is_named(package: str, start: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None\n{start}\nmain()"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60))
     assert result.returncode == 2
     text = f"stompcodec: this needs the package {package}: pip install 'stompcodec[cli]'"
     assert result.stderr.decode().splitlines() == [text]
@@ -93,7 +96,7 @@ def test_frames_are_shown_as_they_come() -> None:
         process.stdin.flush()
         assert b'["id","%d"]' % number in process.stdout.readline()
     process.stdin.close()
-    assert process.wait(60) == 0
+    assert process.wait(patience(60)) == 0
     process.stdout.close()
 
 
@@ -122,7 +125,7 @@ def terminal(arguments: list[str | Path], stdout: int | None = None, **environme
     except OSError:  # how Linux says that the other end was closed
         pass
     os.close(main)
-    assert process.wait(60) == 0
+    assert process.wait(patience(60)) == 0
     return output.decode()
 
 
@@ -148,7 +151,7 @@ def test_the_progress_bar_disturbs_nobody(capture: Path, tmp_path: Path) -> None
         process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.buffer.read()"], stdin=pipe)
         assert terminal(["decode", "--json", capture], stdout=write) == ""
         os.close(write)
-        assert process.wait(60) == 0
+        assert process.wait(patience(60)) == 0
 
 
 @posix
@@ -184,11 +187,11 @@ def test_memory_stays_flat(arguments: list[str], capture: Path) -> None:
                 stdin.write(data)
     with process.stdout as stdout:
         assert int(stdout.read()) < 60
-    assert process.wait(60) == 0
+    assert process.wait(patience(60)) == 0
 
 
 def test_demo() -> None:
-    result = subprocess.run([sys.executable, "-m", "stompcodec.cli.demo"], capture_output=True, timeout=60)
+    result = subprocess.run([sys.executable, "-m", "stompcodec.cli.demo"], capture_output=True, timeout=patience(60))
     assert result.returncode == 0, result.stderr
     output = result.stdout.decode()
     assert "/topic/TD_ALL_SIG_AREA" in output
@@ -203,6 +206,6 @@ def test_the_sample_is_always_the_same(tmp_path: Path) -> None:
     assert list(sample(50_000)) == list(sample(50_000))
     assert list(sample(50_000)) != list(sample(50_000, seed=1))
     file = tmp_path / "a.stomp"
-    assert subprocess.run([sys.executable, "-m", "stompcodec.cli.sample", file], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-m", "stompcodec.cli.sample", file], timeout=patience(60)).returncode == 0
     assert 3_900_000 < file.stat().st_size < 4_200_000
     assert b"\nmessage-id:ID\\crail-example" in file.read_bytes()

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -138,7 +139,7 @@ def test_a_passcode_is_asked_for_on_a_terminal(at: Runner) -> None:
         os.close(far)
         seen = read_until(near, b"guest: ")
         os.write(near, b"guest\n")
-        assert process.wait(30) == 0
+        assert process.wait(patience(30)) == 0
         assert b"guest\r\n" not in seen
     finally:
         os.close(near)
@@ -152,7 +153,7 @@ def test_a_progress_line_on_a_terminal(at: Runner, fresh: str, plain: bool, monk
         process = at.process("pub", fresh, "x", "--count", "20", "--rate", "50", stderr=far)
         os.close(far)
         seen = read_until(near, b"20 messages sent, 20 confirmed")
-        assert process.wait(30) == 0
+        assert process.wait(patience(30)) == 0
     finally:
         os.close(near)
     assert (b"\x1b" in seen) is not plain

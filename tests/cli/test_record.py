@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -26,7 +27,6 @@ from stompcodec.client.recorder import Recorder
 from stompcodec.errors import StoreError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-_PATIENCE = 60.0
 
 
 def bodies(path: Path) -> list[bytes]:
@@ -34,7 +34,7 @@ def bodies(path: Path) -> list[bytes]:
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience(60)
     while not what():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -70,7 +70,7 @@ def test_several_destinations_and_an_end_by_time(at: Runner, fresh: str, tmp_pat
     path = tmp_path / "a.stompcap"
     for name in "ab":
         at.good("pub", f"{fresh}.{name}", name)
-    at.good("record", f"{fresh}.a", f"{fresh}.b", "-o", path, "-n", "2", "-w", str(_PATIENCE), "-q")
+    at.good("record", f"{fresh}.a", f"{fresh}.b", "-o", path, "-n", "2", "-w", str(patience(60)), "-q")
     assert sorted(bodies(path)) == [b"a", b"b"]
     result = at("record", fresh, "-o", path, "-n", "2", "-w", "0.2")
     assert result.exit_code == 1
@@ -88,7 +88,7 @@ def test_a_signal_seals_the_capture(at: Runner, fresh: str, tmp_path: Path, numb
         process.send_signal(number)
         assert process.stderr is not None
         said = process.stderr.read()
-        assert process.wait(_PATIENCE) == 0
+        assert process.wait(patience(60)) == 0
     assert said.startswith(b"50 messages recorded")
     index = next(path.glob("*.idx"))
     assert index.read_bytes()[-24:][7] & 0x80  # a seal
@@ -115,14 +115,14 @@ def test_kill_9_loses_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
         with at.process("record", fresh, "-o", path, "-q", "--segment", "100K") as process:
             wait_until_recorded(path, min(before + roll.randrange(1, 1200), total))
             process.kill()
-            process.wait(_PATIENCE)
+            process.wait(patience(60))
     publisher.join()
     with at.process("record", fresh, "-o", path, "-q", "--segment", "100K") as process:
         with stomp.connect(at.url) as client:
             client.send(fresh, b"%d" % total)  # only this process can have it: once it has, it listens to signals
         wait_for(lambda: len(set(bodies(path))) == total + 1)
         process.terminate()
-        assert process.wait(_PATIENCE) == 0
+        assert process.wait(patience(60)) == 0
     assert {int(body) for body in bodies(path)} == set(range(total + 1))
     assert at.good("sub", fresh, "-w", "0.2") == b""
     assert len(Capture(path).segments()) > 1
@@ -142,7 +142,7 @@ def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path
         said = process.stderr.readline()
         assert b"cannot be written: File too large; nothing is acknowledged" in said
         process.terminate()
-        assert process.wait(_PATIENCE) == 1
+        assert process.wait(patience(60)) == 1
     assert 0 < count(path) < 60
     at.good("record", fresh, "-o", path, "-n", str(200 - count(path)), "-q")
     assert {int(body.split()[0]) for body in bodies(path)} == set(range(200))
@@ -168,7 +168,7 @@ def test_a_broker_that_comes_back(at: Runner, tmp_path: Path) -> None:
             wait_for(lambda: b"two" in bodies(path))
             process.terminate()
             process.stderr.read()
-            assert process.wait(_PATIENCE) == 0
+            assert process.wait(patience(60)) == 0
     assert set(bodies(path)) == {b"one", b"two"}  # one may be there twice: its ACK may have been lost
 
 
@@ -182,7 +182,7 @@ def test_progress_is_shown_on_a_terminal(at: Runner, fresh: str, tmp_path: Path)
         assert b"recording /queue/" in read_until(terminal, b"Ctrl-C ends")
         read_until(terminal, b"1 message recorded")
         process.terminate()
-        assert process.wait(_PATIENCE) == 0
+        assert process.wait(patience(60)) == 0
     os.close(terminal)
 
 
@@ -232,7 +232,7 @@ def test_nothing_is_acknowledged_before_it_is_synced(at: Runner, fresh: str, tmp
     class Slow(CaptureWriter):
         def sync(self) -> None:
             syncing.set()
-            assert may_sync.wait(_PATIENCE)
+            assert may_sync.wait(patience(60))
             super().sync()
 
     def see(direction: str, frame: Frame) -> None:
@@ -243,12 +243,12 @@ def test_nothing_is_acknowledged_before_it_is_synced(at: Runner, fresh: str, tmp
         recorder = Recorder(client, capture, most=3)
         recorder.subscribe(fresh)
         thread = recording(recorder)
-        assert syncing.wait(_PATIENCE)
+        assert syncing.wait(patience(60))
         client.ping()  # whatever was sent before has come to `see`, too
         assert acks == []
         assert recorder.messages == 0
         may_sync.set()
-        thread.join(_PATIENCE)
+        thread.join(patience(60))
         assert recorder.messages == 3
         client.ping()
         wait_for(lambda: len(acks) == 3)
@@ -286,7 +286,7 @@ def test_chains_and_hold(at: Runner, fresh: str, tmp_path: Path) -> None:
         time.sleep(0.3)
         assert recorder.messages == 0
         held.set()
-        thread.join(_PATIENCE)
+        thread.join(patience(60))
     read = Capture(tmp_path / "a.stompcap")
     assert {chain: [frame.body for _, _, frame in read.frames(chain)] for chain in read.chains()} == {
         "a": [b"a"],
@@ -300,5 +300,5 @@ def test_a_subscription_that_ends_ends_the_recording(at: Runner, fresh: str, tmp
         recorder.subscribe(fresh)
         thread = recording(recorder)
         client.close()
-        thread.join(_PATIENCE)
+        thread.join(patience(60))
         assert not thread.is_alive()

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -18,8 +19,6 @@ from cli.at_broker import Runner
 
 import stompcodec.client as stomp
 from stompcodec.capture import Capture
-
-_PATIENCE = 60.0
 
 
 def bodies(path: Path) -> list[int]:
@@ -45,7 +44,7 @@ def test_kill_9_doubles_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
     while rounds < 4 or len(set(bodies(path))) < total:
         enough = len(bodies(path)) + roll.randrange(1, 900)
         with at.process(*arguments) as process:
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + patience(60)
             while len(bodies(path)) < min(enough, total):
                 assert time.monotonic() < until
                 time.sleep(0.01)
@@ -53,7 +52,7 @@ def test_kill_9_doubles_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
                 process.kill()
             else:
                 process.terminate()
-            process.wait(_PATIENCE)
+            process.wait(patience(60))
         rounds += 1
     publisher.join()
     assert {body: count for body, count in Counter(bodies(path)).items() if count > 1} == {}

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
@@ -102,7 +103,7 @@ def test_exec(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "body", "-H", "k:v")
     script = 'cat; printf " %s %s" "$STOMP_DESTINATION" "$STOMP_HEADERS"'
     process = at.process("sub", fresh, "-n", "1", "--exec", script, stdout=subprocess.PIPE)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=patience(30))
     assert process.returncode == 0
     body, destination, headers = out.decode().split(" ", 2)
     assert (body, destination) == ("body", fresh)
@@ -139,7 +140,7 @@ def test_a_lost_connection_is_made_again(at: Runner, fresh: str) -> None:
             seen = process.stdout.readline()
         assert seen == b"after\n"
         process.send_signal(signal.SIGINT)
-        _out, said = process.communicate(timeout=30)
+        _out, said = process.communicate(timeout=patience(30))
     assert b"connecting again" in said
 
 
@@ -159,7 +160,7 @@ def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "4")  # sub notices when it writes
     said = process.stderr.read()
     process.stderr.close()
-    assert process.wait(30) == 1
+    assert process.wait(patience(30)) == 1
     assert b"Traceback" not in said
     rest = at.good("sub", fresh, "-n", "1", "-w", "10")
     assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
@@ -171,7 +172,7 @@ def test_interrupted(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "one")
     assert process.stdout.readline() == b"one\n"
     process.send_signal(signal.SIGINT)
-    _out, said = process.communicate(timeout=30)
+    _out, said = process.communicate(timeout=patience(30))
     assert process.returncode == 130
     assert said == b""
 
@@ -197,7 +198,7 @@ def test_a_terminal_obeys_no_message(at: Runner, fresh: str) -> None:
         seen = read_until(near, b"\n")
     finally:
         os.close(near)
-    assert process.wait(30) == 0
+    assert process.wait(patience(30)) == 0
     assert seen == b"a\\x1b[2Jb\r\n"
 
 

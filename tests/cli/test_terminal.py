@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from client.peer import Peer
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -37,7 +38,7 @@ def terminal(*arguments: str, stdin: bytes | None = None, status: int = 0) -> st
     except OSError:  # how Linux says that the other end was closed
         pass
     os.close(near)
-    assert process.wait(60) == status, output
+    assert process.wait(patience(60)) == status, output
     return output.decode()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from patience import patience
+
 from stompcodec.broker import Config, serve
 
 
@@ -20,14 +22,14 @@ class BrokerThread:
 
     def __enter__(self):
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(patience(10))
         if self._failure is not None:
             raise self._failure
         return self
 
     def __exit__(self, *_):
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(patience(20))
 
     @property
     def url(self):

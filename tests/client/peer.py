@@ -12,6 +12,8 @@ import socket
 import threading
 import time
 
+from patience import patience
+
 from stompcodec import Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
@@ -126,7 +128,7 @@ class Peer:
     def stop(self):
         self._running = False
         self._wake()
-        self.thread.join(5)
+        self.thread.join(patience(5))
         for side in self.sides:
             side.close()
         self.listener.close()
@@ -150,16 +152,18 @@ class Peer:
 
         self._todo.append(run)
         self._wake()
-        assert done.wait(5)
+        assert done.wait(patience(5))
         result, error = box[0]
         if error is not None:
             raise error
         return result
 
-    def wait(self, condition, timeout=5.0):
+    def wait(self, condition, timeout=10.0):
         """Until condition(self) is true; it is looked at after each frame."""
         with self.changed:
-            assert self.changed.wait_for(lambda: condition(self), timeout), [frame for _, frame in self.frames]
+            assert self.changed.wait_for(lambda: condition(self), patience(timeout)), [
+                frame for _, frame in self.frames
+            ]
 
     def got(self, command, **headers):
         """The frames of a command that came, with these headers."""

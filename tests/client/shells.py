@@ -11,13 +11,15 @@ import inspect
 import threading
 from concurrent.futures import TimeoutError as FutureTimeout
 
+from patience import patience
+
 import stompcodec.client as stomp
 from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
 from stompcodec.client.aio_messages import AsyncMessage, AsyncProcessing, AsyncSubscription
 
 _WRAPPED = (stomp.AsyncClient, AsyncReceipt, AsyncTransaction, AsyncMessage, AsyncProcessing, AsyncSubscription)
 QUICK = stomp.Backoff(first=0.01, most=0.05)
-#: Nothing in these tests takes so long.
+#: Seconds on a quiet machine. Nothing in these tests takes so long.
 _HANGS = 60
 
 
@@ -31,6 +33,7 @@ class Shell:
             self.thread.start()
 
     def connect(self, url, **options):
+        options = {"connect_timeout": patience(10), "receipt_timeout": patience(30), **options}
         if self.name == "sync":
             client = stomp.connect(url, **options)
         else:
@@ -46,7 +49,7 @@ class Shell:
             client.close()
         if self.name == "async":
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self.thread.join(10)
+            self.thread.join(patience(10))
             pending = asyncio.all_tasks(self.loop)
             self.loop.close()
             assert not pending
@@ -75,7 +78,7 @@ class Shell:
 
         future = asyncio.run_coroutine_threadsafe(call(), self.loop)
         try:
-            return self.wrap(future.result(_HANGS))
+            return self.wrap(future.result(patience(_HANGS)))
         except FutureTimeout:
             if future.done():
                 raise
@@ -139,5 +142,5 @@ class Seen:
 
     def wait(self, count):
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.bodies) >= count, 10), self.bodies
+            assert self.changed.wait_for(lambda: len(self.bodies) >= count, patience(10)), self.bodies
         return self.bodies

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from client.peer import Peer
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -73,7 +74,7 @@ def test_a_handler_task_may_close_its_client(peer):
         client = await stomp.connect_async(peer.url)
         await client.subscribe("/queue/a", handler=handle)
         peer.deliver("s1", b"x")
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), patience(5))
 
     asyncio.run(main())
 

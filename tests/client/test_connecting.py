@@ -9,6 +9,7 @@ import time
 import pytest
 from client.peer import Peer, free_port
 from client.shells import QUICK
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import ConfigError
@@ -229,7 +230,7 @@ def test_hooks_that_fail_or_call_back_harm_nothing(shell, peer, caplog):
 
 def test_a_hook_that_blocks_holds_up_nothing(peer):
     go_on = threading.Event()
-    with stomp.connect(peer.url, on_frame=lambda *_: go_on.wait(10)) as client:
+    with stomp.connect(peer.url, on_frame=lambda *_: go_on.wait(patience(10))) as client:
         client.send("/queue/a", b"x", receipt=True)
         for _ in range(3000):
             client.send("/queue/a", b"x", receipt=True, wait=False)

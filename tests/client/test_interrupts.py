@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from client.peer import Peer
+from patience import patience
 
 import stompcodec.client as stomp
 
-PATIENCE = 30
 #: The interpreter looks for signals when it has done one of these.
 _LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
 _JUMPS = ("JUMP_BACKWARD", "JUMP_ABSOLUTE")
@@ -82,7 +82,7 @@ def client(peer: Any) -> Any:
 
 def is_sound(client: Any) -> None:
     """Its lock is free, and it answers."""
-    assert client.engine.lock.acquire(timeout=PATIENCE), "the lock is held for ever"
+    assert client.engine.lock.acquire(timeout=patience(30)), "the lock is held for ever"
     client.engine.lock.release()
 
 
@@ -113,10 +113,10 @@ def test_get_of_what_is_there(client: Any, peer: Any) -> None:
         if subscription.batch:  # each time by the long way
             subscription.inbox.extendleft(reversed(subscription.batch))
             subscription.batch.clear()
-        assert subscription.get(PATIENCE).body == b"x"
+        assert subscription.get(patience(30)).body == b"x"
 
     assert every_place(client, get) > 5
-    assert subscription.get(PATIENCE).body == b"x"
+    assert subscription.get(patience(30)).body == b"x"
 
 
 def test_get_of_what_comes_while_it_waits(client: Any) -> None:
@@ -139,7 +139,7 @@ def test_get_of_what_comes_while_it_waits(client: Any) -> None:
         every_place(client, lambda: subscription.get(0.001))
     finally:
         stop.set()
-        waking.join(PATIENCE)
+        waking.join(patience(30))
     assert not waking.is_alive()
 
 
@@ -149,11 +149,11 @@ def test_ack(client: Any, peer: Any, receipt: bool) -> None:
     peer.deliver("s", b"x", count=1500)
 
     def ack() -> None:
-        message.ack(receipt=receipt, timeout=PATIENCE)
+        message.ack(receipt=receipt, timeout=patience(30))
 
     place, going_on = 1, True
     while going_on:
-        message = subscription.get(PATIENCE)
+        message = subscription.get(patience(30))
         going_on = interrupted(ack, place)
         is_sound(client)
         place += 1
@@ -193,14 +193,14 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
     try:
         while len(seen) < 50:
             try:
-                assert subscription.get(PATIENCE) is not None, "nobody has interrupted it"
+                assert subscription.get(patience(30)) is not None, "nobody has interrupted it"
             except KeyboardInterrupt:
                 seen.append(True)
     finally:
         ended.append(True)
-        thread.join(PATIENCE)
+        thread.join(patience(30))
         signal.signal(signal.SIGINT, old)
     is_sound(client)
     peer.deliver("s", b"after")
-    assert subscription.get(PATIENCE).body == b"after"
+    assert subscription.get(patience(30)).body == b"after"
     assert not subscription._waiters

@@ -7,6 +7,7 @@ import pytest
 from client.scripted import Scripted
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -132,7 +133,9 @@ inner = {name.partition('.')[0] for name in set(sys.modules) - before}
 known = sys.stdlib_module_names | {'stompcodec'}
 print(sorted(name for name in inner - known if 'cython' not in name))  # the modules of Cython's runtime have no file
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=patience(60)
+    )
     assert run.stdout.strip() == "[]"
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 from client.peer import Peer
 from client.shells import Seen
+from patience import patience
 
 import stompcodec.client as stomp
 
@@ -94,7 +95,7 @@ def test_reply(shell, peer):
 
     service.subscribe("/queue/service", handler=shell.handler(answer))
     assert client.request("/queue/service", b"hello", 5).body == b"HELLO"
-    assert client.request("/queue/service", "again", timeout=5).body == b"AGAIN"
+    assert client.request("/queue/service", "again", timeout=patience(5)).body == b"AGAIN"
     assert len(peer.got("SUBSCRIBE", destination="/temp-queue/replies")) == 1
     with pytest.raises(stomp.ReceiptTimeoutError):
         client.request("/queue/nobody", b"", 0.1)
@@ -115,7 +116,7 @@ def test_a_handler_gets_messages_in_order_and_acknowledges(shell, peer):
     assert [int(body) for body in seen.wait(50)] == list(range(50))
     peer.wait(lambda peer: len(peer.got("ACK")) == 50)
     subscription.unsubscribe()
-    subscription.join(5)
+    subscription.join(patience(5))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_on_error_stop(shell, peer):
     peer.deliver("s1", b"x", count=3)
     peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
     with pytest.raises(ZeroDivisionError):
-        subscription.join(5)
+        subscription.join(patience(5))
     assert not peer.got("ACK") + peer.got("NACK")
     with pytest.raises(ValueError, match="on_error"):
         client.subscribe("/queue/b", handler=handler, on_error="panic")
@@ -175,7 +176,7 @@ def test_on_error_stop(shell, peer):
 
 def test_concurrency_and_keys(shell, peer):
     client = shell.connect(peer.url)
-    both, seen = threading.Barrier(2, timeout=10), Seen()
+    both, seen = threading.Barrier(2, timeout=patience(10)), Seen()
 
     def meet(message):
         both.wait()  # passes only if two handlers run at once

@@ -6,6 +6,7 @@ import time
 import pytest
 from client.peer import Peer, free_port
 from client.shells import QUICK
+from patience import patience
 
 import stompcodec.client as stomp
 
@@ -25,7 +26,7 @@ def test_failover_list(shell):
 def test_a_server_that_takes_sessions_and_drops_them_is_left(shell):
     with Peer(rules={"SUBSCRIBE": lambda side, frame: side.close()}) as bad, Peer() as good:
         client = shell.connect(f"failover:({bad.url},{good.url})", reconnect=QUICK)
-        client.subscribe("/queue/a", timeout=20)
+        client.subscribe("/queue/a", timeout=patience(20))
         assert len(good.got("SUBSCRIBE")) == 1
         assert len(bad.sides) < 3
 
@@ -89,7 +90,7 @@ def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell, seed):
         for number in range(100):
             while True:
                 try:
-                    client.send("/queue/a", b"%d" % number, receipt=True, timeout=10)
+                    client.send("/queue/a", b"%d" % number, receipt=True, timeout=patience(10))
                     break
                 except stomp.ConnectionLostError:
                     continue

@@ -16,6 +16,7 @@ from client.broker import BrokerThread
 from client.shells import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, capture_segment
@@ -28,7 +29,6 @@ from stompcodec.errors import StaleAckError, StoreError
 from stompcodec.testing.faults import FaultProxy, Way
 
 QUEUE = "/queue/recorded"
-_PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def bodies(path: Path) -> list[int]:
 
 
 def wait_for(what) -> None:
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience(60)
     while not what():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -90,7 +90,7 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
             yield recorder
         finally:
             recorder.stop()
-            thread.join(_PATIENCE)
+            thread.join(patience(60))
             assert not thread.is_alive()
 
 

@@ -7,6 +7,7 @@ import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
 from client.shells import QUICK
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -98,7 +99,7 @@ def test_what_waits_is_bounded(shell):
 def test_room_in_octets(shell):
     """A server that does not read: no more than the outbox allows, and the kernel, is taken."""
     stop = threading.Event()
-    with Peer(rules={"SEND": lambda side, frame: stop.wait(20)}) as peer:
+    with Peer(rules={"SEND": lambda side, frame: stop.wait(patience(20))}) as peer:
         client = shell.connect(peer.url, outbox_octets=200_000, close_timeout=0.1)
         taken = []
 

@@ -6,6 +6,7 @@ import time
 import pytest
 from client.peer import Peer
 from client.shells import Seen
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import FrameError
@@ -204,7 +205,7 @@ def test_an_iterator_ends_when_the_client_closes(shell, peer):
     reader = threading.Thread(target=lambda: got.extend(subscription))
     reader.start()
     client.close()
-    reader.join(5)
+    reader.join(patience(5))
     assert not reader.is_alive()
     assert got == []
 
@@ -215,19 +216,19 @@ def test_drain_finishes_what_was_handed_out(shell, peer):
 
     def slow(message):
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(patience(10))
         client.send("/queue/out", message.body)
         seen.add(message.body)
 
     client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(slow))
     peer.deliver("s1", b"1")
-    assert started.wait(5)
+    assert started.wait(patience(5))
     peer.deliver("s1", b"not handed out")
     drain = threading.Thread(target=lambda: client.drain(10))
     drain.start()
     time.sleep(0.05)
     go_on.set()
-    drain.join(10)
+    drain.join(patience(10))
     assert not drain.is_alive()
     assert seen.bodies[0] == b"1"
     assert peer.commands()[-3:] == ["SEND", "ACK", "DISCONNECT"] or seen.bodies == [b"1", b"not handed out"]

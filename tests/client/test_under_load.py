@@ -9,6 +9,7 @@ import time
 import pytest
 from client.peer import Peer
 from client.shells import QUICK
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -122,7 +123,7 @@ def test_reading_and_writing_at_once_stalls_nothing(shell):
         receipts = [client.send("/queue/a", body, receipt=True, wait=False) for _ in range(count)]
         for receipt in receipts:
             receipt.wait()
-        assert full.wait(30)
+        assert full.wait(patience(30))
         assert set(sizes) == {100_000}
 
 
@@ -143,14 +144,14 @@ def test_a_slow_consumer_stops_the_server_not_the_memory(shell):
         for _ in range(total):
             assert subscription.get(5) is not None
         assert client.epoch == 1
-        sender.join(10)
+        sender.join(patience(10))
         assert not sender.is_alive()
 
 
 def hold(peer):
     """Let the server stop reading; returns what makes it go on."""
     go_on = threading.Event()
-    peer._todo.append(lambda: go_on.wait(20))
+    peer._todo.append(lambda: go_on.wait(patience(20)))
     peer._wake()
     return go_on
 
@@ -173,7 +174,7 @@ def test_a_full_outbox_blocks_and_goes_on(shell):
         assert producer.is_alive()
         assert client.core.outbox.frames <= 51
         go_on.set()
-        producer.join(30)
+        producer.join(patience(30))
         client.ping()
         assert len(peer.got("SEND")) == 300
 
@@ -244,7 +245,7 @@ def test_many_threads_at_once(peer):
             break
     client.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(patience(10))
     assert not any(thread.is_alive() for thread in threads)
     assert failures == []
     assert min(counts) > 0

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from client.broker import BrokerThread
 from client.shells import QUICK
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.testing.faults import FaultProxy
@@ -108,7 +109,7 @@ class Consumer:
             self.failures.append(f"{number} came behind {max(self.seen)}")
         self.seen.append(number)
         try:
-            message.ack(receipt=True, timeout=10)
+            message.ack(receipt=True, timeout=patience(10))
             self.settled.add(number)
         except stomp.StaleAckError:
             pass
@@ -137,18 +138,18 @@ def test_cuts_lose_nothing(shell, seed):
         while number < 150 or producer.epoch < 10:
             number += 1
             try:
-                producer.send(name, b"%d" % number, receipt=True, timeout=10)
+                producer.send(name, b"%d" % number, receipt=True, timeout=patience(10))
                 accepted.add(number)
             except stomp.ConnectionLostError as error:
                 if error.sent:
                     unknown.add(number)
         stop.set()
         cutter.join()
-        until = time.monotonic() + 20
+        until = time.monotonic() + patience(20)
         while not accepted <= set(consumer.seen) and time.monotonic() < until and not consumer.failures:
             time.sleep(0.02)
         consumer.stop = True
-        consumer.thread.join(10)
+        consumer.thread.join(patience(10))
         assert consumer.failures == []
         assert accepted <= set(consumer.seen)
         assert set(consumer.seen) <= accepted | unknown

@@ -11,6 +11,7 @@ from codec.corpus import WORKLOADS, workload
 from hypothesis import example, given
 from hypothesis import strategies as st
 from model.reference import Reference
+from patience import patience
 
 import stompcodec
 from stompcodec.spec import DEFAULT_LIMITS, Limits
@@ -328,6 +329,8 @@ def test_memory_is_that_of_the_ends(codec):
     pytest.importorskip("resource")
     name = "c" if codec.__name__.endswith("_c") else "python"
     root = Path(stompcodec.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, text=True, cwd=root, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, name], capture_output=True, text=True, cwd=root, timeout=patience(60)
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 4096  # KiB

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 import stompcodec
 
@@ -26,7 +27,12 @@ def run(*args, pure=None, status=0, **named):
     # -c puts the folder it runs in before PYTHONPATH: one without a stompcodec that was built for another interpreter.
     named = {"cwd": SCRIPTS, **named}
     done = subprocess.run(
-        [sys.executable, *map(str, args)], env=environment, capture_output=True, timeout=300, check=False, **named
+        [sys.executable, *map(str, args)],
+        env=environment,
+        capture_output=True,
+        timeout=patience(300),
+        check=False,
+        **named,
     )
     assert done.returncode == status, (done.stdout + done.stderr).decode(errors="replace")
     return done.stdout.decode()

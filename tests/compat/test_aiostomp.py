@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 if importlib.util.find_spec("aiostomp") is None:
     pytest.skip("aiostomp is not installed: pip install aiostomp", allow_module_level=True)
@@ -184,7 +185,7 @@ async def _conversation() -> tuple[list[bytes], int]:
         )
         client.subscribe("/queue/a", handler=handler)
         await client.connect()
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), patience(10))
         client.close()
         for writer in closed:
             writer.close()

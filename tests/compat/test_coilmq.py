@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 if importlib.util.find_spec("coilmq") is None:
     pytest.skip("coilmq is not installed: pip install coilmq", allow_module_level=True)
@@ -143,7 +144,7 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         # coilmq takes no other host.
         options = ["--port", str(server.port), "--vhost", socket.getfqdn(), "--jobs", str(len(REPAIRED))]
         command = [sys.executable, str(TESTS / "run_scenarios.py"), *options, str(folder)]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=patience(120), check=False).stdout
     return request.param, {line[2]: line[1] for line in re.finditer(r"^(pass|FAIL) [\w-]+/([\w-]+) ", shown, re.M)}
 
 
@@ -178,7 +179,7 @@ class Peer:
     """A client in few lines: octets out, frames in."""
 
     def __init__(self, port: int, version: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=patience(10))
         self.parser = stompcodec.Parser(version)
         self.frames: Iterator[stompcodec.Frame] = iter(())
         self.send(f"CONNECT\naccept-version:{version}\nhost:{socket.getfqdn()}\n\n\0".encode())

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
+from patience import patience
 
 stompman = pytest.importorskip(
     "stompman", reason="stompman is not installed: pip install stompman", exc_type=ImportError
@@ -45,7 +46,7 @@ def websocket_connection():
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, patience(30)))
 
 
 async def round_trip(client, name):
@@ -152,7 +153,9 @@ async def scripted(*pieces, keep_open=True):
 
 
 async def connected(kind, port):
-    connection = await kind.connect(host="127.0.0.1", port=port, timeout=5, read_max_chunk_size=65536, ssl=None)
+    connection = await kind.connect(
+        host="127.0.0.1", port=port, timeout=patience(5), read_max_chunk_size=65536, ssl=None
+    )
     assert connection is not None
     return connection
 

@@ -13,11 +13,11 @@ import time
 import pytest
 from client.broker import BrokerThread
 from compat.stomppy_peer import compat, needs_stomppy, stomp
+from patience import patience
 
 import stompcodec
 
 pytestmark = needs_stomppy
-WAIT = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ class Listener:
 
     def wait(self, kind, count=1):
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.of(kind)) >= count, WAIT), self.frames
+            assert self.changed.wait_for(lambda: len(self.of(kind)) >= count, patience(10)), self.frames
         return self.of(kind)
 
     def of(self, kind):
@@ -224,7 +224,7 @@ class Server:
 
     def accept(self):
         peer, _ = self.listener.accept()
-        peer.settimeout(WAIT)
+        peer.settimeout(patience(10))
         self.peer = peer if self.context is None else self.context.wrap_socket(peer, server_side=True)
         while b"\0" not in self.came:
             self.came += self.peer.recv(65536)
@@ -232,11 +232,11 @@ class Server:
         self.ready.set()
 
     def send(self, data):
-        assert self.ready.wait(WAIT)
+        assert self.ready.wait(patience(10))
         self.peer.sendall(data)
 
     def __exit__(self, *_):
-        self.thread.join(WAIT)
+        self.thread.join(patience(10))
         if self.peer is not None:
             self.peer.close()
         self.listener.close()
@@ -272,7 +272,7 @@ def test_the_receipt_of_disconnect_closes_the_socket(installed):
         assert said == b"DISCONNECT\nreceipt:bye\n\n\0"
         server.send(b"RECEIPT\nreceipt-id:bye\n\n\0")
         assert server.peer.recv(1) == b""
-        closer.join(WAIT)
+        closer.join(patience(10))
         assert not closer.is_alive()
         listener.wait("disconnected")
 

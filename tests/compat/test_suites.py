@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 import stompcodec
 
@@ -62,7 +63,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
         env={**os.environ, "PYTHONPATH": paths, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(60),
         check=False,
     )
 

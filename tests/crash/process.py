@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from patience import patience
+
 import stompcodec
 
 #: Where the stompcodec under test was imported from.
 ROOT = str(Path(stompcodec.__file__).parents[1])
-#: Seconds in which a broker is up, also on a machine that is busy.
-_PATIENCE = 60
 
 
 class BrokerProcess:
@@ -73,7 +73,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
             )
-        give_up = time.monotonic() + _PATIENCE
+        give_up = time.monotonic() + patience(60)
         while not self.ready.exists():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 self.kill()
@@ -105,11 +105,11 @@ class BrokerProcess:
             self._process.wait()
             self._process = None
 
-    def stop(self, number: int = signal.SIGTERM, timeout: float = _PATIENCE) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout: float | None = None) -> int:
         """Ask it to end, and wait; its exit status."""
         assert self._process is not None
         self._process.send_signal(number)
-        status = self._process.wait(timeout)
+        status = self._process.wait(timeout or patience(60))
         self._process = None
         return status
 

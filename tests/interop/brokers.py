@@ -16,10 +16,10 @@ from types import TracebackType
 
 from crash.process import BrokerProcess
 from interop.driver import NotThere, Target
+from patience import patience
 
 __all__ = ["BROKERS", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
 
-_START_SECONDS = 90
 #: The one user of our broker, so that wrong passcodes are refused.
 _USERS = ("--login", "guest", "--passcode", "guest")
 AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
@@ -113,7 +113,7 @@ class Foreign:
                 stderr=output,
                 start_new_session=True,
             )
-        give_up = time.monotonic() + _START_SECONDS
+        give_up = time.monotonic() + patience(90)
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 said = (self.folder / "output").read_text(errors="replace")[-1000:]
@@ -133,7 +133,7 @@ class Foreign:
     ) -> None:
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(patience(30))
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

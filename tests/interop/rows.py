@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from interop.driver import Program
+from patience import patience
 
 import stompcodec
 
@@ -74,7 +75,7 @@ def _missing(program: str, python: str) -> str:
     command = needs[program]
     if shutil.which(command[0]) is None:
         return f"{Path(command[0]).name} is not installed"
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=patience(60), check=False)
     if done.returncode:
         return f"{program.rpartition('_')[0]} is not installed"
     if program == "chromium_client.py" and not (FOLDER / "node/node_modules/@stomp/stompjs").is_dir():

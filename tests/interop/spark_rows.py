@@ -20,6 +20,7 @@ from crash.process import ROOT
 from interop.checks import queue, same
 from interop.driver import Failed, Target
 from interop.run import Outcome
+from patience import patience
 
 import stompcodec.client as stomp
 
@@ -31,7 +32,6 @@ _KILLED = 600
 #: Far less than there is, so that it all comes only if acknowledgements reach the broker.
 _PREFETCH = 100
 _MODES = ("spool", "batch")
-_PATIENCE = 120.0
 _PASSCODE = "STOMPCODEC_INTEROP_PASSCODE"
 #: What a message is known by when it is delivered again, where that is not the message-id: RabbitMQ makes new ones.
 _DEDUPE = {"rabbitmq": "header:uuid"}
@@ -115,8 +115,8 @@ def _read(place: Place, mode: str) -> None:
     writer = rows.writeStream.format("parquet").option("path", str(folder / "sink"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     try:
-        if not query.awaitTermination(round(_PATIENCE)):
-            raise Failed(f"it does not end within {_PATIENCE:g} s: {query.lastProgress}")
+        if not query.awaitTermination(round(patience(120))):
+            raise Failed(f"it does not end within {patience(120):g} s: {query.lastProgress}")
     finally:
         query.stop()
     _once_each(folder, _COUNT)
@@ -183,7 +183,7 @@ def _kill(places: Iterable[Place], folder: Path) -> None:
             driver.wait()
         finally:
             meanwhile.join()
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + patience(120)
         while time.monotonic() < until and not through():  # what is not there then is missing
             driver.check()
             time.sleep(0.5)

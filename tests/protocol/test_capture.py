@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 from protocol.capturing import TIME, batches, octets, read, segment, without_length
 
 from stompcodec import Frame, FrameError, Limits, parse
@@ -174,7 +175,7 @@ def test_one_writer(path: Path, single: bool) -> None:
         CaptureWriter(path)
     code = f"from stompcodec.capture import CaptureWriter; CaptureWriter({str(path)!r})"
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=60, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", code], capture_output=True, timeout=patience(60), cwd=Path(__file__).parents[2]
     )
     assert b"CaptureBusyError" in result.stderr
     writer.close()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 from simulation import vfs
 from simulation.disk import Disk
 from simulation.plan import plan_of
@@ -17,13 +18,16 @@ from simulation.world import run
 
 pytestmark = pytest.mark.skipif(bool(vfs.unavailable()), reason=vfs.unavailable() or "SQLite is there")
 
-#: Seeds that one test runs, and how many such tests there are.
-_EACH, _TESTS = 20, 15
+#: Seeds that one test runs, how many such tests there are, and how many of them are slow.
+_EACH, _TESTS, _SLOW = 20, 15, 10
+_FIRST = [number * _EACH for number in range(_TESTS)]
 _TRACE = "import sys; sys.path.insert(0, sys.argv[1]); from simulation.plan import plan_of; \
 from simulation.world import run; run(plan_of(int(sys.argv[2])), lambda line: print(line))"
 
 
-@pytest.mark.parametrize("first", range(0, _EACH * _TESTS, _EACH))
+@pytest.mark.parametrize(
+    "first", [*_FIRST[:-_SLOW], *(pytest.param(first, marks=pytest.mark.slow) for first in _FIRST[-_SLOW:])]
+)
 def test_nothing_breaks(first):
     outcomes = [run(plan_of(seed)) for seed in range(first, first + _EACH)]
     failed = {outcome.plan.seed: str(outcome.fault) for outcome in outcomes if outcome.fault is not None}
@@ -49,7 +53,7 @@ def test_a_seed_gives_the_same_run_each_time(seed):
             env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             check=True,
-            timeout=100,
+            timeout=patience(100),
         ).stdout.decode()
         assert other.splitlines() == traces[0]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from patience import patience
 
 #: What makes a session start sooner, and run slower.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -52,7 +53,7 @@ def spark() -> Iterator[Any]:
         gateway.shutdown()
         if gateway.proc is not None:
             gateway.proc.stdin.close()
-            gateway.proc.wait(30)
+            gateway.proc.wait(patience(30))
         type(made.sparkContext)._gateway = type(made.sparkContext)._jvm = None
     os.environ.clear()
     os.environ.update(before)

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from client.broker import BrokerThread
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.broker import serve
 
 __all__ = ["LiveBroker", "Rows", "publish", "runner", "running", "wait_for"]
-
-#: Seconds that nothing takes.
-PATIENCE = 120.0
 
 
 class LiveBroker(BrokerThread):
@@ -48,7 +46,7 @@ def publish(url: str, queue: str, count: int, first: int = 0, body: bytes = b"")
 
 
 def wait_for(what: Callable[[], object], query: Any = None) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience(120)
     while not what():
         assert query is None or query.exception() is None, query.exception()
         assert time.monotonic() < until

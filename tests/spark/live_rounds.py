@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as parquet
 from crash.process import ROOT, BrokerProcess
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import StompError
@@ -32,8 +33,6 @@ __all__ = ["KINDS", "Driver", "Figures", "rounds", "rows_in"]
 #: What is killed.
 KINDS = ("driver", "jvm", "recorder", "broker")
 LANES = ("spool", "batch", "file", "replay")
-#: Seconds in which anything that is waited for has happened.
-_PATIENCE = 240.0
 #: Messages a second on each queue, and how many wait for receipts together.
 _RATE = 100
 _TOGETHER = 20
@@ -117,7 +116,7 @@ def rounds(
             )
         producer.stop()
         driver.wait()
-        until = time.monotonic() + _PATIENCE  # what is not there then is missing
+        until = time.monotonic() + patience(240)  # what is not there then is missing
         while time.monotonic() < until:
             if all(producer.sent[lane] <= set(rows_in(folder / lane)[0]) for lane in LANES):
                 break
@@ -212,7 +211,7 @@ class Recorder(Program):
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(_PATIENCE)
+        self.process.wait(patience(240))
 
 
 class Driver(Program):
@@ -287,7 +286,7 @@ class Driver(Program):
         """Let it end its queries."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(_PATIENCE)
+        self.process.wait(patience(240))
         self._jvm = None
 
 

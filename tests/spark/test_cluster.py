@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -23,7 +24,6 @@ import stompcodec
 from stompcodec.spark import java, java_home
 
 FRAMES = 6000
-PATIENCE = 240  # seconds; a quiet machine needs 15
 HOME = Path(pyspark.__file__).parent
 
 CLUSTER = """
@@ -79,10 +79,10 @@ def run(command: list[str], env: Mapping[str, str]) -> dict[str, Any]:
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=patience(240))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        raise AssertionError(f"not done in {PATIENCE} s:\n{process.communicate()[1][-4000:]}") from None
+        raise AssertionError(f"not done in {patience(240)} s:\n{process.communicate()[1][-4000:]}") from None
     assert process.returncode == 0, err[-4000:]
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found

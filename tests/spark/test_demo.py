@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from patience import patience
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -201,11 +202,11 @@ def test_producer_holds_where_it_should_and_accounts_for_what_the_broker_has(tmp
 def test_feed_goes_to_any_broker(tmp_path):
     with Broker(tmp_path) as broker:
         command = [sys.executable, "-m", "stompcodec.spark.demo.send", broker.url, "--frames", "300", "--rate", "1e6"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("300 messages sent and confirmed, 3 of them twice, 2 with")
         assert broker.left() == 300
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
@@ -253,7 +254,7 @@ def test_demo_loses_and_doubles_nothing(tmp_path):
         [sys.executable, "-m", "stompcodec.spark.demo", "--frames", "2000", "--folder", str(folder), "--json"],
         capture_output=True,
         text=True,
-        timeout=420,
+        timeout=patience(420),
         env={**os.environ, "NO_COLOR": "1"},
     )
     assert done.returncode == 0, done.stderr

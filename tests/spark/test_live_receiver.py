@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer, free_port
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import capture_segment
@@ -27,7 +28,6 @@ from stompcodec.spark.options_live import parse_live
 from stompcodec.spark.receiver import Receiver
 from stompcodec.testing.faults import FaultProxy
 
-_PATIENCE = 60.0
 SECRET = "s3cr3t-Pa55"
 
 
@@ -58,7 +58,7 @@ def receiving(url: str | Callable[[], int], queue: str, spool: Path, **options: 
         url = f"stomp://127.0.0.1:{url()}"
     receiver = Receiver(options_of(url, queue, spool, **options))
     try:
-        receiver.wait(_PATIENCE)
+        receiver.wait(patience(60))
         yield receiver
     finally:
         receiver.close()
@@ -76,8 +76,8 @@ def numbers(spool: Path) -> list[int]:
     return [int(frame.body.split()[0]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
 
 
-def wait_for(what, seconds: float = _PATIENCE) -> None:
-    until = time.monotonic() + seconds
+def wait_for(what, seconds: float = 60) -> None:
+    until = time.monotonic() + patience(seconds)
     while not what():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -403,7 +403,7 @@ def test_the_passcode_is_nowhere_but_in_connect(
         options = options_of(peer.url, queue, spool, login="ann", **{kind: value})
         assert SECRET not in repr(options) + repr(pickle.dumps(options))
         receiver = Receiver(options)
-        receiver.wait(_PATIENCE)
+        receiver.wait(patience(60))
         receiver.check()
         assert SECRET not in repr(vars(receiver))
         receiver.close()

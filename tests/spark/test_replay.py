@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -131,7 +132,7 @@ class _One:
 def test_a_broker_without_numbers_is_told(broker, queue: str) -> None:
     publish(broker.url, queue, 1)
     with stomp.connect(broker.url) as client, client.subscribe(queue) as subscription:
-        plain = subscription.get(timeout=10)
+        plain = subscription.get(timeout=patience(10))
     with pytest.raises(ReplayError, match="needs stompcodec's own broker"):
         list(numbered(_One(plain), Numbered(queue, 0, 9), 0, 1.0))  # type: ignore[arg-type]
 
@@ -139,7 +140,7 @@ def test_a_broker_without_numbers_is_told(broker, queue: str) -> None:
 def test_a_number_that_comes_twice_is_told(broker, queue: str) -> None:
     publish(broker.url, queue, 3)
     with stomp.connect(broker.url) as client, _browse(client, queue, "1") as subscription:
-        message = subscription.get(timeout=10)
+        message = subscription.get(timeout=patience(10))
     with pytest.raises(ReplayError, match="came behind"):
         list(numbered(_One(message), Numbered(queue, 0, 2**40), 0, 1.0))  # type: ignore[arg-type]
 

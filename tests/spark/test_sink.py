@@ -6,6 +6,7 @@ import pickle
 import threading
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
@@ -192,7 +193,7 @@ def test_a_broker_that_comes_later_is_waited_for():
     thread.start()
     thread.join(0.3)  # it is refused meanwhile
     with Peer(port=port) as peer:
-        thread.join(20)
+        thread.join(patience(20))
         assert done == [Sent(0, 5)]
         assert len(peer.got("COMMIT")) == 1
 

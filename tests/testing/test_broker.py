@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.broker import Config
@@ -108,7 +109,7 @@ def test_expect_waits_for_what_comes_later(broker, client):
     timer = threading.Timer(0.1, client.send, ("/queue/late", b"x"))
     timer.start()
     started = time.monotonic()
-    assert broker.expect("SEND", destination="/queue/late", timeout=10).body == b"x"
+    assert broker.expect("SEND", destination="/queue/late", timeout=patience(10)).body == b"x"
     assert time.monotonic() - started < 5
     timer.join()
 
@@ -158,7 +159,7 @@ def test_wait_subscribed(broker, client):
     with pytest.raises(AssertionError, match="no 1 subscriptions to /topic/a"):
         broker.wait_subscribed("/topic/a", timeout=0.05)
     threading.Timer(0.1, client.subscribe, ("/topic/a",), {"confirm": False}).start()
-    broker.wait_subscribed("/topic/a", timeout=10)
+    broker.wait_subscribed("/topic/a", timeout=patience(10))
     with pytest.raises(AssertionError, match="no 2 subscriptions"):
         broker.wait_subscribed("/topic/a", count=2, timeout=0.05)
     client.subscribe("/topic/a", confirm=False)
@@ -204,8 +205,8 @@ def test_pending(broker, client):
 def test_waiting_does_not_stop_an_event_loop(broker):
     async def main():
         async with stomp.connect_async(broker.url, heart_beat=NO_BEATS) as client:
-            seen = asyncio.ensure_future(broker.expect_async("SEND", destination="/queue/a", timeout=10))
-            subscribed = asyncio.ensure_future(broker.wait_subscribed_async("/queue/b", timeout=10))
+            seen = asyncio.ensure_future(broker.expect_async("SEND", destination="/queue/a", timeout=patience(10)))
+            subscribed = asyncio.ensure_future(broker.wait_subscribed_async("/queue/b", timeout=patience(10)))
             await asyncio.sleep(0.05)
             assert not seen.done()
             assert not subscribed.done()
@@ -249,7 +250,7 @@ def test_a_client_that_owes_a_heart_beat_is_dead(broker):
         broker.advance(121)
         broker.expect("ERROR", message="heart-beats are missing")
         broker.wait_disconnected()
-        broker.wait_connected(timeout=20)
+        broker.wait_connected(timeout=patience(20))
     assert "reconnecting" in states
 
 
@@ -297,7 +298,7 @@ def test_stopped_and_started_again_it_is_at_the_same_place(broker, client):
     broker.start()
     assert broker.url == url
     assert broker.pending("/queue/a") == 0
-    broker.wait_connected(timeout=20)
+    broker.wait_connected(timeout=patience(20))
     client.wait_connected(20)
     client.send("/queue/a", b"y", receipt=True)
     assert [frame.body for frame in broker.frames if frame.command == "SEND"] == [b"x", b"y"]
@@ -373,7 +374,7 @@ def test_cut(broker, client):
     broker.wait_connected()
     epoch = client.epoch
     assert broker.cut() == 1
-    broker.wait_connected(timeout=20)
+    broker.wait_connected(timeout=patience(20))
     client.wait_connected(20)
     assert client.epoch > epoch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from patience import patience
 from testing.wire import Wire
 
 import stompcodec.client as stomp
@@ -326,9 +327,9 @@ def test_a_client_notices_silence(broker):
     states = []
     with stomp.connect(broker.url, heart_beat=(0, 500), on_state=lambda state, _: states.append(state)):
         broker.faults.silent = True
-        broker.wait_disconnected(timeout=20)
+        broker.wait_disconnected(timeout=patience(20))
         broker.faults.silent = False
-        broker.wait_connected(timeout=20)
+        broker.wait_connected(timeout=patience(20))
     assert "reconnecting" in states
 
 

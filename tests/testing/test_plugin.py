@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 
@@ -23,7 +24,9 @@ def run(tmp_path):
         (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
         command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *arguments, str(tmp_path)]
         environment = {**os.environ, "PY_COLORS": "0"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=patience(120)
+        )
         assert "Traceback" not in done.stderr, done.stderr
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", done.stdout.splitlines()[-1])}
         counts.pop("s", None)
@@ -223,4 +226,4 @@ wrong = [name for name in loaded if name in {"sqlite3", "ssl", "asyncio", "lark"
 assert not wrong, wrong
 assert not [name for name in loaded if name.startswith(("stompcodec.broker", "stompcodec.client"))]
 """
-    subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=patience(60))

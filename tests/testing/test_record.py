@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from patience import patience
 
 from stompcodec import Frame
 from stompcodec.testing import Seen
@@ -61,6 +62,6 @@ def test_what_was_looked_at_is_not_looked_at_again_but_all_that_is_new():
         0.05, lambda: [record.add(Seen(0, 1, "in", Frame("SEND", {"destination": str(n)}))) for n in range(500)]
     )
     adding.start()
-    assert record.expect("SEND", {"destination": "499"}, timeout=10).headers["destination"] == "499"
+    assert record.expect("SEND", {"destination": "499"}, timeout=patience(10)).headers["destination"] == "499"
     adding.join()
     assert record.expect("SEND", {}, timeout=0).headers["destination"] == "0"

@@ -6,6 +6,8 @@ import contextlib
 import socket
 from urllib.parse import urlsplit
 
+from patience import patience
+
 from stompcodec import Parser
 
 
@@ -14,7 +16,7 @@ class Wire:
 
     def __init__(self, broker, *, beats="0,0", connect=True):
         address = urlsplit(broker.url)
-        self.sock = socket.create_connection((address.hostname, address.port), timeout=20)
+        self.sock = socket.create_connection((address.hostname, address.port), timeout=patience(20))
         self.parser = Parser("1.2")
         self.frames = []
         self.octets = b""

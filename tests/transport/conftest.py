@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import patience
 
 from stompcodec.transport import tls
 
@@ -63,7 +64,7 @@ def run(request: pytest.FixtureRequest) -> Any:
         loop, wrongs = new_loop(), []
         loop.set_exception_handler(lambda _, context: wrongs.append(context))
         try:
-            result = loop.run_until_complete(asyncio.wait_for(work, 30))
+            result = loop.run_until_complete(asyncio.wait_for(work, patience(30)))
             loop.run_until_complete(asyncio.sleep(0))
             assert asyncio.all_tasks(loop) == set()
         finally:

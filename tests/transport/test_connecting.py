@@ -7,7 +7,8 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transport.wires import KINDS, LIMIT, Peer, Place, Raw, Server, place
+from patience import patience
+from transport.wires import KINDS, Peer, Place, Raw, Server, place
 
 from stompcodec.transport import aio, sync
 
@@ -51,7 +52,7 @@ def test_a_server_that_speaks_something_else(kind, answer, run, contexts_of):
             peer = Peer()
             server.listener._plan.make_owner = Other
             with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record"):
-                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=LIMIT)
+                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
             assert peer.log == []
 
     run(main())
@@ -66,7 +67,7 @@ def test_a_refusal_is_told_at_once(run, monkeypatch):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
             address = place("ws", listener.getsockname()[1])
-            connecting = asyncio.ensure_future(aio.connect(address, Peer(), timeout=LIMIT))
+            connecting = asyncio.ensure_future(aio.connect(address, Peer(), timeout=patience(30)))
             other, _ = await loop.sock_accept(listener)
             with other:
                 await loop.sock_sendall(other, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

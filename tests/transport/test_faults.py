@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from transport.wires import LIMIT, Peer, Place, Raw, Server, in_thread
+from patience import patience
+from transport.wires import Peer, Place, Raw, Server, in_thread
 
 from stompcodec.testing import FaultProxy, Rules, Way
 from stompcodec.transport import aio
@@ -217,14 +218,14 @@ def test_in_a_thread():
     """For tests that block; cut and rules work from outside."""
     threads = threading.active_count()
     with in_thread("tcp") as server, FaultProxy(("127.0.0.1", server.port)) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port), LIMIT) as sock:
+        with socket.create_connection(("127.0.0.1", proxy.port), patience(30)) as sock:
             sock.sendall(b"hello")
             assert sock.recv(100) == b"hello"
             assert proxy.cut() == 1
             with pytest.raises(ConnectionResetError):
                 sock.recv(100)
         assert proxy.cuts == 1
-        with socket.create_connection(("127.0.0.1", proxy.port), LIMIT) as sock:
+        with socket.create_connection(("127.0.0.1", proxy.port), patience(30)) as sock:
             sock.sendall(b"hello")
             assert sock.recv(100) == b"hello"
     assert threading.active_count() == threads

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 import stompcodec
 
@@ -18,7 +19,12 @@ def run(*arguments):
     """What a program prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, *map(str, arguments)], env=environment, capture_output=True, timeout=120, check=False, cwd=HERE
+        [sys.executable, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        timeout=patience(120),
+        check=False,
+        cwd=HERE,
     )
     assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
     return done.stdout.decode()

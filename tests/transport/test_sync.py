@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from transport.wires import KINDS, LIMIT, Peer, Place, in_thread, place
+from patience import patience
+from transport.wires import KINDS, Peer, Place, in_thread, place
 
 from stompcodec.transport import sync
 
@@ -24,7 +25,7 @@ def waker():
 
 def until(peer, done):
     """Poll until something is so."""
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + patience(30)
     while not done():
         assert time.monotonic() < deadline
         if not peer.wire.poll(1.0):
@@ -32,8 +33,8 @@ def until(peer, done):
 
 
 def gone(peer):
-    deadline = time.monotonic() + LIMIT
-    while peer.wire.poll(LIMIT):
+    deadline = time.monotonic() + patience(30)
+    while peer.wire.poll(patience(30)):
         assert time.monotonic() < deadline
     assert peer.wire.poll(0) is False
     return peer.error
@@ -138,7 +139,7 @@ def test_an_owner_goes_on_at_a_quarter(waker):
             left = written - 220_000
             while left > 0:
                 left -= len(other.recv(min(65536, left)))
-            go_on.wait(20)  # what is not in buffers of the system waits meanwhile
+            go_on.wait(patience(20))  # what is not in buffers of the system waits meanwhile
             while other.recv(65536):
                 pass
 
@@ -226,7 +227,7 @@ def test_a_peer_that_reads_slowly_gets_everything(waker):
         reader.start()
         peer.wire.write([b"z" * 600_000])
         peer.wire.close(linger=0.3)
-        while peer.wire.poll(LIMIT):
+        while peer.wire.poll(patience(30)):
             pass
         reader.join()
         assert sum(got) == 600_000
@@ -378,7 +379,7 @@ def test_a_server_that_speaks_something_else(kind, answer, waker, contexts_of):
         thread.start()
         peer = Peer()
         with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record|reset"):
-            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, waker=waker, timeout=LIMIT)
+            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, waker=waker, timeout=patience(30))
         thread.join()
         assert peer.log == []
 
@@ -398,8 +399,8 @@ def test_a_wire_is_woken_from_another_thread(waker):
         thread.start()
         waiting.set()
         start = time.monotonic()
-        assert peer.wire.poll(LIMIT)
-        assert time.monotonic() - start < LIMIT
+        assert peer.wire.poll(patience(30))
+        assert time.monotonic() - start < patience(30)
         thread.join()
 
 
@@ -422,8 +423,8 @@ def test_no_work_is_left_behind(waker):
                 found.append(work.pop(0))
             if len(found) < 3 * each:
                 start = time.monotonic()
-                peer.wire.poll(LIMIT)
-                assert time.monotonic() - start < LIMIT, "work was there, but nobody woke us"
+                peer.wire.poll(patience(30))
+                assert time.monotonic() - start < patience(30), "work was there, but nobody woke us"
     for thread in threads:
         thread.join()
     assert sorted(found) == [(number, turn) for number in range(3) for turn in range(each)]

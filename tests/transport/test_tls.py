@@ -4,7 +4,8 @@ import random
 import ssl
 
 import pytest
-from transport.wires import LIMIT, Peer, Place, Raw, Server, in_thread, place
+from patience import patience
+from transport.wires import Peer, Place, Raw, Server, in_thread, place
 
 from stompcodec.transport import aio, sync, tls
 from stompcodec.transport.tls import TlsLayer
@@ -123,7 +124,7 @@ def test_a_tls_client_at_a_plain_port(run, contexts):
     async def main():
         async with Server(echo=True) as server:
             with pytest.raises(OSError, match=r"\w"):
-                await aio.connect(place("tls", server.port), Peer(), ssl=contexts.client, timeout=LIMIT)
+                await aio.connect(place("tls", server.port), Peer(), ssl=contexts.client, timeout=patience(30))
 
     run(main())
 

@@ -8,10 +8,11 @@ import socket
 import threading
 from typing import Any, NamedTuple
 
+from patience import patience
+
 from stompcodec.transport import aio
 
 KINDS = ("tcp", "tls", "ws", "wss")
-LIMIT = 30.0  # seconds after which a test has failed
 
 
 class Place(NamedTuple):
@@ -79,7 +80,7 @@ class Peer:
                 self.changed.clear()
                 await self.changed.wait()
 
-        await asyncio.wait_for(wait(), LIMIT)
+        await asyncio.wait_for(wait(), patience(30))
 
     async def gone(self) -> BaseException | None:
         await self.until(lambda: self.is_lost)
@@ -127,7 +128,7 @@ class Server:
 
     async def first(self) -> Peer:
         """The first connection that is open."""
-        await asyncio.wait_for(self.joined.wait(), LIMIT)
+        await asyncio.wait_for(self.joined.wait(), patience(30))
         return self.peers[0]
 
     async def connect(self, context: Any = None, **options: Any) -> Peer:
@@ -145,7 +146,7 @@ def in_thread(kind: str, context: Any = None, *, echo: bool = True, **options: A
     thread.start()
 
     def run(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(LIMIT)
+        return asyncio.run_coroutine_threadsafe(work, loop).result(patience(30))
 
     async def start() -> Server:
         return await Server(kind, context=context, echo=echo, **options).__aenter__()
@@ -179,10 +180,10 @@ class Raw:
             yield cls(sock)
 
     async def send(self, data: bytes) -> None:
-        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), LIMIT)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), patience(30))
 
     async def some(self, most: int = 65536) -> bytes:
-        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, most), LIMIT)
+        return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, most), patience(30))
 
     async def rest(self) -> bytes:
         """All up to the end of the stream. A reset is an end as well."""
