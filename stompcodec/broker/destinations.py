@@ -23,6 +23,7 @@ from stompcodec.broker.topics import Topics
 
 if TYPE_CHECKING:
     from stompcodec.broker.config import Config
+    from stompcodec.broker.durable import Durable
     from stompcodec.broker.selector import Selector
     from stompcodec.broker.session import Session
     from stompcodec.broker.store import Subscribed
@@ -183,15 +184,52 @@ class Destinations:
         return self.addresses.is_certain(destination)
 
     def named(self, address: Address, session: Session) -> Address:
-        """With the name that a queue has which has to be there: the rules, and who owns it, are asked by that."""
-        if (
-            address.found != "queue"
-            or address.name in self.queues
-            or self.durables.find(address.rest, session.owner) is not None
-        ):
+        """Return the address of what a name stands for here: the rules, and the owner of a queue, are asked by that.
+
+        With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
+        a topic has called `a` by x-queue-name.
+        """
+        prefix, rest = self._config.queue_prefixes[0], address.rest
+        if address.kind is not Kind.QUEUE or not self._config.exchanges or address.found == "durable":
             return address
-        other = address.rest in self.queues and not self.naming.split(address.rest)[1]
-        return address._replace(prefix="") if other else address
+        if address.prefix not in ("", prefix) or (not address.prefix and (rest.startswith("/") or not rest)):
+            return address
+        durable = self.durables.find(rest, session.owner)
+        if durable is not None and (durable.shared or address.found):
+            return Address(Kind.QUEUE, prefix, rest, True, "queue")
+        other = prefix if not address.prefix else ""
+        if address.name in self.queues or (other + rest not in self.queues and address.prefix):
+            return address
+        return address if self.naming.split(rest)[1] else address._replace(prefix=other)
+
+    def rival(self, name: str, stored: bool) -> Queue | None:
+        """Return the queue that is to become one with a new durable subscription of that name; None if there is none.
+
+        Args:
+            name: of the durable subscription, by x-queue-name.
+            stored: the durable subscription is there after a restart.
+
+        Raises:
+            Refused: the queue is in use, or holds too much to be moved at once.
+        """
+        queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
+        if queue is None or not self._config.exchanges:
+            return None
+        held = len(queue.messages) != queue.count or any(message.body is not None for message in queue.messages)
+        used = bool(queue.members or queue.blocked or queue.mending or self._journal.busy)
+        if used or held or queue.count > AT_ONCE or (queue.count and not stored):
+            remedy = f"{queue.name} holds messages or has consumers: consume it by that name, or choose another name."
+            raise Refused("a queue of that name exists", remedy)
+        return queue
+
+    def merge(self, queue: Queue | None, durable: Durable) -> None:
+        """Move what `rival` found into a durable subscription, and have sessions look anew where SENDs go."""
+        if queue is not None:
+            messages = list(queue.messages)
+            self.delete(queue.name)
+            for message in messages:
+                durable.queue.put(message)
+        self._swept()
 
     def found(self, address: Address, session: Session, action: str = "subscribe") -> Queue:
         """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""

@@ -446,7 +446,7 @@ KEYS: tuple[Key, ...] = (
         "exchanges",
         values.exchanges,
         "Exchanges for /exchange/NAME/KEY, by name: topic, direct or fanout. With any of them, amq.topic, amq.direct, "
-        "amq.fanout and /amq/queue/NAME are there, too.",
+        "amq.fanout and /amq/queue/NAME are there, too, and NAME without a prefix is /queue/NAME.",
     ),
     Key(
         "addresses.dsub_prefix",

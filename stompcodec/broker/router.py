@@ -162,7 +162,7 @@ class Router:
 
     def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
         if address.kind is Kind.TOPIC:
-            durable = self.destinations.durables.wanted(session, wanted, address, self._may)
+            durable = self._durable(session, wanted, address)
             if durable is not None:
                 return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
         if self.destinations.addresses.pattern(address) is None:
@@ -173,6 +173,18 @@ class Router:
         consumer.address = address
         queue.overflow = _Overflow(self._config.slow_consumer, consumer)
         return consumer
+
+    def _durable(self, session: Session, wanted: Wanted, address: Address) -> Durable | None:
+        """Return the durable subscription that a SUBSCRIBE to a topic asks for; None if it asks for none."""
+        durables, name = self.destinations.durables, wanted.queue_name
+        # Where there are users it is the queue of one of them, and another one than that of the same name for all.
+        if not name or wanted.durable is not None or session.owner is not None or durables.is_taken(name):
+            return durables.wanted(session, wanted, address, self._may)
+        rival = self.destinations.rival(name, wanted.durable_flag)
+        durable = durables.wanted(session, wanted, address, self._may)
+        if durable is not None:
+            self.destinations.merge(rival, durable)
+        return durable
 
     def _consumer_of_found(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
         durables = self.destinations.durables

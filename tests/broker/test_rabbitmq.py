@@ -194,3 +194,145 @@ def test_a_transaction_that_outlives_its_queue(settled):
     bench.peer().put("/queue/x", "x", persistent="true")
     assert [found.destination for found in bench.store.load()] == ["/queue/x"]
     assert list(bench.broker.queues) == [("/", "/queue/x")]
+
+
+# ---- queues that SUBSCRIBE names ----
+
+FORMS = ("Q", "/queue/Q", "/amq/queue/Q")
+
+
+@pytest.mark.parametrize("topic", ["/topic/t", "/topic/t.#", "/exchange/amq.topic/t", "/exchange/amq.fanout/t"])
+@pytest.mark.parametrize("how", [{}, {"durable": "true"}, {"durable": "true", "auto_delete": "false"}])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_queue_that_a_subscription_names_has_three_names(topic, how, restart, version):
+    bench, sender, peer = bench_of()
+    for name in FORMS[:2]:  # what a session remembers of the names from before
+        sender.put(name, "before")
+        peer.subscribe(name, "before")
+        assert peer.bodies() == [b"before"]
+        peer.send("UNSUBSCRIBE", id="before")
+    peer = bench.peer(version)
+    peer.subscribe(topic, "1", x_queue_name="Q", **how)
+    if restart and how:
+        bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+        sender, peer = bench.peer(), bench.peer(version)
+        peer.subscribe(topic, "1", x_queue_name="Q", **how)
+    for name in FORMS:
+        sender.put(name, name, persistent="true")
+    sender.put(topic.replace("#", "x"), "by the topic", persistent="true")
+    assert peer.bodies() == [name.encode() for name in (*FORMS, "by the topic")]
+    for name in FORMS:
+        other = bench.peer(version)
+        other.subscribe(name, "2", ack="client")
+        assert not other.closed, other.take()
+        for body in ("1", "2"):
+            sender.put(topic.replace("#", "x"), body)
+        assert sorted(peer.bodies() + other.bodies()) == [b"1", b"2"]
+        other.lose()
+        peer.take()
+    bench.audit()
+
+
+def test_messages_wait_behind_all_names():
+    bench, sender, peer = bench_of()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    peer.lose()
+    for name in FORMS:
+        sender.put("/topic/t", "x", persistent="true")
+        bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+        sender, other = bench.peer(), bench.peer()
+        other.subscribe(name)
+        assert other.bodies() == [b"x"], name
+        other.lose()
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("name", FORMS[:2])
+def test_a_queue_that_was_there_becomes_that_of_the_subscription(persistent, name):
+    bench, sender, peer = bench_of()
+    sender.put(name, "1", persistent=persistent)
+    sender.put(name, "2", persistent=persistent)
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true", ack="client")
+    sender.put("/topic/t", "3", persistent=persistent)
+    sender.put(name, "4", persistent=persistent)
+    assert peer.bodies() == [b"1", b"2", b"3", b"4"]
+    assert list(bench.broker.queues) == []
+    bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+    late = bench.peer()
+    late.subscribe(name)
+    assert late.bodies() == ([b"1", b"2", b"3", b"4"] if persistent == "true" else [])
+    assert list(bench.store.load()) == []
+
+
+@pytest.mark.parametrize("reason", ["a consumer", "unacknowledged", "not durable", "too many"])
+def test_a_queue_that_is_in_use_cannot_be_named(reason):
+    bench, sender, peer = bench_of()
+    for _ in range(1001 if reason == "too many" else 1):
+        sender.put("/queue/Q", "x")
+    if reason in ("a consumer", "unacknowledged"):
+        bench.peer().subscribe("/queue/Q", ack="auto" if reason == "a consumer" else "client")
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", **({} if reason == "not durable" else {"durable": "true"}))
+    assert peer.error().headers["message"] == "a queue of that name exists"
+    assert bench.broker.queues["/", "/queue/Q"].count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
+
+
+def test_the_names_are_those_of_a_plain_queue_again_when_the_subscription_has_ended():
+    _bench, sender, peer = bench_of()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    sender.put("Q", "1")
+    assert peer.bodies() == [b"1"]
+    peer.send("UNSUBSCRIBE", id="1", durable="true", x_queue_name="Q", destination="/topic/t")
+    for name in FORMS[:2]:
+        sender.put(name, "2")
+    peer.subscribe("/amq/queue/Q", "2")
+    assert peer.bodies() == [b"2", b"2"]
+
+
+@pytest.mark.parametrize("first", FORMS[:2])
+def test_names_of_plain_queues(first):
+    bench, sender, peer = bench_of()
+    sender.put(first, "first")
+    for name in FORMS:
+        sender.put(name, name)
+    for name in FORMS:
+        peer.subscribe(name, name, ack="client")
+    assert len(peer.take()) == 4
+    assert list(bench.broker.queues) == [("/", "/queue/Q")]
+
+
+def test_a_queue_of_an_older_store_keeps_its_name():
+    bench = Bench()
+    bench.peer().put("Q", "old", persistent="true")
+    bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+    sender, peer = bench.peer(), bench.peer()
+    for name in FORMS:
+        sender.put(name, name)
+    peer.subscribe("/queue/Q")
+    assert peer.bodies() == [b"old", *(name.encode() for name in FORMS)]
+
+
+def test_users_have_queues_of_the_same_name_each():
+    bench = Bench(**DIALECTS["rabbitmq"], users=USERS, rules=(Rule(),))
+    ada, bob = bench.peer(connect=False), bench.peer(connect=False)
+    ada.connect(login="ada")
+    bob.connect(login="bob")
+    ada.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    for name in FORMS[:2]:
+        bob.put(name, "for all")
+        ada.put(name, "her own")
+    assert ada.bodies() == [b"her own", b"her own"]
+    bob.subscribe("/queue/Q", "2")
+    assert bob.bodies() == [b"for all", b"for all"]
+    bob.send("SUBSCRIBE", destination="/amq/queue/Q", id="3")
+    assert not bob.closed
+
+
+def test_without_exchanges_names_are_opaque():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    for name in FORMS:
+        peer.put(name, "x")
+    assert peer.take() == []
+    assert len(bench.broker.queues) == 3
