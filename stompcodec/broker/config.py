@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User
+from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
@@ -23,13 +25,16 @@ _FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=10
 class Config:
     """Everything that can be set. Sizes are in octets, times in seconds, heart-beats in milliseconds.
 
-    What each field means stands in `stompcodec.broker.keytable.KEYS`, beside its name in a file.
+    What each field means stands in `stompcodec.broker.keytable.KEYS`, beside its name in a file. `dialect` sets the
+    defaults of others, as `stompcodec.broker.dialects.DIALECTS` has them; a value that is given wins.
 
     Raises:
         ConfigError: values that do not go together.
 
     >>> Config(port=0).replace(prefetch=1).prefetch
     1
+    >>> Config(dialect="activemq").prefetch, Config(dialect="activemq", prefetch=1).prefetch
+    (1000, 1)
     """
 
     host: str = "127.0.0.1"
@@ -184,8 +189,19 @@ class Config:
         return who == "*" or who in users or any(who == "@" + group for user in users.values() for group in user.groups)
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with other values, checked as a new one is."""
-        return replace(self, **changes)
+        """Return a copy with other values, checked as a new one is.
+
+        Another dialect changes what the present one had set by default, and nothing else.
+
+        >>> Config(retain=True).replace(dialect="activemq").replace(dialect="rabbitmq").composite
+        False
+        """
+        dialect = changes.get("dialect", self.dialect)
+        if dialect == self.dialect:
+            return replace(self, **changes)
+        before, after = _usual(self.dialect), _usual(dialect)
+        usual = {name: after[name] for name in before if getattr(self, name) == before[name]}
+        return replace(self, **{**usual, **changes})
 
 
 def _largest(limits: Limits, large: int) -> int:
@@ -200,3 +216,30 @@ def _unusable(limits: Limits) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _defaults(dialect: str) -> Mapping[str, Any]:
+    if dialect not in DIALECTS:
+        raise ConfigError(f"{dialect!r} is not a dialect: use {', '.join(DIALECTS)}", key="dialect")
+    return DIALECTS[dialect]
+
+
+#: Field that some dialect sets -> its value where none does.
+_PLAIN = {name: getattr(Config(), name) for defaults in DIALECTS.values() for name in defaults}
+
+
+def _usual(dialect: str) -> dict[str, Any]:
+    """Return the defaults of a dialect, for all fields that some dialect sets."""
+    return {**_PLAIN, **_defaults(dialect)}
+
+
+_init = Config.__init__
+
+
+@wraps(_init)
+def _init_in_dialect(self: Config, *values: Any, **given: Any) -> None:
+    _init(self, *values, **{**_defaults(given.get("dialect", "stompcodec")), **given})
+
+
+# A dataclass cannot tell a default from the same value that somebody gave; its arguments can.
+setattr(Config, "__init__", _init_in_dialect)  # noqa: B010  (an assignment has no type that mypy accepts)

@@ -12,7 +12,6 @@ from typing import Any
 
 from stompcodec.broker import values
 from stompcodec.broker.config import Config
-from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.keytable import KEYS, Key
 from stompcodec.errors import ConfigError, MissingExtraError
 
@@ -79,7 +78,7 @@ and not empty
             where = f"{name}.{error.name}" if isinstance(error, values.At) else name
             raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     try:
-        return Config(**{**DIALECTS[changes.get("dialect", "stompcodec")], **changes})
+        return Config(**changes)
     except ConfigError as error:
         names = [key.name for key in KEYS if key.target.split(".")[0] == error.key]
         name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]

@@ -14,6 +14,7 @@ from stompcodec.broker import keys
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
 from stompcodec.broker.config import Config
+from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.keys import KEYS, explain, load_config, markdown, parse_config
 from stompcodec.errors import ConfigError, MissingExtraError
 from stompcodec.spec import Limits
@@ -296,3 +297,35 @@ def test_there_is_an_example_for_every_feature():
     assert {"default", "nack", "transactional-ack", "auth", "limits", "heart-beat-timeout", "virtual-hosts"} <= stems
     ada = next(load_config(path) for path in EXAMPLES if path.stem == "auth").users["ada"]
     assert check_hash("lovelace", ada.passcode)
+
+
+# ---- dialects ----
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_dialect_is_the_same_in_python_as_in_a_file(dialect):
+    config = Config(dialect=dialect)
+    assert config == parse_config(f'[broker]\ndialect = "{dialect}"')
+    assert config == Config().replace(dialect=dialect) == Config(dialect="apollo").replace(dialect=dialect)
+    assert {name: getattr(config, name) for name in DIALECTS[dialect]} == DIALECTS[dialect]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_value_that_is_given_wins_over_the_dialect(dialect):
+    plain = Config()
+    for name in DIALECTS[dialect]:
+        given = {"dialect": dialect, name: getattr(plain, name)}
+        assert getattr(Config(**given), name) == getattr(plain, name)
+        assert getattr(plain.replace(**given), name) == getattr(plain, name)
+
+
+def test_another_dialect_leaves_what_was_chosen():
+    config = Config(dialect="rabbitmq", prefetch=7, port=0).replace(dialect="activemq")
+    assert (config.prefetch, config.port, config.exclusive, config.composite) == (7, 0, "consumer", True)
+    assert config.replace(port=1).composite
+
+
+def test_a_dialect_that_there_is_not():
+    for make in (lambda: Config(dialect="kafka"), lambda: Config().replace(dialect="kafka")):
+        with pytest.raises(ConfigError, match="'kafka' is not a dialect: use stompcodec, rabbitmq"):
+            make()
