@@ -23,6 +23,7 @@ sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its 
 from interop.brokers import BROKERS, server_of  # noqa: E402
 from interop.checks import CHECKS  # noqa: E402
 from interop.driver import Failed, NotThere  # noqa: E402
+from interop.fields import FIELDS, run_fields  # noqa: E402
 from interop.rows import FOLDER, OTHERS, OURS, Row  # noqa: E402
 from interop.run import Outcome, run_rows  # noqa: E402
 from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks  # noqa: E402
@@ -205,17 +206,37 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
     return outcomes
 
 
+def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Outcomes:
+    """Each field of our client's table of brokers, against the broker of that row."""
+    print(f"\n{title}\nFields: {numbered(list(FIELDS))}", flush=True)
+    candidate = BROKERS[broker]()
+    if candidate.missing:
+        print(f"skipped: {candidate.missing}")
+        outcomes = {candidate.title: {name: Outcome("n/a", candidate.missing) for name in FIELDS}}
+    else:
+        with candidate as target:
+            outcomes = {candidate.title: run_fields(target, FIELDS)}
+    for name, outcome in outcomes[candidate.title].items():
+        if outcome.word == "FAIL" or arguments.verbose:
+            print(f"  {outcome.word} {name} {outcome.why}".rstrip(), flush=True)
+    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--install", action="store_true", help="install what is missing, and end")
     parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
-    parser.add_argument("--check", action="append", choices=[*CHECKS, *SPARK_CHECKS], help="only these checks")
+    parser.add_argument(
+        "--check", action="append", choices=[*CHECKS, "fields", *SPARK_CHECKS], help="only these checks"
+    )
     parser.add_argument("--broker", action="append", choices=list(BROKERS), help="only these brokers")
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
     parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
     arguments = parser.parse_args()
+    fields = "fields" in (arguments.check or ["fields"]) and not arguments.client
     of_spark = [name for name in SPARK_CHECKS if name in (arguments.check or SPARK_CHECKS)]
     arguments.check = [name for name in CHECKS if name in (arguments.check or CHECKS)]
     if arguments.install:
@@ -235,6 +256,9 @@ def main() -> int:
             if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
                 title = f"{whose} against {BROKERS[broker].title}"
                 sections.append((title, section(title, rows, broker, arguments)))
+    for broker in (arguments.broker or BROKERS) if fields else ():
+        title = f"The table of our client's dialects against {BROKERS[broker].title}"
+        sections.append((title, field_section(title, broker, arguments)))
     if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
         title = "Spark, from queues into tables and back"
         sections.append((title, spark_section(title, of_spark, arguments)))

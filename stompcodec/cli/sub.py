@@ -127,6 +127,7 @@ class Watch:
 @click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Messages on their way without an ACK.")
 @click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
 @click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
+@click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
 @header_option
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not say that it waits.")

@@ -17,7 +17,7 @@ from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
 from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
-from stompcodec.client.handlers import Policy, checked_policy
+from stompcodec.client.handlers import Policy, check_possible, checked_policy
 from stompcodec.client.hooks import show
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
@@ -229,8 +229,8 @@ class AsyncClient(BaseClient):
             timeout: seconds to wait for the receipt.
             handler: called with each message, in order; it may be a coroutine function. It settles by itself: ACK when
                 it is done, `on_error` when it raises, and nothing where it has settled.
-            on_error: nack, requeue, discard, ack, ignore (leave it alone), stop (unsubscribe), or a function of message
-                and error that returns one of them.
+            on_error: nack, requeue, discard, ack, ignore (leave it alone: it counts for `prefetch` until you settle
+                it), stop (unsubscribe), or a function of message and error that returns one of them.
             concurrency: call the handler in so many tasks; the order is lost, except that
             key: messages for which this function returns the same go to the same task, in order.
 
@@ -240,6 +240,8 @@ class AsyncClient(BaseClient):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: when it is awaited or iterated over.
         """
         checked_policy(on_error)
+        if handler is not None and ack != "auto":
+            check_possible(on_error, self.core.dialect)
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.client.handlers import POLICIES, Policy, checked_policy, decide, log, note
+from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
@@ -59,7 +58,12 @@ class AsyncMessage(BaseMessage):
         await self.subscription.client.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
 
     def processing(self, *, requeue: bool | None = None) -> AsyncProcessing:
-        """An `async with`: ACK at its end, NACK if it raises; nothing if it was settled inside."""
+        """Return a context: ACK at its end, NACK if it raises; nothing if it was settled inside.
+
+        Raises:
+            LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
+        """
+        self.subscription.client.core.dialect.nack_headers(requeue)
         return AsyncProcessing(self, requeue)
 
     async def reply(self, body: bytes | str, headers: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -90,8 +94,11 @@ class AsyncProcessing:
         if error is None:
             await message.ack()
             return
-        with contextlib.suppress(StompError):  # the user's error says more
+        try:
             await message.nack(requeue=self._requeue)
+        except StompError as failure:  # the user's error says more
+            note(failure)
+            leave(message)
 
 
 class AsyncSubscription(Base):
@@ -293,6 +300,13 @@ class _Work:
             result = self.handler(message)
             if inspect.isawaitable(result):
                 await result
+        except asyncio.CancelledError as error:
+            cancelling = getattr(asyncio.current_task(), "cancelling", None)
+            if cancelling is None or cancelling():
+                raise
+            # Something that the handler waited for was cancelled, not this task: the next message has to come.
+            await self._failed(message, ended_by(error))
+            return
         except Exception as error:
             await self._failed(message, error)
             return
@@ -301,9 +315,12 @@ class _Work:
 
     async def _failed(self, message: AsyncMessage, error: Exception) -> None:
         policy = decide(self.on_error, message, error)
-        answer = POLICIES[policy]
-        if answer is not None and message.subscription.explicit and not message.settled:
+        core, explicit = message.subscription.client.core, message.subscription.explicit
+        answer = answer_of(policy, core.dialect, core.version)
+        if answer is not None and explicit and not message.settled:
             await self._settle(message, *answer)
+        if explicit and not message.settled:
+            leave(message)
         if policy == "stop":
             self.stopped = True
             await self.subscription.unsubscribe(wait=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stompcodec.client.intake import said
+from stompcodec.client.link import DELETE
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.offers import Offers
 from stompcodec.client.options import Options
@@ -18,7 +19,14 @@ from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
-from stompcodec.errors import LocalProtocolError, RejectedError, RemoteProtocolError, StaleAckError, StompError
+from stompcodec.errors import (
+    ConnectionLostError,
+    LocalProtocolError,
+    RejectedError,
+    RemoteProtocolError,
+    StaleAckError,
+    StompError,
+)
 
 __all__ = ["REPLIES", "ClientCore"]
 
@@ -49,8 +57,7 @@ class ClientCore(Offers):
         new_id: Callable[[], str],
         make_replies: Callable[[], Subscription] = lambda: Subscription(REPLIES, id=REPLIES),
     ) -> None:
-        super().__init__(options)
-        self.new_id = new_id
+        super().__init__(options, new_id)
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
 
@@ -186,20 +193,25 @@ class ClientCore(Offers):
         """End a subscription. With explicit acks, what is not acknowledged goes back to the broker.
 
         Args:
-            delete: end a durable subscription for good.
+            delete: end a durable subscription for good. The call fails where the broker could not be told.
         """
         self._now = now
         reach = self.in_session and subscription.subscribed and not subscription.closed
+        for_good = delete and subscription.durable is not None and not subscription.deleted
+        over = subscription.closed
         headers = subscription.unsubscribe_headers(self.dialect, self.options.client_id, delete)
         self.close_subscription(subscription, None)
         if not reach or self.state in ("closing", "closed"):
             if call is not None:
-                self._finish(call)
+                self._finish(call, _not_deleted(subscription, over) if for_good else None)
             return
-        if delete and subscription.durable is not None and self.dialect.delete_apart:
+        if for_good and self.dialect.delete_apart:
             self._put(Frame("UNSUBSCRIBE", [("id", subscription.id)]), None, bound=True)
+        subscription.deleted = for_good
         if call is not None:
             headers.append(("receipt", call.id))
+            if for_good:
+                call.command = DELETE
         self._put(Frame("UNSUBSCRIBE", headers), call, bound=True)
 
     def _drop_subscription(self, subscription: Subscription) -> None:
@@ -270,7 +282,7 @@ class ClientCore(Offers):
             return
         headers = self._ack_headers(message, command)
         if command == "NACK":
-            headers += self.dialect.nack_headers(requeue)
+            headers += self.dialect.nack_headers(requeue, transaction is not None)
         headers += (more or {}).items()
         if transaction is not None:
             headers.append(("transaction", transaction.id))
@@ -397,3 +409,11 @@ class ClientCore(Offers):
         if any(each.explicit and each.open > 0 for each in self.subscriptions.values()):
             return False
         return not any(each.inbox or each.batch for each in self._drained)
+
+
+def _not_deleted(subscription: Subscription, over: bool) -> StompError:
+    """Return why a durable subscription is still there."""
+    what = f"the durable subscription {subscription.durable!r} was not deleted"
+    if over:
+        return LocalProtocolError(f"{what}: it had been unsubscribed before; subscribe again, then delete it")
+    return ConnectionLostError(f"{what}: there is no connection", sent=False)

@@ -1,17 +1,25 @@
 """How brokers spell what STOMP leaves open: prefetch, durable subscriptions, NACK, redelivery, replies.
 
-A broker is guessed from the `server` header of CONNECTED. Brokers differ by a row of a table, never by a subclass.
+A broker is recognised by the `server` header of CONNECTED. Brokers differ by a row of a table, never by a subclass. Our
+own broker in the dialect of another one has the row of that one, with what it does in its own way in every dialect.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from stompcodec.errors import LocalProtocolError
 
-__all__ = ["BROKERS", "BrokerDialect", "guess_broker"]
+__all__ = ["BROKERS", "TOPIC_QUEUES", "BrokerDialect", "guess_broker", "row_of"]
 
 Pairs = tuple[tuple[str, str], ...]
+
+#: What the client option `topic_queues` may say.
+TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
+#: Headers of SUBSCRIBE by which a program chooses the queue behind a topic subscription by itself.
+_CHOSEN = frozenset({"durable", "persistent", "auto-delete", "exclusive", "x-queue-type"})
 
 
 class BrokerDialect(NamedTuple):
@@ -19,11 +27,11 @@ class BrokerDialect(NamedTuple):
 
     name: str
     server: str = ""
-    """How the `server` header of its CONNECTED begins, in lower case."""
+    """The words of the product's name in the `server` header of its CONNECTED, in lower case, with hyphens between."""
     prefetch: tuple[str, ...] = ()
     """Headers of SUBSCRIBE that take a number of messages."""
     window: str = ""
-    """Header of SUBSCRIBE that takes a number of octets instead: a KiB for each message, and 1 for one message."""
+    """Header of SUBSCRIBE that takes a number of bytes instead: a KiB for each message, and 1 for one message."""
     durable: Pairs | None = None
     """Headers of SUBSCRIBE and UNSUBSCRIBE for a durable subscription; {} is its name. None: it has none."""
     client_id: bool = False
@@ -31,22 +39,27 @@ class BrokerDialect(NamedTuple):
     delete_apart: bool = False
     """A durable subscription can only be deleted by a second UNSUBSCRIBE."""
     requeue: Pairs | None = ()
-    """Headers of NACK to have the message delivered again; None: it cannot be had."""
+    """Headers of NACK to have the message delivered again; None: the broker cannot do that."""
     discard: Pairs | None = ()
-    """Headers of NACK to have it dropped or dead-lettered; None: it cannot be had."""
+    """Headers of NACK to have it dropped or dead-lettered; None: the broker cannot do that."""
+    nack_transacted: bool = True
+    """NACK can be part of a transaction."""
     attempts: tuple[str, ...] = ()
-    """Headers of MESSAGE that count deliveries, if there are any: this one included?"""
-    counts_from: int = 0
-    """What that header says at the first delivery."""
+    """Headers of MESSAGE that count the deliveries before this one; the first one that is there counts."""
     jms: bool = False
-    """SEND without content-length is a text message, with it one of octets."""
+    """SEND without content-length is a text message, with it a bytes message."""
     implicit_replies: bool = False
     """A temporary queue in reply-to subscribes by itself, under its own name."""
     duplicate: str = "idempotency-key"
     """Header of SEND that stays the same when it is sent again."""
+    topics: tuple[tuple[str, Pairs], ...] = ()
+    """Kinds of queues that a subscription to a topic can ask for, and their headers of SUBSCRIBE; {} is a unique name.
+    Empty where there is no choice."""
+    topic_queue: str = "transient"
+    """The kind that `topic_queues="auto"` asks for."""
 
     def prefetch_headers(self, messages: int) -> list[tuple[str, str]]:
-        """Headers of SUBSCRIBE that bound what is delivered and not acknowledged.
+        """Return the headers of SUBSCRIBE that bound what is delivered and not acknowledged.
 
         >>> BROKERS["rabbitmq"].prefetch_headers(10), BROKERS["artemis"].prefetch_headers(10)
         ([('prefetch-count', '10')], [('consumer-window-size', '10240')])
@@ -56,13 +69,15 @@ class BrokerDialect(NamedTuple):
         return [(name, str(messages)) for name in self.prefetch]
 
     def durable_headers(self, name: str, client_id: str | None) -> list[tuple[str, str]]:
-        """Headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
+        """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
 
         Raises:
             LocalProtocolError: the broker has none, or wants a client_id first.
 
         >>> BROKERS["activemq"].durable_headers("daily", "me")
         [('activemq.subscriptionName', 'daily')]
+        >>> BROKERS["stompcodec"].durable_headers("daily", None)
+        [('durable', 'true'), ('auto-delete', 'false')]
         """
         if self.durable is None:
             raise LocalProtocolError(
@@ -72,11 +87,36 @@ class BrokerDialect(NamedTuple):
             raise LocalProtocolError(f"a durable subscription of {self.name} needs connect(..., client_id=)")
         return [(key, value.format(name)) for key, value in self.durable]
 
-    def nack_headers(self, requeue: bool | None) -> Pairs:
-        """Headers of NACK.
+    def topic_headers(
+        self, destination: str, choice: str, given: Collection[str], unique: Callable[[], str]
+    ) -> list[tuple[str, str]]:
+        """Return the headers of SUBSCRIBE that say which kind of queue stands behind a subscription to a topic.
+
+        Args:
+            destination: of the subscription, which is not a durable one.
+            choice: one of `TOPIC_QUEUES`.
+            given: names of the headers that the program itself gives: where they choose the queue, nothing is added.
+            unique: makes a name that no other subscription has.
+
+        >>> guess_broker("RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
+        [('exclusive', 'true')]
+        >>> BROKERS["rabbitmq"].topic_headers("/topic/a", "durable", (), lambda: "q1")
+        [('durable', 'true'), ('auto-delete', 'true'), ('x-queue-name', 'q1')]
+        """
+        if not self.topics or not destination.startswith("/topic/") or not _CHOSEN.isdisjoint(given):
+            return []
+        if choice == "auto":
+            choice = self.topic_queue
+            if choice == "exclusive" and "x-queue-name" in given:  # a named queue is made to be shared
+                choice = "durable"
+        return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
+
+    def nack_headers(self, requeue: bool | None, transacted: bool = False) -> Pairs:
+        """Return the headers of NACK.
 
         Args:
             requeue: True to have it again, False to have it gone, None for what the broker does by itself.
+            transacted: it is part of a transaction.
 
         Raises:
             LocalProtocolError: this broker cannot.
@@ -84,6 +124,8 @@ class BrokerDialect(NamedTuple):
         >>> BROKERS["rabbitmq"].nack_headers(False)
         (('requeue', 'false'),)
         """
+        if transacted and not self.nack_transacted:
+            raise LocalProtocolError(f"{self.name} takes no NACK in a transaction: refuse the message outside of it")
         if requeue is None:
             return ()
         headers = self.requeue if requeue else self.discard
@@ -94,6 +136,13 @@ class BrokerDialect(NamedTuple):
 
 #: Unknown brokers get the two names that brokers read most; a header that a broker does not know means nothing.
 _UNKNOWN = BrokerDialect("unknown", prefetch=("prefetch-count", "activemq.prefetchSize"))
+#: What our own broker does with NACK in every dialect, and how it counts deliveries.
+_OWN: dict[str, Any] = {
+    "requeue": (),
+    "discard": (("requeue", "false"),),
+    "nack_transacted": True,
+    "attempts": ("redelivery-count",),
+}
 
 BROKERS: dict[str, BrokerDialect] = {
     dialect.name: dialect
@@ -102,8 +151,8 @@ BROKERS: dict[str, BrokerDialect] = {
             "stompcodec",
             "stompcodec",
             prefetch=("prefetch-count",),
-            discard=None,
-            attempts=("redelivery-count",),
+            durable=(("durable", "true"), ("auto-delete", "false")),
+            **_OWN,
         ),
         BrokerDialect(
             "rabbitmq",
@@ -114,10 +163,15 @@ BROKERS: dict[str, BrokerDialect] = {
             discard=(("requeue", "false"),),
             attempts=("x-delivery-count",),
             implicit_replies=True,
+            topics=(
+                ("transient", ()),
+                ("exclusive", (("exclusive", "true"),)),
+                ("durable", (("durable", "true"), ("auto-delete", "true"), ("x-queue-name", "{}"))),
+            ),
         ),
         BrokerDialect(
             "artemis",
-            "activemq-artemis",
+            "artemis",
             window="consumer-window-size",
             durable=(("durable-subscription-name", "{}"),),
             client_id=True,
@@ -133,6 +187,7 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             delete_apart=True,
             requeue=None,
+            nack_transacted=False,
             jms=True,
         ),
         BrokerDialect(
@@ -142,12 +197,50 @@ BROKERS: dict[str, BrokerDialect] = {
     )
 }
 
+#: Row -> (first version, fields that changed with it), in order.
+_SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
+    # 4.3 refuses queues that are neither durable nor exclusive, which is what a topic subscription gets by default.
+    "rabbitmq": (((4, 3), {"topic_queue": "exclusive"}),),
+}
+_VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
+
 
 def guess_broker(server: str | None) -> BrokerDialect:
-    """The dialect of the broker that sent this `server` header in CONNECTED.
+    """Return the dialect of the broker that sent this `server` header in CONNECTED.
 
     >>> guess_broker("RabbitMQ/3.10.8").name, guess_broker("ActiveMQ-Artemis/2.31.0").name, guess_broker(None).name
     ('rabbitmq', 'artemis', 'unknown')
+    >>> guess_broker("stompcodec/0.1.0").name, guess_broker("stompcodec/0.1.0 as artemis").name
+    ('stompcodec', 'artemis')
+    """
+    return row_of("auto", server)
+
+
+def row_of(name: str, server: str | None) -> BrokerDialect:
+    """Return the row to use with a broker.
+
+    Args:
+        name: the client option `dialect`.
+        server: the header of its CONNECTED.
+
+    >>> row_of("activemq", "stompcodec/0.1.0").discard, row_of("activemq", "ActiveMQ/5.17.2").discard
+    ((('requeue', 'false'),), ())
     """
     folded = (server or "").lower()
-    return next((each for each in BROKERS.values() if each.server and folded.startswith(each.server)), _UNKNOWN)
+    product, _, manner = folded.partition(" as ")
+    words = set(re.split("[^a-z]+", product.partition("/")[0]))
+    found = next((row for row in BROKERS.values() if row.server and words.issuperset(row.server.split("-"))), _UNKNOWN)
+    own = found.name == "stompcodec"
+    if name != "auto":
+        row = BROKERS[name]
+    else:
+        row = BROKERS.get(manner.strip(), found) if own else found
+    if own:
+        return row._replace(**_OWN)
+    version = _VERSION.search(folded)
+    if found is row and version is not None:
+        numbers = int(version[1]), int(version[2])
+        for first, fields in _SINCE.get(row.name, ()):
+            if numbers >= first:
+                row = row._replace(**fields)
+    return row

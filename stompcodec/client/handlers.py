@@ -6,10 +6,22 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
-from stompcodec.errors import StaleAckError, StompError
+from stompcodec.errors import LocalProtocolError, StaleAckError, StompError
 
-__all__ = ["POLICIES", "Policy", "checked_policy", "decide", "note"]
+__all__ = [
+    "POLICIES",
+    "WITHOUT_NACK",
+    "Policy",
+    "answer_of",
+    "check_possible",
+    "checked_policy",
+    "decide",
+    "ended_by",
+    "leave",
+    "note",
+]
 
 log = logging.getLogger("stompcodec.client")
 
@@ -22,6 +34,8 @@ POLICIES: dict[str, tuple[str, bool | None] | None] = {
     "ignore": None,
     "stop": None,
 }
+#: Versions of STOMP that have no NACK.
+WITHOUT_NACK = ("1.0", "legacy")
 #: One of the names above, or a function of the message and the error that returns one of them.
 Policy = str | Callable[[Any, Exception], str]
 
@@ -53,7 +67,64 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
     return policy
 
 
+def check_possible(on_error: Policy, dialect: BrokerDialect) -> None:
+    """Raise LocalProtocolError for a policy that a broker cannot serve: its messages would stay unsettled.
+
+    >>> from stompcodec.client.dialects import BROKERS
+    >>> check_possible("requeue", BROKERS["activemq"])
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
+    """
+    if on_error == "requeue":
+        try:
+            dialect.nack_headers(True)
+        except LocalProtocolError as error:
+            raise LocalProtocolError(f"on_error={on_error!r}: {error}") from None
+
+
+def answer_of(policy: str, dialect: BrokerDialect, version: str | None) -> tuple[str, bool | None] | None:
+    """Return what a policy sends: (command, requeue), or None for nothing.
+
+    A message can be dropped everywhere: where no NACK does it, ACK does.
+
+    >>> from stompcodec.client.dialects import BROKERS
+    >>> answer_of("discard", BROKERS["rabbitmq"], "1.2"), answer_of("discard", BROKERS["rabbitmq"], "1.0")
+    (('NACK', False), ('ACK', None))
+    """
+    if policy == "discard" and (dialect.discard is None or version in WITHOUT_NACK):
+        return "ACK", None
+    return POLICIES[policy]
+
+
+def ended_by(error: BaseException) -> Exception:
+    """Return an exception that policies can judge, for one that would end the worker.
+
+    >>> ended_by(SystemExit(1))
+    RuntimeError('the handler raised SystemExit(1)')
+    """
+    failure = RuntimeError(f"the handler raised {error!r}")
+    failure.__cause__ = error
+    return failure
+
+
+def leave(message: BaseMessage) -> None:
+    """Count a message that stays unsettled after its handler failed; log when such messages stop the subscription."""
+    subscription = message.subscription
+    if subscription.closed or subscription.prefetch is None:
+        return
+    subscription.left += 1
+    held = subscription.open - len(subscription.inbox) - len(subscription.batch)
+    if subscription.left >= subscription.prefetch <= held:
+        log.error(
+            "%s: nothing more comes until a message is settled or the connection ends: handlers failed, and the "
+            "messages they left hold the whole prefetch of %d",
+            subscription.destination,
+            subscription.prefetch,
+        )
+
+
 def note(error: StompError) -> None:
-    """A message of a handler could not be settled: it comes again, if the broker gives it again."""
+    """Log that a message could not be settled: it comes again, if the broker gives it again."""
     level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
     log.log(level, "not settled: %s", error)

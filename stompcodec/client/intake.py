@@ -6,6 +6,7 @@ many messages that nobody takes make reading pause; what brokers hold back by `p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from stompcodec.client.link import Link, log
@@ -44,8 +45,9 @@ def said(frame: Frame) -> str:
 class Intake(Link):
     """The part of the core that receives."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, new_id: Callable[[], str]) -> None:
         super().__init__(options)
+        self.new_id = new_id
         self.subscriptions: dict[str, Subscription] = {}  # what a new connection restores
         self.touched: list[Subscription] = []  # those with news
         self.paused = False  # the shell has to leave octets in the kernel
@@ -209,6 +211,7 @@ class Intake(Link):
         self.paused = False
         for subscription in self.subscriptions.values():
             subscription.subscribed = subscription.confirmed = False
+            subscription.left = 0
             if subscription.explicit:  # they come again
                 self.forget(subscription)
                 subscription.open = 0
@@ -221,7 +224,7 @@ class Intake(Link):
         if subscription is self._reply_subscription and self.dialect.implicit_replies:
             self._confirm(subscription)
             return
-        headers = subscription.subscribe_headers(self.dialect, self.options.client_id)
+        headers = self._subscribe_headers(subscription)
         call = subscription.call
         if not subscription.confirm and not self._one_by_one:
             self._transmit(Frame("SUBSCRIBE", headers))
@@ -237,6 +240,11 @@ class Intake(Link):
         subscription.receipt_id = call.id
         if self._phase == "restoring":
             self._restoring[call.id] = subscription
+
+    def _subscribe_headers(self, subscription: Subscription) -> list[tuple[str, str]]:
+        """Return the headers of SUBSCRIBE or RECEIVE, as `Subscription.subscribe_headers`."""
+        options = self.options
+        return subscription.subscribe_headers(self.dialect, options.client_id, options.topic_queues, self.new_id)
 
     def _confirm(self, subscription: Subscription) -> None:
         """The broker has it: by RECEIPT, or by a first message."""

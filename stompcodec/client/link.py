@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from stompcodec.client.dialects import BROKERS, BrokerDialect, guess_broker
+from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
@@ -24,12 +24,14 @@ from stompcodec.errors import (
     StompError,
 )
 
-__all__ = ["Link", "log"]
+__all__ = ["DELETE", "Link", "log"]
 
 log = logging.getLogger("stompcodec.client")
 
 #: Commands that a broker may offer beside those of STOMP, and their answers.
 _COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
+#: What the call of an UNSUBSCRIBE is that ends a durable subscription for good: the end of a connection does not do it.
+DELETE = "UNSUBSCRIBE for good"
 #: Octets that are moved from the outbox to the connection in one go.
 _FLUSH = 256 * 1024
 
@@ -43,7 +45,7 @@ class Link:
         self.epoch = 1  # counts connections
         self.connection: Connection | None = None
         self.version: str | None = None
-        self.dialect: BrokerDialect = BROKERS["unknown" if options.dialect == "auto" else options.dialect]
+        self.dialect: BrokerDialect = row_of(options.dialect, None)
         self.server: Frame | None = None  # the last CONNECTED
         self.error: Exception | None = None  # why the last connection ended
         self.calls = Calls()
@@ -226,8 +228,7 @@ class Link:
         """CONNECTED came."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
-        if self.options.dialect == "auto":
-            self.dialect = guess_broker(frame.get("server"))
+        self.dialect = row_of(self.options.dialect, frame.get("server"))
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         self._phase = "restoring"
         self._restore()
@@ -383,6 +384,8 @@ class Link:
     def _unsent(self, waiting: Waiting) -> Exception | None:
         """The outcome of what was bound to a connection, and did not leave in time."""
         command = waiting.frame.command
+        if waiting.call is not None and waiting.call.command == DELETE:
+            return ConnectionLostError(f"{waiting.call.what} was not sent before the connection was lost", sent=False)
         if command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
             return None
         if command in ("ACK", "NACK"):

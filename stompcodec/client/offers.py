@@ -46,6 +46,6 @@ class Offers(Intake):
         subscription.attempt_headers = self.dialect.attempts
         call.command, call.subject = "RECEIVE", subscription
         self._fetches[subscription.id] = call
-        headers = subscription.subscribe_headers(self.dialect, self.options.client_id)
+        headers = self._subscribe_headers(subscription)
         self._put(Frame("RECEIVE", [*headers, ("receipt", call.id)]), call, bound=True)
         return True

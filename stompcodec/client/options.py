@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from stompcodec.client.backoff import Backoff
-from stompcodec.client.dialects import BROKERS
+from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
 
@@ -77,6 +77,9 @@ class Options:
     """The same in octets."""
     dialect: str = "auto"
     """How this broker spells what STOMP leaves open; auto: guessed from the `server` header of CONNECTED."""
+    topic_queues: Literal["auto", "transient", "exclusive", "durable"] = "auto"
+    """Which queue RabbitMQ makes for a subscription to /topic/: transient, exclusive to this connection, or durable
+    until its last consumer ends; auto: exclusive from 4.3 on, which refuses transient ones. Other brokers ignore it."""
     on_frame: Callable[[str, Frame], object] | None = None
     """Called with "in" or "out" and the frame, for every frame. It sees; it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
@@ -93,6 +96,8 @@ class Options:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
+        if self.topic_queues not in TOPIC_QUEUES:
+            raise ValueError(f"topic_queues is {self.topic_queues!r}: use {', '.join(TOPIC_QUEUES)}")
         if self.outbox_full not in ("block", "raise"):
             raise ValueError(f"outbox_full is {self.outbox_full!r}: use block or raise")
         if self.reconnect is not None and not isinstance(self.reconnect, Backoff):

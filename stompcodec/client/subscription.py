@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
@@ -66,14 +66,24 @@ class Subscription:
         self.waiting = False  # a consumer waits
         self.deaf = False  # nothing more will come in
         self.closed = False  # and nothing can be settled any more
+        self.deleted = False  # the broker was told to end the durable subscription
+        self.left = 0  # messages that a failed handler left as they were
         self.error: Exception | None = None  # why
         self.news: Exception | None = None  # an ERROR that belongs to no call: raised once
 
     def __repr__(self) -> str:
         return f"<Subscription {self.id} to {self.destination!r} ack={self.ack}>"
 
-    def subscribe_headers(self, dialect: BrokerDialect, client_id: str | None) -> list[tuple[str, str]]:
-        """The headers of SUBSCRIBE, in this broker's words.
+    def subscribe_headers(
+        self, dialect: BrokerDialect, client_id: str | None, topic_queues: str, unique: Callable[[], str]
+    ) -> list[tuple[str, str]]:
+        """Return the headers of SUBSCRIBE, in this broker's words.
+
+        Args:
+            dialect: of the broker.
+            client_id: that CONNECT had.
+            topic_queues: the client's option.
+            unique: makes a name that no other subscription has.
 
         Raises:
             LocalProtocolError: this broker cannot.
@@ -86,6 +96,8 @@ class Subscription:
         if self.durable is not None:
             headers += dialect.durable_headers(self.durable, client_id)
         given = {name for name, _ in self.headers}
+        if self.durable is None:
+            headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
         return [pair for pair in headers if pair[0] not in given] + self.headers
 
     def unsubscribe_headers(self, dialect: BrokerDialect, client_id: str | None, delete: bool) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
-from stompcodec.client.handlers import Policy, checked_policy
+from stompcodec.client.handlers import Policy, check_possible, checked_policy
 from stompcodec.client.hooks import Watcher
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
@@ -209,8 +209,8 @@ class Client(BaseClient):
             timeout: seconds to wait for the receipt.
             handler: called with each message, in a thread of its own, in order. It settles by itself: ACK when it
                 returns, `on_error` when it raises, and nothing where it has settled.
-            on_error: nack, requeue, discard, ack, ignore (leave it alone), stop (unsubscribe), or a function of message
-                and error that returns one of them.
+            on_error: nack, requeue, discard, ack, ignore (leave it alone: it counts for `prefetch` until you settle
+                it), stop (unsubscribe), or a function of message and error that returns one of them.
             concurrency: call the handler in so many threads; the order is lost, except that
             key: messages for which this function returns the same go to the same thread, in order.
 
@@ -221,6 +221,8 @@ class Client(BaseClient):
             ValueError: an argument makes no sense.
         """
         checked_policy(on_error)
+        if handler is not None and ack != "auto":
+            check_possible(on_error, self.core.dialect)
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.client.handlers import POLICIES, Policy, checked_policy, decide, note
+from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
@@ -60,7 +60,12 @@ class Message(BaseMessage):
         self.subscription.client.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
 
     def processing(self, *, requeue: bool | None = None) -> Processing:
-        """A context: ACK at its end, NACK if it raises; nothing if it was settled inside."""
+        """Return a context: ACK at its end, NACK if it raises; nothing if it was settled inside.
+
+        Raises:
+            LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
+        """
+        self.subscription.client.core.dialect.nack_headers(requeue)
         return Processing(self, requeue)
 
     def reply(self, body: bytes | str, headers: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -91,8 +96,11 @@ class Processing:
         if error is None:
             message.ack()
             return
-        with contextlib.suppress(StompError):  # the user's error says more
+        try:
             message.nack(requeue=self._requeue)
+        except StompError as failure:  # the user's error says more
+            note(failure)
+            leave(message)
 
 
 class Subscription(Base):
@@ -292,14 +300,20 @@ class _Work:
         except Exception as error:
             self._failed(message, error)
             return
+        except SystemExit as error:  # it would end this thread without a word, and with it the subscription's work
+            self._failed(message, ended_by(error))
+            return
         if message.subscription.explicit and not message.settled:
             self._settle(message, "ACK", None)
 
     def _failed(self, message: Message, error: Exception) -> None:
         policy = decide(self.on_error, message, error)
-        answer = POLICIES[policy]
-        if answer is not None and message.subscription.explicit and not message.settled:
+        core, explicit = message.subscription.client.core, message.subscription.explicit
+        answer = answer_of(policy, core.dialect, core.version)
+        if answer is not None and explicit and not message.settled:
             self._settle(message, *answer)
+        if explicit and not message.settled:
+            leave(message)
         if policy == "stop":
             self.stopped = True
             self.subscription.unsubscribe(wait=False)

@@ -3,6 +3,10 @@
 import pytest
 from client.scripted import Scripted, outcome
 
+import stompcodec.client as stomp
+from stompcodec.broker.dialects import DIALECTS
+from stompcodec.client.dialects import BROKERS, guess_broker
+from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError
 
 
@@ -150,6 +154,11 @@ def test_a_server_that_forgets_the_ack_header(client):
         ("ActiveMQ/5.17.2", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily", "id": "daily"}),
         ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "5120", "durable-subscription-name": "daily"}),
         ("apache-apollo/1.7", {"credit": "5", "persistent": "true"}),
+        ("stompcodec/0.1", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
+        ("stompcodec/0.1 as rabbitmq", {"prefetch-count": "5", "durable": "true", "id": "daily"}),
+        ("stompcodec/0.1 as activemq", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}),
+        ("stompcodec/0.1 as artemis", {"consumer-window-size": "5120", "durable-subscription-name": "daily"}),
+        ("stompcodec/0.1 as apollo", {"credit": "5", "persistent": "true"}),
     ],
 )
 def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
@@ -178,9 +187,8 @@ def test_durable_needs_a_client_id_on_some(client):
     assert Scripted(server="what is this").connect().core.dialect.name == "unknown"
 
 
-@pytest.mark.parametrize("server", ["what is this", "stompcodec/0.1"])
-def test_durable_is_refused_where_it_would_mean_nothing(server):
-    client = Scripted(server=server).connect()
+def test_durable_is_refused_where_it_would_mean_nothing():
+    client = Scripted(server="what is this").connect()
     with pytest.raises(LocalProtocolError, match="durable"):
         client.subscribe(durable="daily")
     assert client.frames() == []
@@ -200,8 +208,12 @@ def test_a_durable_subscription_of_activemq_is_deleted_in_two_steps():
         ("RabbitMQ/3", False, {"requeue": "false"}),
         ("ActiveMQ/5", False, {}),
         ("ActiveMQ/5", True, None),
+        ("ActiveMQ-Artemis/2", True, None),
+        ("apache-apollo/1", False, None),
         ("stompcodec/1", True, {}),
-        ("stompcodec/1", False, None),
+        ("stompcodec/1", False, {"requeue": "false"}),
+        *((f"stompcodec/1 as {name}", True, {}) for name in DIALECTS),
+        *((f"stompcodec/1 as {name}", False, {"requeue": "false"}) for name in DIALECTS),
     ],
 )
 def test_nack_in_the_words_of_the_broker(server, requeue, headers):
@@ -222,6 +234,8 @@ def test_nack_in_the_words_of_the_broker(server, requeue, headers):
         ("stompcodec/1", {}, 1),
         ("stompcodec/1", {"redelivered": "true", "redelivery-count": "3"}, 4),
         ("ActiveMQ/5", {"redelivered": "true"}, 2),
+        ("ActiveMQ/5", {"redelivered": "true", "redelivery-count": "7"}, 2),
+        *((f"stompcodec/1 as {name}", {"redelivered": "true", "redelivery-count": "3"}, 4) for name in DIALECTS),
         ("stompcodec/1", {"redelivered": "true", "redelivery-count": "9" * 5000}, 2),
     ],
 )
@@ -229,3 +243,165 @@ def test_which_attempt_it_is(server, headers, attempt):
     client = Scripted(server=server).connect()
     message = client.deliver(client.subscribed(), **headers)
     assert (message.attempt, message.redelivered) == (attempt, "redelivered" in headers)
+
+
+# ---- which row it is ----
+
+
+@pytest.mark.parametrize(
+    ("server", "name"),
+    [
+        *((f"stompcodec/{version} as {name}", name) for name in DIALECTS for version in ("0.1.0", "12.3.dev4+g1")),
+        ("stompcodec/0.1.0", "stompcodec"),
+        ("stompcodec/0.1.0 as something-new", "stompcodec"),
+        ("ActiveMQ-Artemis/2.31.0 ActiveMQ Artemis Messaging Engine", "artemis"),
+        ("Apache-Artemis/3.0.0", "artemis"),
+        ("Artemis/3.0.0", "artemis"),
+        ("ActiveMQ/6.1.7", "activemq"),
+        ("RabbitMQ/4.3.0", "rabbitmq"),
+        ("apache-apollo/1.7.1", "apollo"),
+        ("a broker as artemis", "unknown"),
+        ("notrabbitmq/1", "unknown"),
+        ("", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_the_server_header_chooses_the_row(server, name):
+    assert guess_broker(server).name == name
+
+
+def test_the_option_wins_and_our_own_broker_keeps_its_nack():
+    client = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect()
+    assert client.core.dialect.durable == BROKERS["activemq"].durable
+    assert client.core.dialect.discard == (("requeue", "false"),)
+
+
+# ---- which queue stands behind a topic ----
+
+_EXCLUSIVE = {"exclusive": "true"}
+_DURABLE = {"durable": "true", "auto-delete": "true", "x-queue-name": "key1"}
+
+
+@pytest.mark.parametrize(
+    ("server", "choice", "given", "expected"),
+    [
+        ("RabbitMQ/3.10.8", "auto", {}, {}),
+        ("RabbitMQ/4.2.9", "auto", {}, {}),
+        ("RabbitMQ/4.3.0", "auto", {}, _EXCLUSIVE),
+        ("RabbitMQ/4.3.0-rc.1", "auto", {}, _EXCLUSIVE),
+        ("RabbitMQ/4.12", "auto", {}, _EXCLUSIVE),
+        ("RabbitMQ/10.0.0", "auto", {}, _EXCLUSIVE),
+        ("RabbitMQ/" + "9" * 5000 + ".1", "auto", {}, {}),
+        ("RabbitMQ", "auto", {}, {}),
+        ("RabbitMQ/4.3.0", "transient", {}, {}),
+        ("RabbitMQ/3.10.8", "exclusive", {}, _EXCLUSIVE),
+        ("RabbitMQ/3.10.8", "durable", {}, _DURABLE),
+        ("RabbitMQ/4.3.0", "durable", {"x-queue-name": "mine"}, {**_DURABLE, "x-queue-name": "mine"}),
+        ("RabbitMQ/4.3.0", "auto", {"x-queue-name": "mine"}, {**_DURABLE, "x-queue-name": "mine"}),
+        *(
+            ("RabbitMQ/4.3.0", choice, {name: "true"}, {name: "true"})
+            for choice in ("auto", "exclusive", "durable")
+            for name in ("durable", "persistent", "auto-delete", "exclusive", "x-queue-type")
+        ),
+        ("stompcodec/4.3 as rabbitmq", "auto", {}, {}),
+        ("stompcodec/0.1 as rabbitmq", "exclusive", {}, _EXCLUSIVE),
+        ("ActiveMQ/6.1", "exclusive", {}, {}),
+        ("stompcodec/0.1", "durable", {}, {}),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else None,
+)
+def test_the_queue_behind_a_topic(server, choice, given, expected):
+    client = Scripted(server=server, topic_queues=choice).connect()
+    names = {"durable", "persistent", "auto-delete", "exclusive", "x-queue-type", "x-queue-name"}
+    for destination in ("/topic/a", "/queue/a", "/temp-queue/a", "/exchange/a/b"):
+        subscription = Subscription(destination, id=destination, headers=given)
+        client.core.subscribe(subscription, client.now, client.call())
+        (frame,) = client.frames()
+        asked = {name: value for name, value in frame.headers.items() if name in names}
+        assert asked == (expected if destination == "/topic/a" else given)
+
+
+def test_a_durable_subscription_needs_no_other_queue():
+    client = Scripted(server="RabbitMQ/4.3.0", topic_queues="exclusive").connect()
+    client.core.subscribe(Subscription("/topic/a", id="1", durable="daily"), client.now, client.call())
+    (frame,) = client.frames()
+    assert (frame.get("durable"), frame.get("auto-delete"), frame.get("exclusive")) == ("true", "false", None)
+
+
+def test_each_connection_has_a_durable_queue_of_its_own():
+    client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
+    client.core.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
+    client.confirm_all()
+    client.lose()
+    client.connect()
+    names = [frame.get("x-queue-name") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
+    assert len(names) == len(set(names)) == 2
+
+
+def test_a_reconnect_to_a_newer_version_asks_for_what_that_accepts():
+    client = Scripted(server="RabbitMQ/4.2.0").connect()
+    client.core.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
+    client.confirm_all()
+    client.lose()
+    client.server_name = "RabbitMQ/4.3.1"
+    client.connect()
+    assert [frame.get("exclusive") for _, frame in client.seen if frame.command == "SUBSCRIBE"] == [None, "true"]
+
+
+def test_a_kind_of_queue_that_there_is_not():
+    with pytest.raises(ValueError, match="topic_queues is 'quorum': use auto, transient, exclusive, durable"):
+        Scripted(topic_queues="quorum")
+
+
+# ---- ending a durable subscription for good ----
+
+
+@pytest.fixture
+def daily():
+    client = Scripted(server="RabbitMQ/3.10", reconnect=stomp.Backoff()).connect()
+    return client, client.subscribed("client", durable="daily")
+
+
+def deleting(client, subscription):
+    call = client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE")
+    client.core.unsubscribe(subscription, client.now, call, delete=True)
+    return call
+
+
+def test_it_is_not_deleted_without_a_connection(daily):
+    client, subscription = daily
+    client.lose()
+    call = deleting(client, subscription)
+    assert outcome(call) == "ConnectionLostError"
+    assert not call.error.sent
+    assert "'daily' was not deleted" in str(call.error)
+
+
+def test_it_is_not_deleted_by_the_end_of_the_connection(daily):
+    client, subscription = daily
+    call = deleting(client, subscription)
+    client.frames()
+    client.lose()
+    assert (outcome(call), call.error.sent) == ("ConnectionLostError", True)
+
+
+def test_it_is_not_deleted_by_a_frame_that_never_left(daily):
+    client, subscription = daily
+    client.core.writable(False)
+    call = deleting(client, subscription)
+    client.lose()
+    assert (outcome(call), call.error.sent) == ("ConnectionLostError", False)
+
+
+def test_it_is_not_deleted_once_it_was_unsubscribed(daily):
+    client, subscription = daily
+    client.core.unsubscribe(subscription, client.now)
+    assert outcome(deleting(client, subscription)) == "LocalProtocolError"
+
+
+def test_it_is_deleted_once(daily):
+    client, subscription = daily
+    first = deleting(client, subscription)
+    client.confirm_all()
+    assert [outcome(call) for call in (first, deleting(client, subscription))] == ["accepted"] * 2
+    assert client.frames() == []

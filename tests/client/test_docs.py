@@ -44,3 +44,6 @@ class TestDocs:
                 assert name in text
             for name, _ in dialect.durable or ():
                 assert name in text
+            for choice, headers in dialect.topics:
+                assert f'| `"{choice}"` |' in text
+                assert all(name in text for name, _ in headers)

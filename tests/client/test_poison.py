@@ -1,0 +1,213 @@
+"""A message that cannot be processed gives its credit back, on every road by which it can fail: the rest comes."""
+
+import asyncio
+import itertools
+import logging
+
+import pytest
+from client.broker import BrokerThread
+from client.scripted import Scripted
+from client.shells import Seen
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.broker.dialects import DIALECTS
+from stompcodec.client.handlers import leave
+
+#: More messages than may be unacknowledged at one time, and how often each is delivered.
+COUNT, PREFETCH, ATTEMPTS = 8, 3, 2
+MODES = ("client", "client-individual")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=DIALECTS)
+def broker(request):
+    with BrokerThread(dialect=request.param, max_attempts=ATTEMPTS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with BrokerThread(max_attempts=ATTEMPTS) as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
+
+
+def filled(client):
+    """A queue with messages."""
+    name = f"/queue/poison-{next(_numbers)}"
+    client.send_many((name, b"%d" % number) for number in range(COUNT))
+    return name
+
+
+def letters(client, name, count):
+    """Exactly so many dead letters are there."""
+    subscription = client.subscribe(f"/queue/DLQ.{name.removeprefix('/queue/')}")
+    assert sorted(subscription.get(patience(10)).body for _ in range(count)) == sorted(
+        b"%d" % number for number in range(count)
+    )
+    client.ping()
+    assert subscription.get(0) is None
+    subscription.unsubscribe()
+
+
+def failing(shell, seen, error=ValueError):
+    def fail(message):
+        seen.add(message.body)
+        raise error("no")
+
+    return shell.handler(fail)
+
+
+@pytest.mark.parametrize("policy", ["nack", "requeue", "discard", "ack"])
+def test_every_policy_frees_the_way_in_every_dialect(shell, broker, policy):
+    client = shell.connect(broker.url)
+    for mode in MODES:
+        name, seen = filled(client), Seen()
+        subscription = client.subscribe(
+            name, ack=mode, prefetch=PREFETCH, handler=failing(shell, seen), on_error=policy
+        )
+        seen.wait(COUNT * (ATTEMPTS if policy in ("nack", "requeue") else 1))
+        letters(client, name, 0 if policy == "ack" else COUNT)
+        subscription.unsubscribe()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("mode", MODES)
+def test_discarded_messages_free_the_way_in_every_version(shell, plain, version, mode):
+    client = shell.connect(plain.url, versions=[version])
+    name, seen = filled(client), Seen()
+    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(shell, seen), on_error="discard")
+    seen.wait(COUNT)
+    letters(client, name, 0 if version == "1.0" else COUNT)  # 1.0 has no NACK: an ACK drops them
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_error": lambda message, error: "discard"},
+        {"on_error": "discard", "concurrency": 3},
+        {"on_error": "discard", "concurrency": 3, "key": lambda message: message.body},
+        {"on_error": "ack", "key": lambda message: 1 / 0, "concurrency": 2},
+    ],
+    ids=["function", "workers", "lanes", "broken key"],
+)
+def test_every_way_to_call_handlers_frees_the_way(shell, plain, options):
+    client, seen = shell.connect(plain.url), Seen()
+    name = filled(client)
+    on_error = options["on_error"]
+    if "key" in options and on_error == "ack":  # the handler is not called then
+        options = {**options, "on_error": lambda message, error: seen.add(message.body) or "ack"}
+    client.subscribe(name, ack="client-individual", prefetch=PREFETCH, handler=failing(shell, seen), **options)
+    seen.wait(COUNT)
+    letters(client, name, 0 if on_error == "ack" else COUNT)
+
+
+def test_messages_that_are_taken_one_by_one_free_the_way(shell, plain):
+    client = shell.connect(plain.url)
+    name = filled(client)
+    with client.subscribe(name, ack="client-individual", prefetch=1) as subscription:
+        for number in range(COUNT):
+            message = subscription.get(patience(10))
+            if number % 3 == 0:
+                message.nack(requeue=False, receipt=True)
+            elif number % 3 == 1:
+                with pytest.raises(ValueError, match="no"), message.processing(requeue=False):
+                    raise ValueError("no")
+            else:
+                with client.transaction() as transaction:
+                    transaction.nack(message, requeue=False)
+    letters(client, name, COUNT)
+
+
+@pytest.mark.parametrize("name", ["sync", "async"])
+def test_what_would_end_the_worker_is_a_failure_like_others(name, plain):
+    if name == "sync":
+        with stomp.connect(plain.url) as client:
+            queue, seen = filled(client), Seen()
+
+            def leave_all(message):
+                seen.add(message.body)
+                raise SystemExit(1)
+
+            client.subscribe(queue, ack="client", prefetch=PREFETCH, handler=leave_all, on_error="discard")
+            seen.wait(COUNT)
+            letters(client, queue, COUNT)
+        return
+    if not hasattr(asyncio.Task, "cancelling"):
+        pytest.skip("Python 3.10 cannot tell who was cancelled")
+
+    async def main():
+        async with stomp.connect_async(plain.url) as client:
+            queue, bodies = f"/queue/poison-{next(_numbers)}", []
+            for number in range(COUNT):
+                await client.send(queue, b"%d" % number)
+
+            async def wait_for_a_cancelled_task(message):
+                bodies.append(message.body)
+                other = asyncio.ensure_future(asyncio.sleep(60))
+                other.cancel()
+                await other
+
+            options = {"ack": "client-individual", "prefetch": PREFETCH, "on_error": "discard"}
+            await client.subscribe(queue, handler=wait_for_a_cancelled_task, **options)
+            letters = await client.subscribe(f"/queue/DLQ.{queue.removeprefix('/queue/')}")
+            assert [(await letters.get(patience(10))).body for _ in range(COUNT)] == bodies
+
+    asyncio.run(main())
+
+
+# ---- what cannot be had is said ----
+
+
+@pytest.mark.parametrize("server", ["ActiveMQ/5.17.2", "ActiveMQ-Artemis/2.31.0"])
+def test_requeue_is_refused_where_messages_would_stay_unsettled(shell, server):
+    from client.peer import Peer
+
+    with Peer(server=server) as peer:
+        client = shell.connect(peer.url)
+        with pytest.raises(stomp.LocalProtocolError, match=r"on_error=.requeue.: the NACK of \S+ cannot requeue"):
+            client.subscribe("/queue/a", ack="client", handler=shell.handler(print), on_error="requeue")
+        assert not peer.got("SUBSCRIBE")
+        client.subscribe("/queue/a", handler=shell.handler(print), on_error="requeue")  # nothing is to be settled
+        peer.deliver("s1" if peer.got("SUBSCRIBE", id="s1") else "s2", b"x")
+        message = client.subscribe("/queue/b", id="b", ack="client")
+        peer.deliver("b", b"x")
+        with pytest.raises(stomp.LocalProtocolError, match="cannot requeue"):
+            message.get(patience(10)).processing(requeue=True)
+
+
+def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):
+    logging.getLogger("stompcodec.client").setLevel(logging.ERROR)
+    client = Scripted().connect()
+    subscription = client.subscribed("client-individual", prefetch=2)
+    first, second = (client.deliver(subscription, name) for name in ("m1", "m2"))
+    leave(first)
+    assert not caplog.records
+    leave(second)
+    assert "hold the whole prefetch of 2" in caplog.text
+    caplog.clear()
+    client.lose()
+    client.connect()
+    leave(client.deliver(subscription, "m1"))
+    assert not caplog.records
+    client.ack(client.deliver(subscription, "m2"))
+    leave(client.deliver(subscription, "m3"))
+    assert "hold the whole prefetch of 2" in caplog.text
+
+
+def test_messages_that_were_settled_later_hold_nothing(caplog):
+    logging.getLogger("stompcodec.client").setLevel(logging.ERROR)
+    client = Scripted().connect()
+    subscription = client.subscribed("client-individual", prefetch=2)
+    for number in range(10):
+        message = client.deliver(subscription, f"m{number}")
+        leave(message)
+        client.ack(message)
+    assert not caplog.records

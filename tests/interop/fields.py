@@ -1,0 +1,301 @@
+"""One check for each field of the client's table of brokers, run against the broker that the row describes."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from interop.checks import same
+from interop.driver import Failed, Target
+from interop.run import Outcome
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.client.dialects import TOPIC_QUEUES, BrokerDialect
+
+__all__ = ["FIELDS", "Place", "run_fields"]
+
+#: Seconds in which everything comes that is on its way, on a quiet machine.
+_SECONDS = 20
+
+
+class Place(NamedTuple):
+    """A broker, and how clients connect to it."""
+
+    name: str
+    """The row that the client has to choose."""
+    connect: Callable[..., Any]
+    """Takes options of `stompcodec.client.connect`; the client."""
+
+    def row(self, client: Any) -> BrokerDialect:
+        """Return the row that a client chose."""
+        row: BrokerDialect = client.core.dialect
+        return row
+
+
+FIELDS: dict[str, Callable[[Place], None]] = {}
+
+
+def field(*names: str) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
+    """Enter a function as the check of fields."""
+
+    def enter(function: Callable[[Place], None]) -> Callable[[Place], None]:
+        FIELDS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def fresh(kind: str = "queue") -> str:
+    return f"/{kind}/field-{uuid.uuid4().hex[:12]}"
+
+
+def bodies(subscription: Any, count: int) -> list[bytes]:
+    """Return the bodies of so many messages, which stay unacknowledged."""
+    found = [subscription.get(patience(_SECONDS)) for _ in range(count)]
+    return [message.body if message is not None else b"nothing" for message in found]
+
+
+def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Fail unless the client itself says that this broker cannot do it."""
+    try:
+        call(*arguments, **options)
+    except stomp.LocalProtocolError:
+        return
+    raise Failed("the client asked for what the row says this broker cannot do")
+
+
+@field("name", "server")
+def recognised(place: Place) -> None:
+    """The `server` header of CONNECTED chooses the row."""
+    client = place.connect()
+    same(client.dialect, place.name, "dialect")
+    client.close()
+
+
+@field("prefetch", "window")
+def prefetch(place: Place) -> None:
+    """No more messages come unacknowledged than `prefetch` allows, and the next one once they are settled."""
+    client = place.connect()
+    for most in (1, 2):
+        name = fresh()
+        for number in range(4):
+            client.send(name, b"%d" % number + bytes(1100), receipt=True)
+        subscription = client.subscribe(name, ack="client-individual", prefetch=most)
+        first = [subscription.get(patience(_SECONDS)) for _ in range(most)]
+        client.ping()  # what the broker had to send was sent before the answer
+        same(subscription.get(0.01), None, f"a message beyond prefetch={most}")
+        for message in first:
+            message.ack()
+        same(subscription.get(patience(_SECONDS)).body[:1], b"%d" % most, "the next message")
+        subscription.unsubscribe()
+    client.close()
+
+
+def _identity(place: Place, client: Any) -> dict[str, str]:
+    """Return the options without which this broker has no durable subscriptions."""
+    return {"client_id": f"field-{uuid.uuid4().hex[:8]}"} if place.row(client).client_id else {}
+
+
+@field("durable", "delete_apart")
+def durable(place: Place) -> None:
+    """A durable subscription gets what was sent meanwhile, across connections, until it is deleted."""
+    probe = place.connect()
+    options, name = _identity(place, probe), fresh("topic")
+    probe.close()
+    client = place.connect(**options)
+    client.subscribe(name, durable="daily").unsubscribe()
+    client.send(name, b"meanwhile", {"persistent": "true"}, receipt=True)
+    client.close()
+    client = place.connect(**options)
+    subscription = client.subscribe(name, durable="daily", ack="client-individual")
+    message = subscription.get(patience(_SECONDS))
+    same(None if message is None else message.body, b"meanwhile", "what was sent meanwhile")
+    message.ack(receipt=True)
+    subscription.unsubscribe(delete=True)
+    client.send(name, b"lost", {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, durable="daily")
+    client.send(name, b"after", receipt=True)
+    same(bodies(subscription, 1), [b"after"], "what comes after the deletion")
+    subscription.unsubscribe(delete=True)
+    client.close()
+
+
+@field("client_id")
+def client_id(place: Place) -> None:
+    """A durable subscription needs a client-id where the row says so, and nowhere else."""
+    client, name = place.connect(), fresh("topic")
+    if place.row(client).client_id:
+        refused(client.subscribe, name, durable="daily")
+    else:
+        client.subscribe(name, durable="daily").unsubscribe(delete=True)
+    client.close()
+
+
+@field("requeue")
+def requeue(place: Place) -> None:
+    """`nack(requeue=True)` brings the message back; where the row says that it cannot, nothing is sent."""
+    client, name = place.connect(), fresh()
+    client.send(name, b"first", {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual", prefetch=1)
+    message = subscription.get(patience(_SECONDS))
+    if place.row(client).requeue is None:
+        refused(message.nack, requeue=True)
+        message.ack(receipt=True)
+    else:
+        message.nack(requeue=True)
+        again = subscription.get(patience(_SECONDS))
+        same((again.body, again.redelivered), (b"first", True), "what comes again")
+        again.ack(receipt=True)
+    client.close()
+
+
+@field("discard")
+def discard(place: Place) -> None:
+    """`nack(requeue=False)` frees the way for the next message, in every ack mode."""
+    client = place.connect()
+    cannot = place.row(client).discard is None
+    for mode in ("client", "client-individual"):
+        name = fresh()
+        subscription = client.subscribe(name, ack=mode, prefetch=1)
+        for body in (b"1", b"2"):
+            client.send(name, body, {"persistent": "true"}, receipt=True)
+        message = subscription.get(patience(_SECONDS))
+        if cannot:
+            refused(message.nack, requeue=False)
+            continue
+        message.nack(requeue=False)
+        message = subscription.get(patience(_SECONDS))
+        same(message.body, b"2", "what follows a discarded message")
+        message.ack(receipt=True)
+        subscription.unsubscribe()
+    client.close()
+
+
+@field("nack_transacted")
+def nack_transacted(place: Place) -> None:
+    """A NACK in a transaction takes effect with it; where the row says that it cannot, nothing is sent."""
+    client, name = place.connect(), fresh()
+    for body in (b"1", b"2"):
+        client.send(name, body, {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual", prefetch=1)
+    message = subscription.get(patience(_SECONDS))
+    options = {} if place.row(client).discard is None else {"requeue": False}
+    if place.row(client).nack_transacted:
+        with client.transaction() as transaction:
+            transaction.nack(message, **options)
+    else:
+        with client.transaction() as transaction:
+            refused(transaction.nack, message, **options)
+        message.ack()
+    message = subscription.get(patience(_SECONDS))
+    same(message.body, b"2", "what follows")
+    message.ack(receipt=True)
+    client.close()
+
+
+@field("attempts")
+def attempts(place: Place) -> None:
+    """`message.attempt` counts deliveries, where the broker tells; else it is 2 for what comes again."""
+    client, name = place.connect(), fresh()
+    row = place.row(client)
+    headers = {"x-queue-type": "quorum"} if "x-delivery-count" in row.attempts else {}
+    subscription = client.subscribe(name, ack="client-individual", headers=headers)
+    client.send(name, b"x", {"persistent": "true"}, receipt=True)
+    message = subscription.get(patience(_SECONDS))
+    same((message.attempt, message.redelivered), (1, False), "the first delivery")
+    if not row.attempts:
+        client.close()
+        client = place.connect()
+        message = client.subscribe(name, ack="client-individual").get(patience(_SECONDS))
+        same((message.attempt, message.redelivered), (2, True), "what comes again")
+    else:
+        for number in (2, 3):
+            message.nack(requeue=True)
+            message = subscription.get(patience(_SECONDS))
+            same((message.attempt, message.redelivered), (number, True), f"delivery {number}")
+    message.ack(receipt=True)
+    client.close()
+
+
+@field("jms")
+def jms(place: Place) -> None:
+    """Text and bytes stay two kinds of messages where content-length tells them apart, as with JMS."""
+    client, name = place.connect(), fresh()
+    client.send(name, "text", receipt=True)
+    client.send(name, b"octets", receipt=True)
+    subscription = client.subscribe(name)
+    found = [subscription.get(patience(_SECONDS)) for _ in range(2)]
+    same([message.body for message in found], [b"text", b"octets"], "bodies")
+    expected = [None if place.row(client).jms else "4", "6"]
+    same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
+    client.close()
+
+
+@field("implicit_replies")
+def replies(place: Place) -> None:
+    """Requests are answered, by however the broker brings replies."""
+    service, client, name = place.connect(), place.connect(), fresh()
+    requests = service.subscribe(name)
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(client.request(name, b"ping", patience(_SECONDS))))
+    asking.start()
+    requests.get(patience(_SECONDS)).reply(b"pong")
+    asking.join(patience(_SECONDS))
+    same([answer.body for answer in answers], [b"pong"], "the answer")
+    service.close()
+    client.close()
+
+
+@field("duplicate")
+def duplicate(place: Place) -> None:
+    """What may be sent twice bears a key, which the broker takes and hands on."""
+    client, name = place.connect(), fresh()
+    subscription = client.subscribe(name)
+    for body in (b"1", b"2"):
+        client.send(name, body, receipt=True, resend=True)
+    keys = [subscription.get(patience(_SECONDS)).get(place.row(client).duplicate) for _ in range(2)]
+    if None in keys or keys[0] == keys[1]:
+        raise Failed(f"the keys are {keys}")
+    client.close()
+
+
+@field("topics", "topic_queue")
+def topics(place: Place) -> None:
+    """Every subscription to a topic gets its own copy, with each kind of queue that can be asked for."""
+    for choice in TOPIC_QUEUES:
+        clients = [place.connect(topic_queues=choice) for _ in range(2)]
+        if choice != "transient" or place.row(clients[0]).topic_queue == choice:
+            name = fresh("topic")
+            subscriptions = [client.subscribe(name) for client in clients]
+            clients[0].send(name, b"to all", receipt=True)
+            same([bodies(each, 1) for each in subscriptions], [[b"to all"]] * 2, f"copies with topic_queues={choice}")
+            subscriptions[0].unsubscribe()
+            clients[0].send(name, b"to one", receipt=True)
+            same(bodies(subscriptions[1], 1), [b"to one"], f"what the other one gets with topic_queues={choice}")
+        for client in clients:
+            client.close()
+
+
+def run_fields(target: Target, names: Iterable[str]) -> dict[str, Outcome]:
+    """Run the checks of some fields against a broker that runs, by the client for threads."""
+
+    def connect(**options: Any) -> stomp.Client:
+        url = f"stomp://{target.host}:{target.port}"
+        return stomp.connect(
+            url, login=target.login, passcode=target.passcode, vhost=target.vhost, reconnect=None, **options
+        )
+
+    outcomes = {}
+    for name in names:
+        try:
+            FIELDS[name](Place(target.name, connect))
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            outcomes[name] = Outcome("FAIL", f"{type(error).__name__}: {error} ({at.name}, line {at.lineno})")
+        else:
+            outcomes[name] = Outcome("ok", "")
+    return outcomes
