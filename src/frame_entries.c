@@ -290,6 +290,28 @@ PyObject *stomp_find(StompFrame *frame, PyObject *name)
     return NULL;
 }
 
+int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count)
+{
+    struct wanted wanted[16];
+    while (count > 0) { /* each entry is looked at once for all names, or for so many of them */
+        struct frame_entry e = {0};
+        size_t from = frame->first;
+        int many = 0;
+        for (; count > 0 && many < (int)(sizeof wanted / sizeof *wanted); names++, count--)
+            many += want(&wanted[many], *names) == 0;
+        for (uint32_t i = 0; i < frame->count; i++) {
+            if (frame->kind != FRAME_TEXT)
+                from = stomp_frame_entry(frame, i, from, &e);
+            for (int k = 0; k < many; k++) {
+                int hit = is_called(frame, i, &e, &wanted[k]);
+                if (hit)
+                    return hit;
+            }
+        }
+    }
+    return 0;
+}
+
 PyObject *stomp_all_entries(StompFrame *frame, int which)
 {
     struct frame_entry e = {0};

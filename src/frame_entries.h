@@ -15,6 +15,9 @@ int stomp_fill_dict(PyObject *dict, StompFrame *frame);
 /* The value of the first header of that name; NULL without an error where there is none. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);
 
+/* Is there an entry with one of these names? 1, 0, or -1 with an error set. What is no str is no name. */
+int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count);
+
 /* A list of every name, every value or every pair (which = 0, 1, 2) in order. */
 PyObject *stomp_all_entries(StompFrame *frame, int which);
 

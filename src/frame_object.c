@@ -198,6 +198,12 @@ PyObject *stomp_frame_get(StompFrame *frame, PyObject *const *args, Py_ssize_t n
     return Py_NewRef(nargs == 2 ? args[1] : Py_None);
 }
 
+static PyObject *frame_has_any(StompFrame *frame, PyObject *const *args, Py_ssize_t nargs)
+{
+    int has = stomp_has_any(frame, args, nargs);
+    return has < 0 ? NULL : PyBool_FromLong(has);
+}
+
 static PyObject *frame_command(StompFrame *frame, void *Py_UNUSED(closure))
 {
     return Py_NewRef(frame->command);
@@ -310,6 +316,7 @@ static PyObject *frame_sizeof(StompFrame *frame, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef frame_methods[] = {
     METHOD("get", stomp_frame_get, METH_FASTCALL, "get($self, name, default=None, /)\n--\n\nThe first value of that header, or the default. Never builds the mapping."),
+    METHOD("has_any", frame_has_any, METH_FASTCALL, "has_any($self, /, *names)\n--\n\nReturn whether there is a header of one of these names. Never builds the mapping."),
     METHOD("text", frame_text_, METH_NOARGS, "text($self, /)\n--\n\nThe body as str, by content-type and charset; raises ValueError if it is not that."),
     METHOD("__reduce__", frame_reduce, METH_NOARGS, NULL),
     METHOD("__copy__", frame_copy, METH_NOARGS, NULL),

@@ -269,6 +269,15 @@ class Frame:
         """The first entry of a header, or `default`."""
         return self.headers.get(name, default)
 
+    def has_any(self, *names: str) -> bool:
+        """Return whether there is a header of one of these names.
+
+        >>> Frame("SEND", {"destination": "/queue/a"}).has_any("receipt", "destination")
+        True
+        """
+        headers = self.headers
+        return any(name in headers for name in names)
+
     def text(self) -> str:
         """The body as text, by content-type and charset.
 

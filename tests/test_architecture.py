@@ -69,6 +69,8 @@ RANKS = {
     **dict.fromkeys(["broker.browser", "broker.delayed", "broker.topics"], 7.2),
     **dict.fromkeys(["broker.durables", "broker.kept"], 7.25),
     "broker.shares": 6.2,
+    "broker.idempotency": 6.6,
+    "broker.small_tables": 6.3,
     "broker.audit": 9.5,
     "broker.dead": 7.4,
     **dict.fromkeys([f"client.{name}" for name in ("backoff", "dialects", "forks", "receipts", "message")], 6),

@@ -47,6 +47,8 @@ class Held(NamedTuple):
     subscriptions: int
     """With connections, and the destinations that sessions remember."""
     destinations: int
+    keys: int
+    """Idempotency keys."""
 
 
 def audit(broker: Broker) -> Held:
@@ -55,7 +57,7 @@ def audit(broker: Broker) -> Held:
     >>> from stompcodec.broker.core import Broker
     >>> from stompcodec.broker.config import Config
     >>> broker = Broker(Config())
-    >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
+    >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
     True
     """
     routers = list(broker._routers.values())
@@ -71,6 +73,7 @@ def audit(broker: Broker) -> Held:
         leaving=sum(session.unwritten for session in sessions if session.ended),
         subscriptions=sum(CONNECTION + _subscriptions(session) for session in sessions),
         destinations=sum(_destinations(router) for router in routers),
+        keys=broker.sent.cost,
     )
 
 
@@ -80,6 +83,7 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
     pairs = {
         "used": (account.used, sum(found)),
         "held": (account.held, found.sessions),
+        "keys": (broker.sent.part.used, found.keys),
         "fixed": (account.fixed, found.subscriptions + found.destinations),
     }
     journal = broker.journal

@@ -11,7 +11,7 @@ from zlib import crc32
 if TYPE_CHECKING:
     from stompcodec.broker.bodies import BodyFile
 
-__all__ = ["CRC", "is_intact", "message_crc", "record_crc", "shifted", "start_crc"]
+__all__ = ["CRC", "is_intact", "key_crc", "message_crc", "record_crc", "shifted", "start_crc"]
 
 #: The bits of a message's checksum that are a CRC-32. Above them stands `shifted`.
 CRC = 2**32 - 1
@@ -96,3 +96,12 @@ def is_intact(crc: object, *columns: str | int | None) -> bool:
     (True, True, False)
     """
     return crc is None or crc == record_crc(*columns)
+
+
+def key_crc(number: int, scope: bytes, key: bytes, body: int, at: int) -> int:
+    """Return the checksum of a row of the table `sent`.
+
+    >>> key_crc(1, b"ab", b"c", 0, 0) == key_crc(1, b"a", b"bc", 0, 0)
+    False
+    """
+    return crc32(b"%d %d %d %d " % (number, len(scope), body, at) + scope + key)

@@ -16,11 +16,12 @@ from stompcodec.broker.beats import answer
 from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.credit import grant
+from stompcodec.broker.idempotency import Mark, body_crc, key_of
 from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
 from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
-from stompcodec.broker.sending import check_space, goals_of, put, usual_sink
+from stompcodec.broker.sending import check_space, goals_of, parts_of, put, usual_sink
 from stompcodec.broker.settling import settling
 from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     from stompcodec.broker.session import Session
 
 __all__ = ["HANDLERS"]
+
+
+#: Headers that a SEND cannot have on the quick road; and how Artemis spells the last one.
+_SPECIAL = (
+    *("transaction", "reply-to", "expires", "expiration", "priority", "message_group", "JMSXGroupID", "delay"),
+    *("AMQ_SCHEDULED_DELAY", "x-delay", "idempotency-key"),
+)
 
 
 def _connect(session: Session, frame: Frame) -> None:
@@ -56,6 +64,8 @@ def _connect(session: Session, frame: Frame) -> None:
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"
     session.plain = session.exact and broker.plain
+    if session.version == "legacy":  # whose names are in lower case
+        session.artemis_key = session.artemis_key.lower()
     session.router.join(session, session.header(frame, "client-id"))
     manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
     headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
@@ -78,20 +88,7 @@ def _send(session: Session, frame: Frame) -> None:
     sink = session.sinks.get(destination)
     if sink is None:
         sink = usual_sink(session, frame, destination)
-    if (
-        sink is None
-        or not session.plain
-        or get("transaction") is not None
-        or get("reply-to") is not None
-        or get("expires") is not None
-        or get("expiration") is not None
-        or get("priority") is not None
-        or get("message_group") is not None
-        or get("JMSXGroupID") is not None
-        or get("delay") is not None
-        or get("AMQ_SCHEDULED_DELAY") is not None
-        or get("x-delay") is not None
-    ):
+    if sink is None or not session.plain or frame.has_any(*_SPECIAL, session.artemis_key):
         _send_any(session, frame)
         return
     broker = session.broker
@@ -118,8 +115,14 @@ def _send(session: Session, frame: Frame) -> None:
 def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
     """SEND, in all its forms; with the body of a large one, or before that has come."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
-    goals = goals_of(session, frame)
     broker = session.broker
+    marks = _marks(session, frame, body) if broker.sent.window else None
+    if marks and transaction is None and None not in map(broker.sent.find, marks):
+        for known in marks:
+            broker.sent.is_known(session, known, frame)
+        session.answer(frame)
+        return
+    goals = goals_of(session, frame)
     persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
     if broker.journal.short and (persistent or is_streamed(frame)):
         check_space(session, [goal.sink if transaction is None else None for goal in goals])
@@ -128,7 +131,10 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
         return
     if reply_to is not None:
         reply_to = reply_address(session, reply_to)
-    for goal in goals:
+    for number, goal in enumerate(goals):
+        mark = marks[number] if marks is not None else None
+        if mark is not None and transaction is None and broker.sent.is_known(session, mark, frame):
+            continue
         message = message_of(frame, goal.destination, persistent, broker.wall, reply_to)
         if body is not None:
             message.with_body(body)
@@ -139,12 +145,27 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
-            _keep(session, transaction, Sending(goal, message))
-        elif goal.sink is not None:
+            _keep(session, transaction, Sending(goal, message, mark))
+            continue
+        if goal.sink is not None:
             if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
                 session.store_waits(frame)
             put(session, goal.sink, message)
+        if mark is not None:
+            if persistent:
+                session.store_waits(frame)
+            broker.sent.enter(mark, broker.now, stored=persistent, seq=message.seq)
     session.answer(frame)
+
+
+def _marks(session: Session, frame: Frame, body: Body | None) -> list[Mark] | None:
+    """Return the mark of a SEND for each of its destinations; None if it has no idempotency key, or no body yet."""
+    key = key_of(session, frame)
+    if key is None or (body is None and is_streamed(frame)):
+        return None
+    crc, routing = body_crc(frame, body), session.header(frame, "destination-type")
+    parts = parts_of(session.header(frame, "destination") or "", session.broker.config.composite)
+    return [session.broker.sent.mark(session, part, routing, key, crc) for part in parts]
 
 
 def _ack(session: Session, frame: Frame) -> None:
@@ -285,7 +306,7 @@ def _commit(session: Session, frame: Frame) -> None:
     try:
         if transaction.stores:
             check_space(session, (None,))
-        transaction.commit(session)
+        transaction.commit(session, frame)
     except Refused:
         session.router.stop((), transaction.abort())
         raise

@@ -105,6 +105,8 @@ class Config:
     topic_backlog: int = 100_000
     topic_backlog_octets: int = 64 * _MIB
     slow_consumer: str = "disconnect"
+    key_window: float = 3600.0
+    max_keys: int = 20_000
     max_transformed: int = 256 * 1024
     max_inflated: int = _MIB
     dialect: str = "stompcodec"

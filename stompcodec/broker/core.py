@@ -23,6 +23,7 @@ from stompcodec.broker.bounds import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.config import Config
 from stompcodec.broker.delayed import Delayed
 from stompcodec.broker.framelog import session_class
+from stompcodec.broker.idempotency import SentKeys
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.large import why_stuck
 from stompcodec.broker.marks import remarked
@@ -72,13 +73,18 @@ class Stats:
     0
     """
 
-    __slots__ = ("commits_failed", "messages_in", "sessions_refused", "sessions_total")
+    __slots__ = (
+        *("commits_failed", "duplicates", "duplicates_changed", "messages_in", "sessions_refused", "sessions_total"),
+    )
 
     def __init__(self) -> None:
         self.messages_in = 0
         self.sessions_total = 0
         self.sessions_refused = 0
         self.commits_failed = 0
+        #: SENDs that were not stored, for their idempotency key was known; and of these, those with another body.
+        self.duplicates = 0
+        self.duplicates_changed = 0
 
 
 class Broker:
@@ -126,6 +132,8 @@ class Broker:
         self.turns = Turns()
         self.turns.wake = lambda: self.wake()
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.turns)
+        #: Idempotency keys.
+        self.sent = SentKeys(config, self.journal, account, wall)
         #: Which messages are stored: those that ask for it, and all.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
@@ -241,6 +249,9 @@ class Broker:
                 message.body = self.spool.keep(stored.body)
             self.router(vhost).destinations.load(name, remarked(message))
             self.seq = max(self.seq, stored.seq)
+        date = self.wall()
+        for key in store.keys():
+            self.sent.load(key, now, date)
         for queue in self.queues.values():
             self.delayed.add_all(queue)
         self.seq = max(self.seq, store.mark)
@@ -480,6 +491,9 @@ class Broker:
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
+        expiring = self.sent.sweep(now)
+        if expiring is not None:
+            self.turns.line_up(Work(expiring))
         self.account.release(True)
         self.journal.look_at_space(self.config.store_free)
         self.journal.tidy()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stompcodec.broker.bounds import AT_ONCE, Line, Turns, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
@@ -58,7 +58,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "moved", "put", "settled", "updated", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "keys", "moved", "put", "settled", "updated", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -78,6 +78,8 @@ class Batch:
         #: The lowest seq of a message that does so; None if there is none.
         self.first: int | None = None
         self.waiting: list[Waiting] = []
+        #: Idempotency keys that it stores and forgets; None for none.
+        self.keys: Any = None
 
     def let_go(self) -> None:
         """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""

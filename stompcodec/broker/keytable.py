@@ -375,6 +375,20 @@ KEYS: tuple[Key, ...] = (
         "Whether a SEND with a message-id is refused. Otherwise the header is replaced.",
     ),
     Key(
+        "idempotency.window",
+        "key_window",
+        values.seconds,
+        "Seconds for which the broker knows the idempotency-key (or _AMQ_DUPL_ID) of a SEND: one that comes again with "
+        "the same key is confirmed, and not stored a second time. 0 turns it off.",
+    ),
+    Key(
+        "idempotency.max_keys",
+        "max_keys",
+        _COUNT,
+        "How many keys it knows of each scope: user, virtual host, client-id and destination. A newer one takes the "
+        "place of the oldest.",
+    ),
+    Key(
         "addresses.anycast_prefix",
         "anycast_prefix",
         values.line,

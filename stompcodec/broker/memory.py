@@ -22,9 +22,12 @@ __all__ = [
     "CONNECTION",
     "DELAY",
     "DESTINATION",
+    "KEY",
     "LOW",
+    "MARK",
     "MESSAGE",
     "OPERATION",
+    "SCOPE",
     "Account",
     "Holder",
     "Part",
@@ -55,6 +58,10 @@ DESTINATION = 1800
 CONNECTION = 5120
 #: A destination that a session remembers.
 _SINK = 120
+#: The mark of a SEND with an idempotency key in a transaction.
+MARK = 250
+#: An idempotency key, and a scope of such keys: its dictionary, and the destination in it.
+KEY, SCOPE = 640, 900
 #: Bytes of an unfinished frame: the buffer grows by doubling, and the one before is free only afterwards. And each
 #: header line of it, of 1,000 at the most.
 _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
@@ -69,6 +76,8 @@ _FIRST, _SECOND = 3 / 4, 15 / 16
 _SESSIONS = 1 / 2
 #: Connections, subscriptions and destinations may take this part of it, and one session a quarter of that.
 _FIXED, _FIXED_SHARE = 1 / 2, 4
+#: Idempotency keys may take this part of it.
+_KEYS = 1 / 8
 #: Senders that waited go on when their queue is down to this part of what stopped them, not for each message anew.
 LOW = 0.75
 #: However little memory is left, a queue may hold this part of the limit, as a power of 2: 16 KiB of 1 GiB.
@@ -108,6 +117,7 @@ class Account:
         "limit",
         "most_fixed",
         "most_held",
+        "most_keys",
         "reserve",
         "second",
         "used",
@@ -132,6 +142,8 @@ class Account:
         #: Bytes of connections, subscriptions, destinations: of what stays until its owner goes. And the most of that.
         self.fixed = 0
         self.most_fixed = int(room * _FIXED)
+        #: What idempotency keys may take.
+        self.most_keys = int(room * _KEYS)
         #: Queues whose senders wait for memory, in order.
         self.waiting: dict[Holder, None] = {}
         self._look_at = 0.0

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from stompcodec.broker.bodies import Body, BodyFile
-from stompcodec.broker.store import Storable, Subscribed
+from stompcodec.broker.store import SentKey, Storable, Subscribed
 from stompcodec.broker.totals import Total
 
 __all__ = ["GROUP", "LARGE", "Batch", "Row", "State", "execute", "is_large", "raw"]
@@ -40,6 +40,9 @@ class Batch:
         #: Durable subscriptions by the keys of their queues, None for one that is gone; and the seq to reserve.
         self.subscriptions: dict[str, Subscribed | None] = {}
         self.reserved: int | None = None
+        #: Idempotency keys by their numbers, and numbers of those to forget.
+        self.keys: dict[int, SentKey] = {}
+        self.forgotten: dict[int, None] = {}
         #: Files of large bodies: written for this batch, and useless after it.
         self.written: dict[int, BodyFile] = {}
         self.obsolete: list[str] = []
@@ -50,7 +53,7 @@ class Batch:
         self.state: State | None = None
 
     def __len__(self) -> int:
-        beside = len(self.subscriptions) + (self.reserved is not None)
+        beside = len(self.subscriptions) + len(self.keys) + len(self.forgotten) + (self.reserved is not None)
         return len(self.puts) + len(self.removes) + len(self.updates) + beside
 
     @property

@@ -19,8 +19,9 @@ from stompcodec.broker.damage import shown
 from stompcodec.broker.folder import DATABASE, TABLES, is_body, kind_of, what_is_lost
 from stompcodec.broker.pages import Pages
 from stompcodec.broker.schema import MIGRATIONS
+from stompcodec.broker.small_tables import sent_key
 from stompcodec.broker.sqlite import SqliteStore
-from stompcodec.broker.store import Stored, Subscribed
+from stompcodec.broker.store import SentKey, Stored, Subscribed
 from stompcodec.broker.totals import SEQ_BITS, Total
 from stompcodec.errors import StoreError
 
@@ -47,6 +48,8 @@ class Findings:
     """Queues that hold whole messages."""
     subscriptions: int = 0
     """Whole durable subscriptions."""
+    keys: int = 0
+    """Whole idempotency keys."""
     lost: list[dict[str, str]] = field(default_factory=list)
     """Messages that are not whole: id and destination, as far as they can be read, and why."""
     problems: list[str] = field(default_factory=list)
@@ -83,6 +86,8 @@ def check(folder: str | os.PathLike[str]) -> Findings:
     path = Path(folder)
     with _unused(path), _read(path):
         reading = _Reading(path, behind=False)
+        for _ in reading.keys():
+            pass
         for _ in reading.messages():
             pass
         reading.compare_totals()
@@ -295,6 +300,21 @@ class _Reading:
         self.subscriptions.append(found)
         return True
 
+    def keys(self) -> Iterator[SentKey]:
+        """Yield every whole idempotency key. To be read to its end before `messages`, which closes the file."""
+        damaged = 0
+        done: set[int] = set()
+        for number, row in self._pages.rows(self._roots["sent"]) if "sent" in self._roots else ():
+            key = sent_key((number, *row[1:]))
+            if key is None:
+                damaged += 1
+            elif number not in done:
+                done.add(number)
+                self.findings.keys += 1
+                yield key
+        if damaged:
+            self.findings.problems.append(f"{damaged} rows of the table sent, idempotency keys, are damaged")
+
     def messages(self) -> Iterator[Stored]:
         """Yield every whole message, by queue and seq as far as the pages are in order."""
         last, disorder = -1, False
@@ -430,6 +450,10 @@ def _text(row: list[Any]) -> str:
 def _copy(reading: _Reading, store: SqliteStore) -> None:
     for subscription in reading.subscriptions:
         store.subscribe(subscription)
+    for key in reading.keys():
+        store.remember(key)
+        if store.pending >= _BATCH:
+            store.commit()
     octets, top = 0, reading.mark
     for message in reading.messages():
         store.append(message.queue, message)

@@ -54,6 +54,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE state ADD COLUMN subscriptions INTEGER",
         "ALTER TABLE state ADD COLUMN crc INTEGER",
     ),
+    (  # idempotency keys: `scope` and `key` are digests, `body` a CRC-32, `at` in ms since 1970
+        """CREATE TABLE sent (
+            number INTEGER PRIMARY KEY,
+            scope BLOB NOT NULL,
+            key BLOB NOT NULL,
+            body INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            crc INTEGER NOT NULL
+        )""",
+    ),
 )
 
 _PAGE = 8192

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stompcodec.broker.bounds import Line, Paused, Work
 from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
+from stompcodec.broker.idempotency import ARTEMIS
 from stompcodec.broker.journal import Batch, Waiting
 from stompcodec.broker.large import Intake
 from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
@@ -51,7 +52,7 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("ackers", "discard", "overdue", "parts"),
+        *("_also", "ackers", "artemis_key", "discard", "overdue", "parts"),
         *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
@@ -96,6 +97,8 @@ class Session(Outgoing):
         self.router: Router
         #: What stands for it where it makes destinations; None as long as it has made none.
         self.maker: Maker | None = None
+        #: How Artemis spells the header idempotency-key, as this session's version reads names.
+        self.artemis_key = ARTEMIS
         # What it has.
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
@@ -115,6 +118,8 @@ class Session(Outgoing):
         self.waits_on = False
         #: A large message that is coming in.
         self.intake: Intake | None = None
+        #: A batch that its receipts wait for, besides.
+        self._also: Batch | None = None
         #: What it sends takes effect behind this commit, which its transaction waits for.
         self.behind: Batch | None = None
         #: What is left to do of a frame that takes several turns, that frame, and what came meanwhile.
@@ -454,6 +459,18 @@ class Session(Outgoing):
             self.waiting = journal.wait(self, self.header(frame, "receipt"))
         if journal.behind and self.block(journal):
             journal.blocked[self] = None
+
+    def wait_for(self, batch: Batch, frame: Frame) -> None:
+        """Receipts follow the commit of a batch that is open, or being written, with what another frame has stored."""
+        waiting = self.waiting
+        if (waiting is not None and waiting.batch is batch) or self._also is batch:
+            return
+        new = Waiting(self, batch, self.header(frame, "receipt"))
+        batch.waiting.append(new)
+        if waiting is None or batch is self.broker.journal.batch:
+            self.waiting = new
+        else:  # they wait for a later one already, and must not go out if this one fails
+            self._also = batch
 
     def committed(self, waiting: Waiting) -> None:
         """What was stored is on the disk."""

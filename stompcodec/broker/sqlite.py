@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.broker.damage import Damage
 from stompcodec.broker.helper import Helper, HelperThread
-from stompcodec.broker.store import CallSoon, Done, Storable, Stored, Subscribed
+from stompcodec.broker.store import CallSoon, Done, SentKey, Storable, Stored, Subscribed
 from stompcodec.broker.writer import SEQ_BITS, Batch, Writer, is_large
 from stompcodec.errors import StoreError
 from stompcodec.file_access import PRIVATE, Access
@@ -162,6 +162,19 @@ class SqliteStore:
         """As in `Store`."""
         self._open.subscriptions[queue] = None
 
+    def keys(self) -> Iterator[SentKey]:
+        """As in `Store`. A damaged one is reported to the log and left out."""
+        return self._writer.keys()
+
+    def remember(self, key: SentKey) -> None:
+        """As in `Store`."""
+        self._open.keys[key.number] = key
+
+    def forget(self, number: int) -> None:
+        """As in `Store`."""
+        if self._open.keys.pop(number, None) is None:
+            self._open.forgotten[number] = None
+
     def append(self, queue: str, message: Storable) -> None:
         """As in `Store`."""
         seq, base = message.seq, self._bases.get(queue)
@@ -257,7 +270,7 @@ class SqliteStore:
         pace = self._writer.pace
         if size <= _FEW:
             return pace < _FAST
-        return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts)
+        return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts) + len(self._open.keys)
 
     def _look_at_wal(self) -> None:
         """A checkpoint takes a hundred times as long as a commit, so the helper does most of it, beside commits."""

@@ -14,7 +14,7 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.broker.bodies import Body
 
-__all__ = ["CallSoon", "Done", "MemoryStore", "Storable", "Store", "Stored", "Subscribed"]
+__all__ = ["CallSoon", "Done", "MemoryStore", "SentKey", "Storable", "Store", "Stored", "Subscribed"]
 
 #: Takes None, or why nothing was written.
 Done = Callable[[StoreError | None], None]
@@ -86,6 +86,19 @@ class Subscribed(NamedTuple):
     owner: str | None = None
 
 
+class SentKey(NamedTuple):
+    """The idempotency key of a message that was stored, as a store keeps it: digests of the scope and of the key.
+
+    `number` rises with each key. `body` is a CRC-32 of the body. `at` is in seconds since 1970.
+    """
+
+    number: int
+    scope: bytes
+    key: bytes
+    body: int
+    at: float
+
+
 class Store(Protocol):
     """What the broker core asks of a store. One thread uses it: that of the loop."""
 
@@ -123,6 +136,19 @@ class Store(Protocol):
 
     def unsubscribe(self, queue: str) -> None:
         """Forget the durable subscription with that queue, in the open batch. Its messages are removed one by one."""
+
+    def keys(self) -> Iterable[SentKey]:
+        """Every idempotency key, by `number`. To be read to its end, once, before anything is put.
+
+        Raises:
+            StoreError: what is stored cannot be read.
+        """
+
+    def remember(self, key: SentKey) -> None:
+        """Keep an idempotency key, in the open batch. Its `number` is new."""
+
+    def forget(self, number: int) -> None:
+        """Forget the idempotency key of that number, in the open batch, if there is one."""
 
     def append(self, queue: str, message: Storable) -> None:
         """Put a message into the open batch. Its `seq` is new in that queue, 0 or more, and less than 2**42."""
@@ -204,12 +230,14 @@ class MemoryStore:
         self._updates: dict[tuple[str, int], Storable] = {}
         self._subscribed: dict[str, Subscribed] = {}
         self._changes: dict[str, Subscribed | None] = {}
+        self._sent: dict[int, SentKey] = {}
+        self._keys: dict[int, SentKey | None] = {}
         self._mark = self._reserved = 0
 
     @property
     def pending(self) -> int:
         """Operations in the open batch."""
-        changes = len(self._changes) + (self._reserved > self._mark)
+        changes = len(self._changes) + len(self._keys) + (self._reserved > self._mark)
         return len(self._puts) + len(self._removes) + len(self._updates) + changes
 
     @property
@@ -232,6 +260,20 @@ class MemoryStore:
     def unsubscribe(self, queue: str) -> None:
         """As in `Store`."""
         self._changes[queue] = None
+
+    def keys(self) -> Iterator[SentKey]:
+        """As in `Store`."""
+        for number in sorted(self._sent):
+            yield self._sent[number]
+
+    def remember(self, key: SentKey) -> None:
+        """As in `Store`."""
+        self._keys[key.number] = key
+
+    def forget(self, number: int) -> None:
+        """As in `Store`."""
+        if number in self._sent or self._keys.pop(number, None) is None:
+            self._keys[number] = None
 
     def load(self) -> Iterator[Stored]:
         """As in `Store`."""
@@ -263,7 +305,7 @@ class MemoryStore:
     def commit(self) -> None:
         """As in `Store`; it never fails."""
         if not self._keeps:
-            self._puts, self._updates = {}, {}
+            self._puts, self._updates, self._keys = {}, {}, {}
         for key in self._removes:
             self._kept.pop(key, None)
         for key, message in self._puts.items():
@@ -275,7 +317,11 @@ class MemoryStore:
             self._subscribed.pop(name, None)
             if subscription is not None:
                 self._subscribed[name] = subscription
-        self._puts, self._removes, self._updates, self._changes = {}, {}, {}, {}
+        for number, sent in self._keys.items():
+            self._sent.pop(number, None)
+            if sent is not None:
+                self._sent[number] = sent
+        self._puts, self._removes, self._updates, self._changes, self._keys = {}, {}, {}, {}, {}
         self._mark = self._reserved
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:

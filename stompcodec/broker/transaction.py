@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.bounds import AT_ONCE, Line
 from stompcodec.broker.consumer import Consumer, Delivery
-from stompcodec.broker.memory import OPERATION, transaction_cost
+from stompcodec.broker.idempotency import Mark
+from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.sending import Goal, Sink, in_order, put_late, sink_of
@@ -25,6 +26,8 @@ class Sending(NamedTuple):
 
     goal: Goal
     message: Message
+    mark: Mark | None = None
+    """Of its idempotency key."""
 
 
 class Settling(NamedTuple):
@@ -48,10 +51,12 @@ class Transaction:
     0
     """
 
-    __slots__ = ("base", "octets", "operations")
+    __slots__ = ("base", "keyed", "octets", "operations")
 
     def __init__(self, name: str) -> None:
         self.operations: list[Sending | Settling] = []
+        #: A SEND of it has an idempotency key.
+        self.keyed = False
         #: In the bound.
         self.octets = 0
         #: Bytes of memory that it takes besides.
@@ -62,6 +67,9 @@ class Transaction:
         self.operations.append(operation)
         if isinstance(operation, Sending):
             octets = OPERATION + operation.message.size
+            if operation.mark is not None:
+                octets += MARK
+                self.keyed = True
         else:
             octets = OPERATION * len(operation.deliveries)
         self.octets += octets
@@ -89,12 +97,18 @@ class Transaction:
             isinstance(operation, Sending) and operation.goal.retain is not None for operation in self.operations
         )
 
-    def commit(self, session: Session) -> None:
+    def commit(self, session: Session, frame: Frame) -> None:
         """Everything takes effect: at once, or if something of it is stored, when that is on the disk.
+
+        Args:
+            session: whose transaction it is.
+            frame: the COMMIT.
 
         Raises:
             Refused: it cannot, so nothing of it has.
         """
+        if self.keyed:
+            self._drop_known(session, frame)
         sinks = [
             sink_of(session, operation.goal) if isinstance(operation, Sending) else None
             for operation in self.operations
@@ -113,7 +127,29 @@ class Transaction:
             session.behind = session.broker.journal.batch
             session.broker.journal.charge(session.behind, self.base + self.octets)
             session.plain = False
+        for operation in self.operations if self.keyed else ():
+            if isinstance(operation, Sending) and operation.mark is not None:
+                stored, seq = operation.message.persistent, operation.message.seq
+                broker = session.broker
+                broker.sent.enter(operation.mark, broker.now, stored=stored, seq=seq, batch=session.behind)
         in_order(session, partial(self._apply, session, sinks, queues), first)
+
+    def _drop_known(self, session: Session, frame: Frame) -> None:
+        """Leave out the SENDs whose idempotency keys are known, or come twice."""
+        sent = session.broker.sent
+        first: dict[tuple[bytes, bytes], Mark] = {}
+        fresh: list[Sending | Settling] = []
+        for operation in self.operations:
+            mark = operation.mark if isinstance(operation, Sending) else None
+            if mark is not None:
+                earlier = first.setdefault((mark.scope, mark.key), mark)
+                if earlier is not mark:
+                    sent.count(session, earlier.body != mark.body)
+                    continue
+                if sent.is_known(session, mark, frame):
+                    continue
+            fresh.append(operation)
+        self.operations = fresh
 
     def committing(self, session: Session, frame: Frame) -> Iterator[Line]:
         """As `commit`, of what is not stored, a share in each turn; then answer the COMMIT."""
@@ -151,10 +187,16 @@ class Transaction:
         for number, share in enumerate(shares):
             if number:
                 yield turns
-            for entry in share:
-                if isinstance(entry, Sending):
-                    session.broker.place(entry.message)
             found = sinks[number * AT_ONCE : (number + 1) * AT_ONCE]
+            for at, entry in enumerate(share):
+                if not isinstance(entry, Sending):
+                    continue
+                if entry.mark is not None:
+                    if session.broker.sent.is_known(session, entry.mark, frame):
+                        found[at] = None
+                        continue
+                    session.broker.sent.enter(entry.mark, session.broker.now, stored=False)
+                session.broker.place(entry.message)
             self._apply_some(session, share, found, [()] * len(share), rejected)
         for (queue, requeue), deliveries in rejected.items():
             session.router.reject(queue, deliveries, requeue)

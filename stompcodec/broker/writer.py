@@ -21,8 +21,9 @@ from stompcodec.broker.helper import Helper
 from stompcodec.broker.message import Message
 from stompcodec.broker.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
 from stompcodec.broker.schema import fault, is_passing, open_database
+from stompcodec.broker.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.space import Reserve, free_space, is_full
-from stompcodec.broker.store import Storable, Subscribed
+from stompcodec.broker.store import SentKey, Storable, Subscribed
 from stompcodec.broker.totals import SEQ_BITS, Total, Totals
 from stompcodec.broker.wal import examine_wal
 from stompcodec.errors import StoreError
@@ -53,8 +54,6 @@ _DELETE = "DELETE FROM message WHERE key = ?"
 _DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
 _GET = """SELECT key, id, destination, tail, persistent, expires, priority, attempts, redelivered, crc
     FROM message ORDER BY key"""
-_FIELDS = ", ".join(Subscribed._fields)
-_SUBSCRIBE = f"INSERT INTO subscription ({_FIELDS}, crc) VALUES ({'?, ' * len(Subscribed._fields)}?)"
 _OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
 _HOLDS = _OF_QUEUE.format(":number", 1)
 
@@ -94,6 +93,7 @@ class Writer:
         self.totals = Totals(self.damage)
         #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
         self._doubtful: list[int] = []
+        self._doubtful_keys: list[int] = []
         #: A batch has failed: what is on the disk is not known for sure.
         self._failed = False
         #: How long commits take, in seconds: a moving mean, in which none counts for more than `_LONG`.
@@ -275,29 +275,27 @@ class Writer:
         """
         assert self._db is not None
         try:
-            rows = list(raw(self._db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
+            found, rows = read_subscriptions(self._db, self.damage)
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
-        found = []
-        for *columns, crc in rows:
-            texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in columns]
-            if is_intact(crc, *texts):
-                subscription = Subscribed._make(texts)
-                found.append(
-                    subscription._replace(
-                        literal=bool(subscription.literal),
-                        shared=bool(subscription.shared),
-                        auto_delete=bool(subscription.auto_delete),
-                    )
-                )
-            else:
-                self.incomplete = True
-                self.damage.found(f"a durable subscription, perhaps {shown(str(texts[:3]))}, is lost, and kept aside")
+        self.incomplete = self.incomplete or len(found) < rows
         count = self._state.subscriptions
-        if count is not None and count != len(rows):
+        if count is not None and count != rows:
             self.incomplete = True
-            self.damage.found(f"{count - len(rows)} durable subscriptions are missing")
+            self.damage.found(f"{count - rows} durable subscriptions are missing")
         return found
+
+    def keys(self) -> Iterator[SentKey]:
+        """Read each idempotency key, by number. Damaged ones are reported.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        assert self._db is not None
+        try:
+            yield from read_keys(self._db, self.damage)
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
 
     def holds(self, number: int) -> bool:
         """Whether a queue may have messages. Not to be asked between `write` and `commit`."""
@@ -315,7 +313,7 @@ class Writer:
         try:
             if self._db is None:
                 self._db = self._opened()
-            if self._doubtful:
+            if self._doubtful or self._doubtful_keys:
                 self._clear_doubts(self._db)
             if batch.is_single:
                 (batch.single,) = self._rows(batch)
@@ -339,8 +337,9 @@ class Writer:
         db.execute("BEGIN IMMEDIATE")
         db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
         db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
+        write_keys(db, {}, self._doubtful_keys)
         db.execute("COMMIT")
-        self._doubtful = []
+        self._doubtful, self._doubtful_keys = [], []
 
     def _write(self, batch: Batch, db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -371,10 +370,10 @@ class Writer:
             values = [(key, message.attempts, message.redelivered) for key, message in batch.updates.items()]
             rows = [(attempts, again, shifted(attempts, again), key) for key, attempts, again in values]
             db.executemany(_UPDATE, rows)
+        if batch.keys or batch.forgotten:
+            write_keys(db, batch.keys, batch.forgotten)
         for queue, subscription in batch.subscriptions.items():
-            db.execute("DELETE FROM subscription WHERE queue = ?", (queue,))
-            if subscription is not None:
-                db.execute(_SUBSCRIBE, (*subscription, record_crc(*subscription)))
+            write_subscription(db, queue, subscription)
         state = self._state
         if batch.reserved is not None:
             state = state._replace(seq=batch.reserved)
@@ -436,7 +435,7 @@ class Writer:
             else:
                 self._db.execute(_INSERT, batch.single)
         except Exception as error:
-            self._doubtful = list(batch.puts)
+            self._doubtful, self._doubtful_keys = list(batch.puts), list(batch.keys)
             self.totals.doubt(batch.totals)
             undone = self._undo(batch, error)
             if self._may_retry(error):

@@ -215,6 +215,7 @@ class FaultyStore(MemoryStore):
         batch._puts, batch._removes, batch._updates = self._puts, self._removes, self._updates
         self._puts, self._removes, self._updates = {}, {}, {}
         batch._kept = self._kept
+        batch._sent, batch._keys, self._keys = self._sent, self._keys, {}
         batch._changes, batch._subscribed, self._changes = self._changes, self._subscribed, {}
         batch._reserved, batch._mark = self._reserved, self._mark
         self.job = batch, done, call_soon

@@ -255,6 +255,26 @@ def test_repr_cuts_what_is_long(codec):
     assert len(repr(long_names)) < 7000
 
 
+@pytest.mark.parametrize("kind", ["made", "parsed", "escaped", "changed"])
+def test_has_any(codec, kind):
+    pairs = [("a:b", "1"), ("receipt", "r"), ("ünï", "x"), ("a:b", "2")]
+    frame = codec.Frame("SEND", pairs)
+    if kind != "made":
+        pairs = pairs[1:2] if kind == "parsed" else pairs
+        version = "1.2"
+        octets = codec.serialize(codec.Frame("SEND", pairs), version)
+        if kind == "changed":
+            octets = octets.replace(b"receipt:r\n", b"receipt:r\r\n")
+        (frame,) = codec.Parser(version).feed(octets)
+    there = {name for name, _ in pairs}
+    for name in ("a:b", "receipt", "ünï", "a", "a\\cb", "", "destination"):
+        assert frame.has_any(name) is (name in there), name
+        assert frame.has_any("x", *(str(n) for n in range(40)), name) is (name in there)
+    assert frame.has_any() is False
+    assert frame.has_any("nothing", "RECEIPT") is False
+    assert frame.has_any(None, 5) is False
+
+
 @pytest.mark.parametrize("text", ["a\ud800", "b\udcff", "\0", "a\nb", "\x1b[31m"])
 def test_repr_is_plain_whatever_is_in_it(codec, text):
     shown = repr(codec.Frame(text, [(text, text)]))

@@ -1,0 +1,42 @@
+"""SENDs with idempotency keys, and what became of them."""
+
+from __future__ import annotations
+
+from broker.harness import Bench, Peer
+from broker.large import settle
+
+from stompcodec.broker.sqlite import SqliteStore
+
+__all__ = ["QUEUE", "held", "raw_send", "receipts", "send"]
+
+QUEUE = "/queue/a"
+
+
+def send(peer: Peer, key: str | None, body: str = "x", destination: str = QUEUE, **headers: str) -> None:
+    """SEND with a key and a receipt."""
+    if key is not None:
+        headers = {"idempotency-key": key, **headers}
+    peer.put(destination, body, **{"receipt": "r", **headers})
+    if isinstance(peer.bench.store, SqliteStore):
+        settle(peer.bench)
+
+
+def receipts(peer: Peer) -> int:
+    """How many RECEIPTs have come; nothing else may have."""
+    frames = peer.take()
+    assert all(frame.command == "RECEIPT" for frame in frames), frames
+    return len(frames)
+
+
+def held(bench: Bench, queue: str = QUEUE) -> list[str]:
+    """The bodies in a queue."""
+    found = bench.broker.queues.get(("/", queue))
+    return [] if found is None else [message.frame.body.decode() for message in found.messages]
+
+
+def raw_send(bench: Bench, peer: Peer, header: str, key: str, body: bytes = b"x", more: bytes = b"") -> None:
+    """SEND with a header as it is spelled."""
+    peer.raw(
+        b"SEND\ndestination:%b\nreceipt:r\n%b%b:%b\n\n%b\0"
+        % (QUEUE.encode(), more, header.encode(), key.encode(), body)
+    )
