@@ -107,7 +107,7 @@ RANKS = {
     **dict.fromkeys(["spark.options_link", "spark.project"], 11.05),
     **dict.fromkeys([f"spark.{name}" for name in ("decode", "options_live", "options_replay", "options_sink")], 11.1),
     **dict.fromkeys(["spark.cut", "spark.chains", "spark.pack", "spark.sink_lines"], 11.15),
-    **dict.fromkeys(["spark.plan", "spark.sink_rows"], 11.2),
+    **dict.fromkeys(["spark.plan", "spark.sink_rows", "spark.functions"], 11.2),
     **dict.fromkeys(["spark.sink"], 11.3),
     **dict.fromkeys(["spark.file", "spark.receiver"], 11.4),
     "spark.replay": 11.4,

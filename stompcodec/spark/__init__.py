@@ -16,9 +16,20 @@ from stompcodec.spark.session import register, session
 
 if TYPE_CHECKING:
     from stompcodec.spark import jobs
+    from stompcodec.spark.functions import from_stomp, to_stomp
     from stompcodec.spark.schema import FRAME_SCHEMA
 
-__all__ = ["FRAME_SCHEMA", "JavaError", "java_home", "jobs", "register", "session", "spark_env"]
+__all__ = [
+    "FRAME_SCHEMA",
+    "JavaError",
+    "from_stomp",
+    "java_home",
+    "jobs",
+    "register",
+    "session",
+    "spark_env",
+    "to_stomp",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +37,8 @@ def __getattr__(name: str) -> Any:
     try:
         if name == "jobs":
             return import_module(f"{__name__}.jobs")
+        if name in ("from_stomp", "to_stomp"):
+            return getattr(import_module(f"{__name__}.functions"), name)
         if name == "FRAME_SCHEMA":
             return import_module(f"{__name__}.schema").FRAME_SCHEMA
     except ModuleNotFoundError as error:

@@ -1,0 +1,294 @@
+"""Frames in columns that other sources read, such as Kafka or files: `from_stomp` takes them apart, `to_stomp` puts
+them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from stompcodec.codec import Frame, parse_columns, serialize
+from stompcodec.errors import FrameError
+from stompcodec.spark.decode import limits_of
+from stompcodec.spark.options import ALL, FileOptions, OptionError, parse_file
+from stompcodec.spark.project import MalformedError, Projector, Raw, told
+from stompcodec.spark.schema import FRAME_SCHEMA, Projection, SchemaError
+from stompcodec.spark.sink_lines import SinkError
+from stompcodec.spec import VERSIONS
+
+__all__ = ["from_stomp", "to_stomp"]
+
+#: Columns that tell where a frame was found, which a value does not know.
+_PLACES = ("spool", "pos", "received_at")
+_MILLISECOND = timedelta(milliseconds=1)
+#: The most octets of a malformed value that its row shows.
+_SHOWN = 2**20
+#: The order in which the parser gives columns.
+_ORDER = ("command", "headers", "body", "offset", "length")
+#: Fields of a struct that are headers of another name, and those that are no headers.
+_NAMES = {"message_id": "message-id", "content_type": "content-type", "sent_at": "timestamp"}
+_NO_HEADERS = frozenset(["command", "headers", "body", "text", "error", "length", *_PLACES])
+#: Fields that `from_stomp` made out of a header: where there is a map, that has them as they came.
+_MADE = frozenset(["redelivered", "sent_at"])
+
+
+def from_stomp(
+    frame: Column | str,
+    schema: T.StructType | str | None = None,
+    *,
+    version: str = "1.2",
+    mode: str = "PERMISSIVE",
+    decode: str = "none",
+    max_body: int | str = "100m",
+) -> Column:
+    """Return a column of structs, each of which is the frame that a value holds.
+
+    The fields are the columns of "stompfile" without those that tell of a file: `command`, `destination`,
+    `message_id`, `subscription`, `ack`, `content_type`, `sent_at`, `redelivered`, `headers`, `body`, `length` and
+    `error`. A value that holds no frame, or more than one, is malformed. EOLs around a frame are heart-beats, and do
+    not count; a null, or a value of EOLs alone, gives null.
+
+    Args:
+        frame: the column, binary.
+        schema: the fields that are wanted. A name that is no column of frames is a header.
+        version: the STOMP version of the frames.
+        mode: PERMISSIVE gives a malformed value as a struct with `error`, and its octets in `body`; DROPMALFORMED gives
+            null; FAILFAST fails.
+        decode: as the option of the source: none, gzip or auto.
+        max_body: octets; a larger body makes a frame malformed.
+
+    Raises:
+        SchemaError: there is no such field.
+        OptionError: one of the other arguments cannot be so.
+
+    >>> kafka = spark.readStream.format("kafka").options(...).load()               # doctest: +SKIP
+    >>> frames = kafka.select(from_stomp("value").alias("f")).select("f.*")        # doctest: +SKIP
+    """
+    given = {"mode": mode, "decode": decode, "maxBody": max_body, "commands": ",".join(ALL)}
+    options = parse_file(given)
+    if version not in VERSIONS:
+        raise OptionError(f"version is {version!r:.80}: it has to be one of {', '.join(VERSIONS)}")
+    kind = _fields(schema)
+    reader = _Values(Projection(kind, options.decode), options, version)
+
+    def each(values: pa.Array) -> pa.Array:
+        return reader(values)
+
+    made: Column = _arrow(each, kind)(frame)
+    return made
+
+
+def _fields(schema: T.StructType | str | None) -> T.StructType:
+    if schema is None:
+        left_out = {*_PLACES, "text"}
+        return T.StructType([field for field in FRAME_SCHEMA.fields if field.name not in left_out])
+    kind = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(kind, T.StructType):
+        raise SchemaError(f"schema is {schema!r:.80}: it has to name fields, as in destination string, body binary")
+    for field in kind.fields:
+        if field.name.lower() in _PLACES:
+            raise SchemaError(f"column {field.name}: a value does not tell where a frame was found: leave it out")
+        if not field.nullable:
+            raise SchemaError(f"column {field.name} is NOT NULL: a malformed value has nothing there: make it nullable")
+    return kind
+
+
+def _arrow(each: Callable[[Any], Any], kind: T.DataType) -> Any:
+    """Return a function of Spark for a function of Arrow arrays. In PySpark 4.0 it gets single values."""
+    arrow_udf = getattr(F, "arrow_udf", None)
+    if arrow_udf is not None:
+        return arrow_udf(each, kind)
+
+    def single(value: Any) -> Any:
+        result = each(value if isinstance(value, T.Row) else pa.array([value], pa.binary()))
+        return result if isinstance(result, bytes) or result is None else _plain(result[0].as_py())
+
+    return F.udf(single, kind, useArrow=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a struct as PySpark takes it: Arrow gives a map as pairs."""
+    if value is None:
+        return None
+    return {name: dict(each) if name == "headers" and each is not None else each for name, each in value.items()}
+
+
+class _Values:
+    """Frames in values, each by itself. Small, and can be pickled."""
+
+    def __init__(self, projection: Projection, options: FileOptions, version: str) -> None:
+        self._projection = projection
+        self._options = options
+        self._version = version
+
+    def __call__(self, values: Any) -> Any:
+        """Return an array of structs."""
+        options = replace(self._options, mode="PERMISSIVE")  # this class drops what is malformed, so rows stay in place
+        projector = Projector(self._projection, options, "", 0, lambda places: places * 0)
+        schema = projector.schema
+        there = values.drop_null()
+        parts = list(self._parts(there, 0, projector.raw))
+        raws = [raw for _, raw in parts]
+        if not raws:
+            return pa.nulls(len(values), pa.struct(list(schema)))
+        merged = pa.Table.from_batches(raws).combine_chunks().to_batches()
+        rows = pa.Table.from_batches([batch for raw in merged for batch in projector.batches(raw)], schema=schema)
+        arrays = [column.combine_chunks() for column in rows.columns]
+        arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
+        structs = pa.StructArray.from_arrays(arrays, fields=list(schema))
+        numbers = (number for first, raw in parts for number in range(first, first + raw.num_rows))
+        row_of = {number: row for row, number in enumerate(numbers)}
+        valid = [number for number, is_there in enumerate(values.is_valid().to_pylist()) if is_there]
+        taken: list[int | None] = [None] * len(values)
+        for number, place in enumerate(valid):
+            taken[place] = row_of.get(number)
+        return structs.take(pa.array(taken, pa.int64()))
+
+    def _parts(self, values: Any, first: int, raw: Raw) -> Iterator[tuple[int, Any]]:
+        """Yield raw batches of values that follow each other, and the number of the first of them: all at once where
+        each holds one frame, else each by itself."""
+        rules: dict[str, Any] = {
+            "names": raw.names,
+            "columns": tuple(dict.fromkeys((*raw.columns, "offset", "length"))),
+            "repeats": False,
+            "limits": limits_of(self._options),
+        }
+        order = [name for name in _ORDER if name in rules["columns"]]
+        todo = [(first, values)] if len(values) else []
+        while todo:
+            first, values = todo.pop()
+            octets, ends = _buffer(values)
+            columns: Any = parse_columns(octets, self._version, **rules) if len(octets) else None
+            if columns is not None and columns.error is None and columns.rows == len(values):
+                batch = pa.record_batch(columns)
+                starts = batch.column("offset").to_numpy()
+                inside = (starts >= ends[:-1]) & (starts + batch.column("length").to_numpy() <= ends[1:])
+                if inside.all() and not bytes(octets[columns.consumed :][:_SHOWN]).strip(b"\r\n"):
+                    for name in ("length", "offset"):  # from the back
+                        if name not in raw.columns:
+                            batch = batch.remove_column(order.index(name))
+                    yield first, raw.frames(batch, 0)
+                    continue
+            if len(values) > 1:
+                half = len(values) // 2
+                todo += [(first + half, values.slice(half)), (first, values.slice(0, half))]
+                continue
+            error = None if columns is None else self._error(columns, octets)
+            if error is None or self._options.mode == "DROPMALFORMED":
+                continue
+            if self._options.mode == "FAILFAST":
+                raise MalformedError(f"a value: {error} (mode is FAILFAST: PERMISSIVE gives such values as rows)")
+            shown = bytes(octets[:_SHOWN])
+            yield first, raw.errors([{"offset": 0, "length": len(octets), "body": shown, "error": error}])
+
+    def _error(self, columns: Any, octets: memoryview) -> str | None:
+        """Return what is wrong with a value; None if it is one frame, or none."""
+        if columns.error:
+            noticed = pa.record_batch(columns).column("length")[columns.rows - 1].as_py()
+            return told(columns.error, columns.consumed + int(noticed))
+        if bytes(octets[columns.consumed : columns.consumed + _SHOWN]).strip(b"\r\n"):
+            return told("truncated", columns.consumed)
+        if columns.rows > 1:
+            return f"several-frames: the value holds {columns.rows} frames, where there has to be one"
+        return None
+
+
+def _buffer(values: Any) -> tuple[memoryview, Any]:
+    """Return the octets of binary values, one behind the other, and where each begins, and the last one ends."""
+    values = values.cast(pa.large_binary())
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    if data is None:
+        return memoryview(b""), ends - ends[0]
+    return memoryview(data).cast("B")[int(ends[0]) : int(ends[-1])], ends - ends[0]
+
+
+def to_stomp(frame: Column | str, *, version: str = "1.2") -> Column:
+    """Return a column of frames, as octets, made of a column of structs.
+
+    `command` is the command, SEND without it, `body` the body, string or binary, and `headers` a map of headers. Any
+    other field is the header of its name, and wins over the map; null leaves it out. So what `from_stomp` made becomes
+    the frame again, with fields that were changed. Fields that only tell of reading (`error`, `length`, `text`,
+    `spool`, `pos` and `received_at`) are left out.
+
+    A null gives null, and so does a struct whose `error` tells that it was malformed.
+
+    Args:
+        frame: the column, structs.
+        version: the STOMP version that is written.
+
+    Raises:
+        OptionError: there is no such version.
+        SinkError: in a task: a struct cannot become a frame.
+
+    >>> rows.select(to_stomp(F.struct("destination", "body")).alias("value"))      # doctest: +SKIP
+    """
+    if version not in VERSIONS:
+        raise OptionError(f"version is {version!r:.80}: it has to be one of {', '.join(VERSIONS)}")
+
+    def each(structs: pa.Array) -> pa.Array:
+        if isinstance(structs, T.Row):  # PySpark 4.0
+            return _octets(structs.asDict(), version)
+        if isinstance(structs, pa.Array) and not pa.types.is_struct(structs.type):
+            if structs.null_count == len(structs):
+                return pa.nulls(len(structs), pa.binary())
+            raise SinkError(f"to_stomp was given {structs.type}: it takes structs, as in to_stomp(F.struct(...))")
+        return pa.array([_octets(value, version) for value in structs.to_pylist()], pa.binary())
+
+    made: Column = _arrow(each, T.BinaryType())(frame)
+    return made
+
+
+def _octets(struct: dict[str, Any] | None, version: str) -> bytes | None:
+    """Return the frame of a struct; None for null, and for a struct that was malformed.
+
+    >>> _octets({"destination": "/queue/a", "priority": 9, "body": "hi"}, "1.2")
+    b'SEND\\ndestination:/queue/a\\npriority:9\\ncontent-type:text/plain;charset=utf-8\\ncontent-length:2\\n\\nhi\\x00'
+    """
+    if struct is None or struct.get("error") is not None:
+        return None
+    given = struct.get("headers")
+    body = struct.get("body")
+    octets = body.encode() if isinstance(body, str) else bytes(body or b"")
+    headers = {name: value for name, value in dict(given or {}).items() if value is not None}
+    if headers.get("content-length") not in (None, str(len(octets))):
+        del headers["content-length"]  # that of another body
+    for field, value in struct.items():
+        if field in _NO_HEADERS or value is None:
+            continue
+        name = _NAMES.get(field, field)
+        if field in _MADE and (name in headers or value is False):
+            continue
+        headers[name] = _text(field, value)
+    if isinstance(body, str):
+        headers.setdefault("content-type", "text/plain;charset=utf-8")
+    try:
+        return serialize(Frame(struct.get("command") or "SEND", headers, octets), version)
+    except (FrameError, ValueError, TypeError) as error:
+        raise SinkError(f"to_stomp: {error!s:.300}") from None
+
+
+def _text(field: str, value: Any) -> str:
+    """Return a value as the sink writes it into a header."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return str((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // _MILLISECOND)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise SinkError(f"to_stomp: field {field}: {type(value).__name__} cannot become a header: cast it to string")

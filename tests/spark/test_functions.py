@@ -1,0 +1,242 @@
+"""`from_stomp` and `to_stomp`: frames in columns that other sources read, and columns that become frames."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from spark.making import START, make_stream, message, octets
+from spark.reading import rows, schema_of
+
+from stompcodec import Frame, Parser, serialize
+from stompcodec.spark.functions import _fields, _octets, _Values, from_stomp, to_stomp
+from stompcodec.spark.options import FileOptions, OptionError
+from stompcodec.spark.project import MalformedError
+from stompcodec.spark.schema import Projection, SchemaError
+from stompcodec.spark.sink_lines import SinkError
+
+BAD = [
+    b"GARBAGE\nno:thing\n\n\0",
+    b"MESSAGE\nno colon\n\n\0",
+    b"MESSAGE\na:\\z\n\n\0",
+    b"MESSAGE\ncontent-length:3\n\nabcd\0",
+    b"MESSAGE\na:\xff\n\n\0",
+    b"\0",
+    b"ACK\nid:1\n\nbody\0",
+    b"MESSAGE\n\nno end",
+]
+PLACES = ("spool", "pos", "received_at")
+
+
+def taken(values: list[bytes | None], schema: Any = None, version: str = "1.2", **options: Any) -> list[Any]:
+    """What `from_stomp` gives for these values, without Spark."""
+    parsed = FileOptions(commands=("*",), **options)
+    array = pa.array([None, b"x", *values], pa.binary()).slice(2)  # as a part of a larger one
+    found: list[Any] = _Values(Projection(_fields(schema), parsed.decode), parsed, version)(array).to_pylist()
+    return found
+
+
+def without_places(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in (*PLACES, "text")}
+
+
+values = st.one_of(
+    st.none(),
+    st.sampled_from([b"", b"\n", b"\r\n\n", *BAD]),
+    st.builds(
+        lambda number, body, before, behind: before + octets([message(number, body=body)]) + behind,
+        st.integers(0, 9),
+        st.binary(max_size=20),
+        st.sampled_from([b"", b"\n"]),
+        st.sampled_from([b"", b"\r\n"]),
+    ),
+)
+
+
+@given(st.lists(values, max_size=30))
+def test_values_are_the_rows_of_the_source(tmp_path_factory: pytest.TempPathFactory, items: list[bytes | None]) -> None:
+    """Each value as a file of its own would be read, whatever is beside it."""
+    folder = tmp_path_factory.mktemp("values")
+    for item, found in zip(items, taken(items)):
+        if item is None or not item.strip(b"\r\n"):
+            assert found is None
+            continue
+        (row,) = rows(make_stream(folder / "a.stomp", [item]), commands="*")
+        wanted = without_places(row)
+        if wanted["error"] is not None:  # the source leaves heart-beats out
+            assert (found["error"], found["body"], found["headers"]) == (wanted["error"], item, None)
+        else:
+            assert found == wanted
+
+
+def test_several_frames_in_a_value_are_malformed() -> None:
+    two = octets([message(1), message(2)])
+    first, second, third = taken([two, octets([message(3)]), b"SEND\n\n\0\n\0"])
+    assert first["error"] == "several-frames: the value holds 2 frames, where there has to be one"
+    assert (first["body"], second["message_id"]) == (two, "id-3")
+    assert third["error"].startswith("unexpected-nul: ")
+    # One value has none and its neighbour two: together that is one for each.
+    split, rest = two[:40], two[40:]
+    assert all(row["error"] for row in taken([split, rest]))
+    nothing, both = taken([b"\n", two])
+    assert nothing is None
+    assert both["error"].startswith("several-frames")
+
+
+def test_modes() -> None:
+    good = octets([message(1)])
+    items = [good, *BAD, None, good]
+    dropped = taken(items, mode="DROPMALFORMED")
+    assert [row and row["message_id"] for row in dropped] == ["id-1", *[None] * len(BAD), None, "id-1"]
+    for bad in BAD:
+        with pytest.raises(MalformedError, match="mode is FAILFAST"):
+            taken([good, bad], mode="FAILFAST")
+    assert len(taken([good, None, b"\n"], mode="FAILFAST")) == 3
+
+
+def test_a_schema_asks_for_fields_and_headers() -> None:
+    frame = octets([message(1, body='{"a": "é"}'.encode(), priority="7", content_type="application/json")])
+    asked = schema_of(destination="frame", priority="integer", text="frame", sent_at="frame", body="string")
+    (row, bad) = taken([frame, BAD[0]], asked)
+    assert row == {
+        "destination": "/topic/a",
+        "priority": 7,
+        "text": '{"a": "é"}',
+        "sent_at": datetime.fromtimestamp(START // 10**6, timezone.utc).replace(microsecond=1000),
+        "body": '{"a": "é"}',
+    }
+    assert (bad["destination"], bad["body"]) == (None, BAD[0].decode())
+    for name in PLACES:
+        with pytest.raises(SchemaError, match=f"column {name}: a value does not tell"):
+            from_stomp("value", schema_of(**{name: "frame"}))
+    with pytest.raises(SchemaError, match="column headers is map"):
+        from_stomp("value", schema_of(headers="integer"))
+
+
+def test_versions_limits_and_codings() -> None:
+    import gzip
+
+    assert taken([b"MESSAGE\na:x\\ty\n\n\0"], schema_of(a="string"), version="1.0") == [{"a": "x\\ty"}]
+    (large,) = taken([octets([message(1, body=b"12345")])], schema_of(error="frame"), max_body=4)
+    assert large["error"].startswith("limit-exceeded")
+    packed = octets([message(1, body=gzip.compress(b"hello"))])
+    assert taken([packed], schema_of(body="frame"), decode="auto") == [{"body": b"hello"}]
+    for wrong in ({"version": "1.3"}, {"mode": "STRICT"}, {"decode": "xz"}, {"max_body": "much"}):
+        with pytest.raises(OptionError):
+            from_stomp("value", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(OptionError):
+        to_stomp("f", version="2")
+
+
+# ---- to_stomp ----
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+FRAMES = st.builds(
+    lambda command, pairs, body: Frame(command, dict(pairs), body if command in ("SEND", "MESSAGE", "ERROR") else b""),
+    st.sampled_from(["SEND", "MESSAGE", "ERROR", "RECEIPT", "ACK"]),
+    st.dictionaries(text.filter(bool).filter(lambda name: name != "content-length"), text, max_size=4),
+    st.binary(max_size=30),
+)
+
+
+@given(st.lists(FRAMES, max_size=10))
+def test_frames_become_structs_and_frames_again(frames: list[Frame]) -> None:
+    wire = [serialize(frame) for frame in frames]
+    assert [_octets(row, "1.2") for row in taken(wire)] == wire
+
+
+def test_fields_of_a_struct() -> None:
+    struct = {
+        "command": None,
+        "destination": "/queue/a:b",
+        "message_id": "m",
+        "headers": {"destination": "/queue/old", "x": "1", "none": None, "content-length": "99"},
+        "priority": 9,
+        "flag": True,
+        "price": Decimal("1E+2"),
+        "day": date(2026, 1, 31),
+        "at": datetime(1970, 1, 1, 0, 0, 1, 500_000, timezone.utc),
+        "naive": datetime(1970, 1, 1, 0, 0, 2),
+        "ratio": 0.5,
+        "gone": None,
+        "body": b"\0",
+        "error": None,
+        "length": 3,
+        "text": "no",
+        "spool": "s",
+        "pos": 1,
+        "received_at": None,
+    }
+    (frame,) = Parser("1.2").feed(_octets(struct, "1.2") or b"")
+    assert (frame.command, frame.body) == ("SEND", b"\0")
+    assert dict(frame.headers.pairs()) == {
+        **{"destination": "/queue/a:b", "x": "1", "message-id": "m", "priority": "9", "flag": "true", "price": "100"},
+        **{"day": "2026-01-31", "at": "1500", "naive": "2000", "ratio": "0.5", "content-length": "1"},
+    }
+    assert b"content-type:text/plain;charset=utf-8\n" in (_octets({"body": "hi"}, "1.2") or b"")
+    assert _octets({"body": None}, "1.2") == b"SEND\n\n\0"
+
+
+def test_what_is_no_frame() -> None:
+    assert _octets(None, "1.2") is None
+    assert [_octets(row, "1.2") for row in taken([*BAD])] == [None] * len(BAD)
+    for struct in ({"a": ["list"]}, {"a": "x\0"}, {"command": "ACK", "body": b"x"}, {"command": "a b"}, {"": "x"}):
+        with pytest.raises(SinkError, match="to_stomp: "):
+            _octets(struct, "1.2")
+
+
+# ---- in Spark ----
+
+
+def test_columns_of_spark(spark: Any, tmp_path: Path) -> None:
+    """As from Kafka: null, malformed and good values; to columns, and back to octets."""
+    from pyspark.sql import functions as F
+
+    from stompcodec.spark import from_stomp, to_stomp
+
+    wire = [octets([message(number, body=b"\0\xff")]) for number in range(50)]
+    items = [*wire[:25], None, BAD[0], b"\n", *wire[25:]]
+    frame = spark.createDataFrame([(number, item) for number, item in enumerate(items)], "n int, value binary")
+    parsed = frame.select("n", "value", from_stomp("value").alias("f"))
+    table = parsed.select("n", "f.*", to_stomp("f").alias("again"), "value").orderBy("n").collect()
+    assert [row.message_id for row in table] == [f"id-{n}" for n in range(25)] + [None] * 3 + [
+        f"id-{n}" for n in range(25, 50)
+    ]
+    assert [None if row.again is None else bytes(row.again) for row in table] == [
+        *wire[:25], None, None, None, *wire[25:]
+    ]  # fmt: skip
+    assert table[0].headers["destination"] == "/topic/a"
+    assert table[0].sent_at == datetime.fromtimestamp(START / 10**6)
+    assert table[26].error.startswith("unknown-command: ")
+    assert parsed.where("f is null").count() == 2
+    narrow = frame.select(from_stomp(F.col("value"), "message_id string, `timestamp` long").alias("f")).select("f.*")
+    assert narrow.where("message_id = 'id-7'").first().timestamp == START // 1000 + 7
+    made = spark.range(3).select(
+        to_stomp(
+            F.struct(
+                F.lit("/queue/a").alias("destination"),
+                F.create_map(F.lit("x"), F.col("id").cast("string")).alias("headers"),
+                F.lit("hi").alias("body"),
+            )
+        ).alias("value")
+    )
+    found = [next(iter(Parser("1.2").feed(bytes(row.value)))) for row in made.orderBy("value").collect()]
+    assert [(each.command, each.headers["x"], each.body) for each in found] == [
+        ("SEND", str(number), b"hi") for number in range(3)
+    ]
+    with pytest.raises(SchemaError, match="NOT NULL"):
+        from_stomp("value", "destination string NOT NULL")
+    with pytest.raises(SchemaError, match="it has to name fields"):
+        from_stomp("value", "string")
+    with pytest.raises(Exception, match="it takes structs"):
+        frame.select(to_stomp("value")).collect()
