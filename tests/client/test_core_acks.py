@@ -4,6 +4,7 @@ import pytest
 from client.scripted import Scripted, outcome
 
 import stompcodec.client as stomp
+from stompcodec import Frame
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.client.dialects import BROKERS, guess_broker
 from stompcodec.client.subscription import Subscription
@@ -405,3 +406,51 @@ def test_it_is_deleted_once(daily):
     client.confirm_all()
     assert [outcome(call) for call in (first, deleting(client, subscription))] == ["accepted"] * 2
     assert client.frames() == []
+
+
+# ---- what else the row decides ----
+
+_SERVERS = {
+    "stompcodec/1": "stompcodec",
+    **{f"stompcodec/1 as {name}": name for name in DIALECTS},
+    "RabbitMQ/4.3": "rabbitmq",
+    "ActiveMQ/6.1": "activemq",
+    "ActiveMQ-Artemis/2.40": "artemis",
+    "apache-apollo/1.7": "apollo",
+    "?": "unknown",
+}
+
+
+@pytest.mark.parametrize("server", _SERVERS)
+def test_text_has_no_content_length_for_brokers_of_jms(server):
+    client = Scripted(server=server).connect()
+    assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
+    octets = b"".join(client.core.take_output(client.now))
+    assert (b"content-length" not in octets) == (_SERVERS[server] in ("activemq", "artemis", "apollo"))
+
+
+@pytest.mark.parametrize("server", _SERVERS)
+def test_a_durable_subscription_needs_a_client_id_on_some(server):
+    client = Scripted(server=server).connect()
+    if _SERVERS[server] in ("activemq", "artemis", "unknown"):
+        with pytest.raises(LocalProtocolError, match=r"client_id|means nothing"):
+            client.subscribe(durable="daily")
+    else:
+        client.subscribe(durable="daily")
+    assert len(client.frames()) == (_SERVERS[server] not in ("activemq", "artemis", "unknown"))
+
+
+@pytest.mark.parametrize("server", _SERVERS)
+def test_a_nack_in_a_transaction_is_refused_by_activemq(server):
+    client = Scripted(server=server).connect()
+    message = client.deliver(client.subscribed("client-individual", prefetch=1))
+    transaction = client.begin()
+    client.frames()
+    if server == "ActiveMQ/6.1":
+        with pytest.raises(LocalProtocolError, match="activemq takes no NACK in a transaction"):
+            client.ack(message, "NACK", transaction=transaction)
+        client.ack(message, "ACK", transaction=transaction)
+        assert client.commands() == ["ACK"]
+    else:
+        client.ack(message, "NACK", transaction=transaction)
+        assert client.commands() == ["NACK"]

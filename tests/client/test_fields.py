@@ -3,6 +3,7 @@
 import pytest
 from client.broker import BrokerThread
 from interop.fields import FIELDS, Place
+from patience import patience
 
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.client.dialects import BROKERS, BrokerDialect
@@ -10,13 +11,14 @@ from stompcodec.client.dialects import BROKERS, BrokerDialect
 
 @pytest.fixture(scope="module", params=DIALECTS)
 def broker(request):
-    with BrokerThread(dialect=request.param, jms=BROKERS[request.param].jms) as broker:
+    jms = request.param in ("activemq", "artemis", "apollo")
+    with BrokerThread(dialect=request.param, jms=jms) as broker:
         yield broker
 
 
 @pytest.fixture
 def place(broker, shell):
-    return Place(broker.config.dialect, lambda **options: shell.connect(broker.url, **options))
+    return Place(broker.config.dialect, lambda **options: shell.connect(broker.url, **options), own=True)
 
 
 def test_each_field_of_the_table_has_a_check():
@@ -27,3 +29,27 @@ def test_each_field_of_the_table_has_a_check():
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_of_the_table_holds(place, field):
     FIELDS[field](place)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_durable_subscription_outlives_the_broker(dialect, shell, tmp_path):
+    options = {"data": str(tmp_path), "dialect": dialect}
+    with BrokerThread(**options) as broker:
+        client = shell.connect(broker.url, client_id="me")
+        client.subscribe("/topic/a", durable="daily").unsubscribe()
+        client.send("/topic/a", b"before the restart", {"persistent": "true"}, receipt=True)
+        client.close()
+    with BrokerThread(**options) as broker:
+        client = shell.connect(broker.url, client_id="me")
+        subscription = client.subscribe("/topic/a", durable="daily", ack="client", prefetch=1)
+        message = subscription.get(patience(10))
+        assert (message.body, message.redelivered) == (b"before the restart", False)
+        message.nack(requeue=False, receipt=True)
+        subscription.unsubscribe(delete=True)
+        client.close()
+    with BrokerThread(**options) as broker:
+        client = shell.connect(broker.url, client_id="me")
+        subscription = client.subscribe("/topic/a", durable="daily", ack="client")
+        client.send("/topic/a", b"after the deletion", receipt=True)
+        assert subscription.get(patience(10)).body == b"after the deletion"
+        subscription.unsubscribe(delete=True)
