@@ -15,10 +15,12 @@ pytest.importorskip("click")
 pytest.importorskip("websockets")
 
 from cli.at_broker import Runner, read_until
+from client.broker import BrokerThread
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
+from stompcodec.broker.dialects import DIALECTS
 from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.messages import render
 from stompcodec.client.message import BaseMessage
@@ -47,6 +49,15 @@ def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "-l", input=b"1\n2\n3\n4\n5\n")
     assert at.good("sub", fresh, "-n", "2") == b"1\n2\n"
     assert at.good("sub", fresh, "-n", "3", "-w", "10") == b"3\n4\n5\n"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_durable_subscription_gets_what_was_sent_meanwhile(at: Runner, dialect: str) -> None:
+    with BrokerThread(dialect=dialect) as broker:
+        command = ("sub", "/topic/news", "--durable", "daily", "--client-id", "me", "-u", broker.url)
+        assert at.good(*command, "-w", "0") == b""
+        at.good("pub", "/topic/news", "meanwhile", "-u", broker.url)
+        assert at.good(*command, "-n", "1", "-w", "20") == b"meanwhile\n"
 
 
 def test_octets_come_as_they_are(at: Runner, fresh: str) -> None:
