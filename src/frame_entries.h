@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "frame_object.h"
+#include "frame_layout.h"
 
 /* Name or value (which = 0 or 1) of an entry, as a new reference. */
 PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e, int which);

@@ -1,6 +1,7 @@
 /* Frame(command, headers, body): frames from Python objects, which are checked here. */
 #include "frame_object.h"
 #include "headers_object.h"
+#include "stomp_command.h"
 
 /* An exact str of `text`, or NULL with a TypeError that names `what`. */
 static PyObject *exact_text(PyObject *text, const char *what, PyObject *name)

@@ -4,6 +4,7 @@
 
 #include "frame_entries.h"
 #include "headers_object.h"
+#include "stomp_command.h"
 #include "stomp_mask.h" /* STOMP_NOINLINE */
 
 static PyObject *commands[STOMP_COMMANDS]; /* interned */

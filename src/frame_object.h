@@ -1,50 +1,9 @@
 /* The Frame type: immutable, one block of memory of variable size, not tracked by the garbage collector (it can only
-   hold str and bytes, so no cycle passes through it), its headers made into text when they are asked for.
-
-   Two kinds of contents:
-   - from the wire: the head's octets as "name:value\n" lines, with two offsets a header. All of it was checked by
-     the scanner, so reading never fails but for want of memory;
-   - from Python: name and value as str objects, checked when they were given. */
+   hold str and bytes, so no cycle passes through it), its headers made into text when they are asked for. */
 #ifndef FRAME_OBJECT_H
 #define FRAME_OBJECT_H
 
-#include <Python.h>
-#include "stomp_scan.h"
-
-/* Is memory kept for the next one who needs some? Without the GIL two threads would take the same. */
-#if defined(Py_GIL_DISABLED)
-enum { STOMP_SPARES = 0 };
-#else
-enum { STOMP_SPARES = 1 };
-#endif
-
-/* The same for objects: one that died is given out again. */
-#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
-#define STOMP_SPARE 1
-#endif
-
-enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *command; /* exact str */
-    PyObject *body;    /* exact bytes; NULL while a body is awaited, and for ever where it is streamed */
-    PyObject *headers; /* Headers, once they were asked for */
-    uint32_t count;    /* headers, repeats included */
-    uint32_t head;     /* octets of the head that are kept */
-    uint16_t first;     /* where the first header begins in the head: the command line may be there, too */
-    uint8_t kind;       /* enum frame_kind */
-    uint8_t command_id; /* enum stomp_command */
-    uint8_t room;       /* memory of the object in 16 octets; 0: large */
-    uint8_t level;      /* escapes in the head lines: 0 none, 1 or 2 as in stomp_rules */
-    uint8_t marks;      /* enum stomp_mark */
-} StompFrame;           /* then offsets and octets, or PyObject pointers */
-
-struct frame_entry {
-    const uint8_t *name, *value;
-    size_t name_len, value_len;
-    const uint8_t *slash; /* for entry_has_escape: NULL before the first entry */
-};
+#include "frame_layout.h"
 
 extern PyTypeObject StompFrame_Type;
 
@@ -63,37 +22,5 @@ StompFrame *stomp_frame_alloc(size_t extra);
 
 /* get(name[, default]) */
 PyObject *stomp_frame_get(StompFrame *frame, PyObject *const *args, Py_ssize_t nargs);
-
-static inline PyObject **stomp_frame_texts(StompFrame *frame)
-{
-    return (PyObject **)(void *)(frame + 1);
-}
-
-static inline const uint8_t *stomp_frame_lines(const StompFrame *frame)
-{
-    size_t width = frame->kind == FRAME_WIDE16 ? 4 : 8;
-    return (const uint8_t *)(frame + 1) + width * frame->count;
-}
-
-/* Entry i of a frame from the wire; `from` is frame->first for the first one, then what this returned for the one before. */
-static inline size_t stomp_frame_entry(const StompFrame *frame, uint32_t i, size_t from, struct frame_entry *entry)
-{
-    const uint8_t *lines = stomp_frame_lines(frame);
-    size_t colon, end;
-    if (frame->kind == FRAME_WIDE16) {
-        const uint16_t *at = (const uint16_t *)(const void *)(frame + 1);
-        colon = at[2 * i];
-        end = at[2 * i + 1];
-    } else {
-        const uint32_t *at = (const uint32_t *)(const void *)(frame + 1);
-        colon = at[2 * i];
-        end = at[2 * i + 1];
-    }
-    entry->name = lines + from;
-    entry->name_len = colon - from;
-    entry->value = lines + colon + 1;
-    entry->value_len = end - colon - 1;
-    return end + 1 + (lines[end] == '\r');
-}
 
 #endif

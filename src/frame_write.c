@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "frame_bytes.h"
+#include "stomp_command.h"
 #include "stomp_text.h"
 #include "stomp_write.h"
 

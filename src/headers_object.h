@@ -4,7 +4,7 @@
 #ifndef HEADERS_OBJECT_H
 #define HEADERS_OBJECT_H
 
-#include "frame_object.h"
+#include "frame_layout.h"
 
 extern PyTypeObject StompHeaders_Type;
 

@@ -10,7 +10,6 @@ cdef extern from "stomp_scan.h" nogil:
     enum: STOMP_HAS_LENGTH
     enum: STOMP_CRLF, STOMP_ANY_BODY, STOMP_LEGACY, STOMP_TRIMS_HEADERS, STOMP_ANY_COMMAND, STOMP_KEEPS_BAD_ESCAPES
     enum: STOMP_KEEPS_BAD_UTF8, STOMP_SKIPS_BAD_LINES, STOMP_SKIPS_NUL, STOMP_PADS_SPACE, STOMP_PADS_TAB
-    const char *const stomp_command_names[]
 
     struct stomp_name:
         const uint8_t *octets
@@ -34,6 +33,9 @@ cdef extern from "stomp_scan.h" nogil:
     void stomp_scan_free(stomp_scan *scan)
     int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
     int stomp_takes_body(const stomp_rules *rules, int command)
+
+cdef extern from "stomp_command.h" nogil:
+    const char *const stomp_command_names[]
 
 cdef extern from "frame_object.h":
     enum: STOMP_SPARES

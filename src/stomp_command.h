@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-#include "stomp_scan.h"
+#include "stomp_rules.h"
+
+/* The texts of the commands, in the order of enum stomp_command. */
+extern const char *const stomp_command_names[STOMP_COMMANDS];
 
 /* (first letter / 2 + 17 * length) % 32 is another number for each command. */
 static const struct {
@@ -50,5 +53,8 @@ static inline int command_of(const uint8_t *text, size_t len)
         return STOMP_COMMANDS;
     return command_slots[slot].command;
 }
+
+/* The same, not inline: for those who rarely ask. STOMP_COMMANDS: it is none. */
+int stomp_command_of(const uint8_t *text, size_t len);
 
 #endif

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "stomp_rules.h"
+
 enum stomp_outcome { STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD };
 
 /* What can be wrong. The order is that of _ERRORS in _codec_c.pyx. */
@@ -37,39 +39,6 @@ enum stomp_error {
     STOMP_NO_MEMORY
 };
 
-/* The commands of all versions; stomp_command_names holds their texts in this order. */
-enum stomp_command {
-    STOMP_SEND, STOMP_MESSAGE, STOMP_ERROR, STOMP_ACK, STOMP_NACK, STOMP_RECEIPT, STOMP_SUBSCRIBE,
-    STOMP_UNSUBSCRIBE, STOMP_BEGIN, STOMP_COMMIT, STOMP_ABORT, STOMP_CONNECT, STOMP_STOMP,
-    STOMP_CONNECTED, STOMP_DISCONNECT,
-    STOMP_COMMANDS /* how many; also "none of these" */
-};
-extern const char *const stomp_command_names[STOMP_COMMANDS];
-#define STOMP_WITH_BODY ((1u << STOMP_SEND) | (1u << STOMP_MESSAGE) | (1u << STOMP_ERROR))
-#define STOMP_UNESCAPED ((1u << STOMP_CONNECT) | (1u << STOMP_CONNECTED))
-
-/* The fields of spec.Dialect that are yes or no. */
-enum stomp_flag {
-    STOMP_CRLF = 1 << 0,
-    STOMP_ANY_BODY = 1 << 1,
-    STOMP_LEGACY = 1 << 2, /* folds_case and trims_lines */
-    STOMP_TRIMS_HEADERS = 1 << 3,
-    STOMP_ANY_COMMAND = 1 << 4,
-    STOMP_KEEPS_BAD_ESCAPES = 1 << 5,
-    STOMP_KEEPS_BAD_UTF8 = 1 << 6,
-    STOMP_SKIPS_BAD_LINES = 1 << 7,
-    STOMP_SKIPS_NUL = 1 << 8,
-    STOMP_PADS_SPACE = 1 << 9, /* spaces around the digits of content-length are passed over */
-    STOMP_PADS_TAB = 1 << 10
-};
-/* Rules under which name and value may begin elsewhere than behind the line before and behind the colon. */
-#define STOMP_IRREGULAR (STOMP_LEGACY | STOMP_TRIMS_HEADERS | STOMP_SKIPS_BAD_LINES)
-
-struct stomp_name {
-    const uint8_t *octets;
-    size_t len;
-};
-
 /* What was seen in a head. */
 enum stomp_mark {
     STOMP_CHANGED = 1 << 0,    /* something was trimmed, skipped or folded: the head is not kept as it is */
@@ -78,17 +47,6 @@ enum stomp_mark {
     STOMP_ODD = 1 << 3,        /* not what a writer would write: raw CR, raw colon in a value, backslash as data, … */
     STOMP_HAS_LENGTH = 1 << 4, /* content-length was there */
     STOMP_CR_ENDS = 1 << 5,    /* some line ends in CR LF */
-};
-
-struct stomp_rules {
-    uint32_t flags;    /* enum stomp_flag */
-    uint32_t commands; /* bit a command that exists */
-    int escapes;       /* 0 none, 1 those of STOMP 1.1, 2 those of 1.2 */
-    int report_beats;
-    size_t max_command_line, max_header_line, max_headers; /* octets, octets, lines */
-    uint64_t max_body;                                     /* octets */
-    const struct stomp_name *extra;                        /* commands that exist besides */
-    size_t extra_count;
 };
 
 /* One header. Offsets from the frame's first octet. */
@@ -154,15 +112,6 @@ void stomp_scan_free(struct stomp_scan *scan);
 static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
     return scan->scan_head(scan, rules, data, len);
-}
-
-/* The command in [text, text + len), or STOMP_COMMANDS. */
-int stomp_command_of(const uint8_t *text, size_t len);
-
-/* May frames with this command have a body? */
-static inline int stomp_takes_body(const struct stomp_rules *rules, int command)
-{
-    return (rules->flags & STOMP_ANY_BODY) || (command < STOMP_COMMANDS && (STOMP_WITH_BODY >> command & 1));
 }
 
 #endif

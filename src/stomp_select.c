@@ -1,5 +1,6 @@
 #include "stomp_select.h"
 
+#include "stomp_command.h"
 #include "stomp_mask.h"
 #include "stomp_text.h"
 

@@ -5,8 +5,9 @@
 
 #include <string.h>
 
-#include "stomp_columns.h"
 #include "stomp_memory.h"
+#include "stomp_scan.h"
+#include "stomp_wanted.h"
 
 #define STOMP_SPARE 32 /* octets that every buffer has behind what it must hold, so that short texts are copied at once */
 

@@ -437,4 +437,5 @@ def parse_columns(
     """Many frames as Arrow columns, through the Arrow C data interface. See `stompcodec.columns`."""
     from stompcodec.columns import columns_of
 
-    return columns_of(data, version, names, limits, lenient, commands, columns, where, repeats)
+    parser = Parser(version, limits=limits, lenient=lenient, commands=commands)
+    return columns_of(parser, data, names, lenient, columns, where, repeats)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.frame import END_OF_BODY, HEARTBEAT
+from stompcodec.frame import END_OF_BODY, HEARTBEAT, _restorers
 from stompcodec.spec import Limits
 
 if TYPE_CHECKING:
@@ -129,3 +129,6 @@ def _restore(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None)
     if body is None:
         raise TypeError("a frame whose body is streamed cannot be restored")
     return Frame(command, pairs, body)
+
+
+_restorers[:] = [_restore]

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any
 
-from stompcodec._codec_py import Parser
 from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
 from stompcodec.selection import COLUMNS, Condition, checked_columns, checked_where
-from stompcodec.spec import Limits, checked_names
+from stompcodec.spec import checked_names
 
 __all__ = ["Columns", "columns_of"]
 
@@ -284,22 +283,20 @@ def _first_pairs(frame: Frame) -> list[tuple[str, str]]:
 
 
 def columns_of(
+    parser: Any,
     data: Any,
-    version: str | None,
     names: Iterable[str] | None,
-    limits: Limits | None,
     lenient: bool,
-    commands: Iterable[str],
     columns: Iterable[str] | None,
     where: Iterable[Any],
     repeats: bool,
 ) -> Columns:
-    """Read whole frames into columns; see `parse_columns`.
+    """Read whole frames into columns, by a fresh `Parser` of the Python backend; see `parse_columns`.
 
-    >>> columns_of(b"SEND\\n\\nhi\\0SEND\\n", "1.2", None, None, False, (), None, (), True).rows
+    >>> from stompcodec.codec import backend
+    >>> columns_of(backend("python").Parser("1.2"), b"SEND\\n\\nhi\\0SEND\\n", None, False, None, (), True).rows
     1
     """
-    parser = Parser(version, limits=limits, lenient=lenient, commands=commands)
     read = Columns()
     wanted = checked_columns(columns)
     read._columns = [name for name in COLUMNS if name in wanted]

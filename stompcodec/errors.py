@@ -6,15 +6,14 @@ Every error of the package derives from `StompError`. The texts live here, once:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from stompcodec.frame import Frame
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 __all__ = [
     "ERROR_KINDS",
     "ConfigError",
     "ConnectionLostError",
+    "ErrorFrame",
     "FrameError",
     "LocalProtocolError",
     "MissingExtraError",
@@ -26,6 +25,23 @@ __all__ = [
     "StompError",
     "StoreError",
 ]
+
+
+class ErrorFrame(Protocol):
+    """The frame that an error carries: a `Frame` of either backend."""
+
+    @property
+    def command(self) -> str: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    def get(self, name: str, /) -> str | None: ...
+
+    def text(self) -> str: ...
 
 
 class ErrorText(NamedTuple):
@@ -264,7 +280,7 @@ class RemoteProtocolError(ProtocolError):
     (True, True)
     """
 
-    def __init__(self, message: str, *, reply: Frame | None = None, cause: FrameError | None = None) -> None:
+    def __init__(self, message: str, *, reply: ErrorFrame | None = None, cause: FrameError | None = None) -> None:
         self.reply = reply
         self.cause = cause
         self.__cause__ = cause
@@ -318,7 +334,7 @@ class RejectedError(StompError):
     'ERROR'
     """
 
-    def __init__(self, message: str, frame: Frame) -> None:
+    def __init__(self, message: str, frame: ErrorFrame) -> None:
         self.frame = frame
         super().__init__(message)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
@@ -313,11 +313,11 @@ class Frame:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        from stompcodec.codec import _restore
-
-        return _restore, self._key()
+        return _restorers[0], self._key()
 
 
+#: What makes a frame out of a pickle, by the backend that is in use then; `codec` puts it here.
+_restorers: list[Callable[..., object]] = []
 _new_frame = Frame.__new__
 
 

@@ -23,7 +23,7 @@ from stompcodec.broker.transaction import Transaction
 from stompcodec.broker.ttl import Terms
 from stompcodec.codec import END_OF_BODY, Frame, serialize
 from stompcodec.connection import Connection, Role
-from stompcodec.errors import RemoteProtocolError
+from stompcodec.errors import ErrorFrame, RemoteProtocolError
 from stompcodec.spec import VERSIONS
 from stompcodec.states import State
 
@@ -424,7 +424,7 @@ class Session(Outgoing):
             headers.append(("receipt-id", receipt))
         self._refuse(message, Frame("ERROR", headers, f"{remedy or message}\n".encode()))
 
-    def _refuse(self, message: str, reply: Frame | None) -> None:
+    def _refuse(self, message: str, reply: ErrorFrame | None) -> None:
         if self.closing:
             return
         self.broker.log.info("%s: %s", self, message)
@@ -432,7 +432,7 @@ class Session(Outgoing):
         if self.parcels:  # an ERROR inside of a body would be no ERROR
             self.cut()
             return
-        if reply is not None:
+        if isinstance(reply, Frame):
             before = len(self.outbox)
             self.connection.send(reply)
             if self.waiting is not None:  # receipts of frames before it go out before it

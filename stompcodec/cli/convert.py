@@ -11,8 +11,9 @@ import click
 from stompcodec.cli.access import access_options
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.record import size
+from stompcodec.cli.recorded import Recorded
 from stompcodec.cli.sinks import Sink, check_target, sink_of
-from stompcodec.cli.sources import FORMATS, Recorded, Source, format_of
+from stompcodec.cli.sources import FORMATS, Source, format_of
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.file_access import Access
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +12,11 @@ import click
 from stompcodec import Frame, FrameError, serialize
 from stompcodec.cli.inputs import Unreadable, command_option, complain, name_of, remedy_of
 from stompcodec.cli.reader import HANDSHAKE, version_after
+from stompcodec.cli.recorded import frame_of
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS
 
-__all__ = ["command", "frame_of"]
+__all__ = ["command"]
 
 
 #: Where the words for reading do not fit.
@@ -25,43 +24,6 @@ _REMEDIES = {
     "unknown-command": "check its spelling and --version, or name it with --command",
     "body-not-allowed": "leave the body out, or use --version 1.0",
 }
-
-
-def frame_of(line: bytes) -> Frame:
-    """The frame of a line of JSON as `decode --json` writes it. Other members, such as offset, are passed over.
-
-    Raises:
-        ValueError: it is no such line.
-
-    >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
-    <Frame SEND destination='/queue/a' body=2 octets b'\\x00\\x01'>
-    """
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
-    if not isinstance(value, dict) or not isinstance(value.get("command"), str):
-        raise ValueError('it is no object with a "command"')
-    headers = value.get("headers", [])
-    try:
-        frame = Frame(value["command"], headers)
-    except TypeError as error:
-        raise ValueError(f'"headers" must be pairs of strings: {error}') from None
-    except ValueError:
-        raise ValueError('"headers" must be pairs of strings') from None
-    return Frame(frame.command, frame.headers.pairs(), _body(value))
-
-
-def _body(value: dict[str, Any]) -> bytes:
-    text, packed = value.get("body"), value.get("body_b64")
-    if text is not None and packed is not None:
-        raise ValueError('it has both "body" and "body_b64"')
-    if not isinstance(text, (str, type(None))) or not isinstance(packed, (str, type(None))):
-        raise ValueError('"body" and "body_b64" must be strings')
-    try:
-        return b64decode(packed, validate=True) if packed is not None else (text or "").encode()
-    except ValueError:
-        raise ValueError('"body" must be Unicode, "body_b64" base64') from None
 
 
 def _lines(file: str) -> Iterator[tuple[int, bytes]]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from stompcodec import Frame
+from stompcodec.cli.recorded import Recorded
 from stompcodec.errors import MissingExtraError, StompError
-
-if TYPE_CHECKING:
-    from stompcodec.cli.sources import Recorded
 
 __all__ = ["ParquetSink", "pyarrow_modules", "read_parquet"]
 

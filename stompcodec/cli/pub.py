@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
-from stompcodec.cli.encode import frame_of
 from stompcodec.cli.inputs import complain
+from stompcodec.cli.recorded import frame_of
 from stompcodec.errors import RejectedError, StompError
 
 if TYPE_CHECKING:

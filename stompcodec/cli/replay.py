@@ -16,7 +16,8 @@ from stompcodec.cli.connecting import broker_options, connected, saying
 from stompcodec.cli.convert import Complaints
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.pub import Refusals, Tally
-from stompcodec.cli.sources import FORMATS, Recorded, Source
+from stompcodec.cli.recorded import Recorded
+from stompcodec.cli.sources import FORMATS, Source
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:

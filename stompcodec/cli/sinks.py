@@ -10,7 +10,7 @@ import click
 
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.reader import HANDSHAKE, Place, version_after
-from stompcodec.cli.sources import Recorded
+from stompcodec.cli.recorded import Recorded
 from stompcodec.cli.views import json_line
 from stompcodec.file_access import PRIVATE, Access
 

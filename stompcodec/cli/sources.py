@@ -6,18 +6,17 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from stompcodec import Frame
-from stompcodec.cli.encode import frame_of
 from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened
 from stompcodec.cli.pcapng import is_packets
 from stompcodec.cli.reader import Broken, FrameReader
+from stompcodec.cli.recorded import Recorded, frame_of
 from stompcodec.errors import StompError
 
-__all__ = ["FORMATS", "Recorded", "Source", "Supply", "format_of"]
+__all__ = ["FORMATS", "Source", "Supply", "format_of"]
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
@@ -32,19 +31,6 @@ _SUFFIXES = {
 #: What a stream may be read by, so that its octets can stand in a capture as they are.
 _SAME = (None, "1.2")
 _READ = 256 * 1024
-
-
-class Recorded(NamedTuple):
-    """A frame, and what is known of it."""
-
-    frame: Frame
-    time: int
-    """When it came, in us since 1970, UTC; 0 where that is not known."""
-    offset: int
-    """Where it stood; of those that have no place their number."""
-    octets: bytes | None = None
-    """As it stood, where that was by the rules of STOMP 1.2."""
-    chain: str = "frames"
 
 
 def format_of(file: str, *, reading: bool) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from stompcodec.transport.accept import Acceptor, bind
+from stompcodec.transport.layers import client_layer, server_layer
 from stompcodec.transport.seams import (
     HIGH,
     LINGER,
@@ -25,11 +26,9 @@ from stompcodec.transport.seams import (
     Octets,
     Owner,
     Place,
-    client_layer,
     gather,
     name_of,
     read_buffer,
-    server_layer,
 )
 
 if TYPE_CHECKING:

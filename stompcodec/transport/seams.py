@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
+from typing import Any, Protocol
 
 __all__ = [
     "BIG",
@@ -28,11 +25,9 @@ __all__ = [
     "Owner",
     "Part",
     "Place",
-    "client_layer",
     "gather",
     "name_of",
     "read_buffer",
-    "server_layer",
 ]
 
 #: Octets of the read buffer that all connections of a thread share.
@@ -263,43 +258,3 @@ def name_of(address: object) -> str:
         return str(address or "?")
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def client_layer(place: Place, context: SSLContext | None) -> Callable[[], Layer] | None:
-    """What makes the layers of a connection to `place`; None: plain TCP."""
-    if not place.tls:
-        return (lambda: _websocket_client(place)) if place.websocket else None
-    from stompcodec.transport.tls import TlsLayer, client_context
-
-    chosen = context or client_context()
-    if not place.websocket:
-        return lambda: TlsLayer(chosen, server_hostname=place.host)
-    return lambda: Over(TlsLayer(chosen, server_hostname=place.host), _websocket_client(place))
-
-
-def _websocket_client(place: Place) -> Layer:
-    from stompcodec.transport import websocket
-
-    return websocket.client_layer(place.host, place.port, place.path, secure=place.tls)
-
-
-def server_layer(
-    context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None
-) -> Callable[[str], Layer] | None:
-    """Return what makes the layers of an accepted connection of our own address; None: plain TCP."""
-    make_upper: Callable[[str], Layer] | None = None
-    if websocket:
-        from stompcodec.transport import websocket as room
-
-        def make_upper(address: str) -> Layer:
-            return room.server_layer(max_message, path, admit, address)
-
-    if context is None:
-        return make_upper
-    from stompcodec.transport.tls import TlsLayer
-
-    chosen = context
-    if make_upper is None:
-        return lambda _address: TlsLayer(chosen)
-    upper = make_upper
-    return lambda address: Over(TlsLayer(chosen), upper(address))

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from stompcodec.transport.layers import client_layer
 from stompcodec.transport.seams import (
     HIGH,
     LINGER,
@@ -23,7 +24,6 @@ from stompcodec.transport.seams import (
     Octets,
     Owner,
     Place,
-    client_layer,
     gather,
     name_of,
     read_buffer,

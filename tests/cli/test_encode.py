@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize, serialize_many
 from stompcodec.cli.app import app
-from stompcodec.cli.encode import frame_of
+from stompcodec.cli.recorded import frame_of
 from stompcodec.cli.sample import sample
 
 

@@ -1,0 +1,61 @@
+"""A frame and what is known of it, wherever it was recorded; and the frame of a line of JSON."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any, NamedTuple
+
+from stompcodec import Frame
+
+__all__ = ["Recorded", "frame_of"]
+
+
+class Recorded(NamedTuple):
+    """A frame, and what is known of it."""
+
+    frame: Frame
+    time: int
+    """When it came, in us since 1970, UTC; 0 where that is not known."""
+    offset: int
+    """Where it stood; of those that have no place their number."""
+    octets: bytes | None = None
+    """As it stood, where that was by the rules of STOMP 1.2."""
+    chain: str = "frames"
+
+
+def frame_of(line: bytes) -> Frame:
+    """The frame of a line of JSON as `decode --json` writes it. Other members, such as offset, are passed over.
+
+    Raises:
+        ValueError: it is no such line.
+
+    >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
+    <Frame SEND destination='/queue/a' body=2 octets b'\\x00\\x01'>
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(value, dict) or not isinstance(value.get("command"), str):
+        raise ValueError('it is no object with a "command"')
+    headers = value.get("headers", [])
+    try:
+        frame = Frame(value["command"], headers)
+    except TypeError as error:
+        raise ValueError(f'"headers" must be pairs of strings: {error}') from None
+    except ValueError:
+        raise ValueError('"headers" must be pairs of strings') from None
+    return Frame(frame.command, frame.headers.pairs(), _body(value))
+
+
+def _body(value: dict[str, Any]) -> bytes:
+    text, packed = value.get("body"), value.get("body_b64")
+    if text is not None and packed is not None:
+        raise ValueError('it has both "body" and "body_b64"')
+    if not isinstance(text, (str, type(None))) or not isinstance(packed, (str, type(None))):
+        raise ValueError('"body" and "body_b64" must be strings')
+    try:
+        return b64decode(packed, validate=True) if packed is not None else (text or "").encode()
+    except ValueError:
+        raise ValueError('"body" must be Unicode, "body_b64" base64') from None
