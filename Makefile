@@ -159,7 +159,7 @@ $(BIN)/python:
 
 $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 	@echo "Building stompcodec and installing it into $(VENV)"
-	@$(BUILD) $(PIP) install ".[cli,broker,spark]"
+	@$(BUILD) $(BIN)/python scripts/install.py install ".[cli,broker,spark]"
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python

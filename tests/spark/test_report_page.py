@@ -12,7 +12,8 @@ from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
 from stompcodec.spark.report import spool
 from stompcodec.spark.report.page import page_of
-from stompcodec.spark.report.verdict import LEVELS, THRESHOLDS, level_of, thresholds_of, verdict_of
+from stompcodec.spark.report.verdict import LEVELS, THRESHOLDS, level_of, thresholds_of, verdict_of, written
+from stompcodec.spark.spool import identify, stamped
 
 HOSTILE = (
     '</style></title><script>alert("1")</script><img src=x onerror=alert(1)>&\x00\x1b[31m\u202e]]><!--' + "x" * 3000
@@ -119,6 +120,93 @@ def test_a_page_stays_small_and_inert_whatever_the_feed_sent():
     assert "␛[31m\\u202e" in "".join(checked.text)
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page
     assert "x" * 400 not in page
+
+
+PROOF = {
+    "produced": 19_800, "in_sink": 19_800, "missing": 0, "duplicates": 0, "damaged": 0, "left_in_broker": 0,
+    "sent_twice": 200, "redelivered": 176, "late": 200, "malformed": 100, "quarantined": 100, "events": 104_560,
+    "typed_rows": 104_560, "of my own": 7,
+}  # fmt: skip
+
+
+def test_each_number_has_one_meaning():
+    """No two figures of the page have one name: not those of the tiles, and not those of the proof."""
+    page = page_of({**everything("a", 5, buckets=4), "proof": PROOF})
+    tiles = re.findall(r'<li class="tile [a-z]*"><span>([^<]*)</span>', page)
+    proven = re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page)
+    names = [name.lower() for name in [*tiles, *(label for label, _ in proven)]]
+    assert len(names) == len(set(names)) == 12 + len(PROOF)
+    assert sorted(int(value.replace(",", "")) for _, value in proven) == sorted(PROOF.values())
+    assert ("sent with an invalid body", "100") in proven
+    assert not {"malformed", "duplicates", "quarantined"} & {label.lower() for label, _ in proven}
+    assert page.count('class="group"') == 4  # three of the demonstration, and what it does not know
+
+
+@pytest.mark.parametrize("name", ["missing", "duplicates", "damaged", "left_in_broker"])
+def test_a_fault_in_the_proof_is_told(name):
+    page = page_of({**nothing(frames=5), "proof": {**PROOF, name: 3}})
+    assert "Not every message is in the sink exactly once" in page
+    assert page.count('<div class="unhealthy">') == 1
+    assert "Every message is in the sink exactly once" in page_of({**nothing(frames=5), "proof": PROOF})
+
+
+def test_a_feed_that_lags_is_not_healthy_and_the_limit_is_shown():
+    figures = {**EMPTY, "frames": 100, "seconds": 5.0, "lag_p50_seconds": 9.0, "lag_p99_seconds": 28.0}
+    found = nothing(**{**figures, "lag_p95_seconds": 27.0})
+    assert found["verdict"]["level"] == "look"
+    (reason,) = found["verdict"]["reasons"]
+    assert (reason["name"], reason["limit"]) == ("lag_p95_seconds", "look here above 15 s")
+    text = "".join(Checked(page_of(found)).text)
+    assert "p95 lag 27 s: 5 % of the frames took longerlook here above 15 s" in text
+    assert "p50\N{NO-BREAK SPACE}9\N{NO-BREAK SPACE}s · p99\N{NO-BREAK SPACE}28\N{NO-BREAK SPACE}s" in text
+
+
+def test_the_thresholds_are_shown_and_not_folded():
+    page = page_of(nothing(frames=10, seconds=5.0))
+    table = page[page.index("<h2>What the verdict looks at") :]
+    assert "<details" not in table
+    for threshold in THRESHOLDS:
+        for limit in (threshold.look, threshold.bad):
+            shown = "never" if limit is None else written(threshold, limit)
+            assert re.search(f"{re.escape(threshold.meaning)}</td>.*?{re.escape(shown)}", table), threshold
+
+
+def test_the_backlog_comes_first_and_the_age_is_that_of_the_newest_frame():
+    last = START - 90_000_000
+    found = nothing(frames=10, seconds=5.0, first=last, last=last, age_seconds=90.0, backlog_octets=100 * 2**20)
+    chain = {"chain": "frames", "segments": 1, "octets": 9, "oldest": last, "newest": last, "open": True,
+             "committed": 4, "behind": 5}  # fmt: skip
+    found["spool"] = {**chain, "path": "s", "chains": [chain], "problems": []}
+    found["proof"] = PROOF
+    page = page_of(found)
+    assert re.findall(r'<li class="tile ([a-z]*)"><span>([^<]*)</span><b>([^<]*)</b>', page)[:2] == [
+        ("look", "Backlog", "100 MiB"),
+        ("", "Newest frame", "1 min 30 s ago"),
+    ]
+    assert re.findall(r"<h2>([^<]*)</h2>", page)[:2] == ["Backlog", "Proof"]
+    assert "the newest frame was 1 min 30 s old then" in page
+    assert found["verdict"]["reasons"][0]["name"] == "backlog_octets"
+
+
+def test_quantiles_are_called_p50_p95_and_p99():
+    page = page_of(everything("a", 5, buckets=4))
+    named = re.findall(r"<(?:th|text|span|h2|dt)[^>]*>([^<]*)<", page)
+    assert not [name for name in named if re.search(r"\b(50|95|99) %", name)]
+    assert {"p50", "p95", "p99", "Lag p95"} <= set(named)
+
+
+def test_each_chart_has_one_that_fits_a_phone():
+    page = page_of(everything("/topic/" + "a" * 100, 5, buckets=180))
+    wide = re.findall(r'<svg [^>]*class="plot" [^>]*width="(\d+)"', page)
+    narrow = re.findall(r'<svg [^>]*class="plot narrow" aria-hidden="true" [^>]*width="(\d+)"', page)
+    assert len(wide) == len(narrow) == 8
+    assert {int(width) for width in narrow} == {348}  # 400 less the edges of the page and of a card
+    for plot in re.findall(r'<svg [^>]*class="plot narrow".*?</svg>', page):
+        places = [float(x) for x in re.findall(r'<(?:text|rect|circle)[^>]* c?x="(-?[\d.]+)"', plot)]
+        assert all(0 <= x <= 348 for x in places)
+        assert 'class="hover"' not in plot
+    phone = page[page.index("@media (max-width: 760px)") :].split("\n")[0]
+    assert ".plot { display: none; } .plot.narrow { display: block; }" in phone
 
 
 @settings(max_examples=30)
@@ -242,6 +330,20 @@ def test_how_far_a_query_has_come(tmp_path):
     state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
     assert state["behind"] == 3 * len(FRAME)
     assert state["chains"][0]["committed"] == 7 * len(FRAME)
+
+
+def test_a_checkpoint_of_an_identified_spool(tmp_path):
+    with CaptureWriter(tmp_path / "s.stompcap") as writer:
+        for _ in range(10):
+            writer.append(FRAME, START)
+    identity = identify(str(tmp_path / "s.stompcap"))
+    checkpoint(tmp_path / "c", 0, stamped({"frames": 7 * len(FRAME)}, identity))
+    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
+    assert (state["behind"], state["problems"]) == (3 * len(FRAME), [])
+    checkpoint(tmp_path / "d", 0, stamped({"frames": 7 * len(FRAME)}, "0" * 32))
+    state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "d")
+    assert state["behind"] is None
+    assert "belongs to another spool" in state["problems"][0]
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}\n-", "v1\n{}\nnot json", 'v1\n{}\n{"a": "b"}', "v1\n{}\n[1]"])

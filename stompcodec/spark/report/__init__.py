@@ -10,11 +10,12 @@ times in µs since 1970 (UTC), all durations in seconds, null for what is not kn
 
     report        1: the version of these keys; keys may be added, none changes its meaning
     title, archive, generated
-    verdict       level (healthy, look, unhealthy), word, reasons: [{level, name, text}]
+    verdict       level (healthy, look, unhealthy), word, reasons: [{level, name, text, limit}]
     figures       frames, octets, destinations, first, last, seconds, per_second, per_second_peak, without_time,
                   with_lag, lag_p50_seconds, lag_p95_seconds, lag_p99_seconds, lag_max_seconds, sent_ahead, redelivered,
                   duplicates, malformed, silence_seconds (what counts as one), silences, silent_seconds,
-                  longest_silence_seconds, sequence_gaps, records, quarantined, missing, sink_duplicates, stale_seconds
+                  longest_silence_seconds, sequence_gaps, records, quarantined, missing, sink_duplicates, stale_seconds,
+                  backlog_octets (in the spool, not yet taken), age_seconds (of the newest frame, when it was made)
     rate          start, bucket_seconds, buckets, destinations, other (whether the last of these is all others),
                   frames (a list for each destination), octets, redelivered, duplicates
     lag           p50, p95, p99: a number for each bucket of rate
@@ -119,6 +120,8 @@ def report(
     _exploded(spark, found, exploded)
     counted = None if metrics is None else _there(jobs.read_metrics, spark, metrics)
     figures["sequence_gaps"], found["gaps"] = (None, []) if counted is None else data.gaps(counted)
+    last = figures["last"]
+    figures["age_seconds"] = None if last is None else max(0.0, (found["generated"] - last) / 1e6)
     figures["missing"], figures["sink_duplicates"] = ((proof or {}).get(name) for name in ("missing", "duplicates"))
     _spool(found, spool, checkpoint)
     found["verdict"] = verdict_of(figures, limits)
@@ -167,7 +170,7 @@ def _exploded(spark: SparkSession, found: dict[str, Any], folders: Any) -> None:
 
 
 def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> None:
-    found["figures"]["stale_seconds"] = None
+    found["figures"]["stale_seconds"] = found["figures"]["backlog_octets"] = None
     if spool is None:
         return
     try:
@@ -175,6 +178,7 @@ def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> None:
     except StoreError as error:
         state = missing_spool(spool, error)
     found["spool"] = state
+    found["figures"]["backlog_octets"] = state["behind"]
     if state["open"] and state["newest"] is not None:
         found["figures"]["stale_seconds"] = max(0.0, (found["generated"] - state["newest"]) / 1e6)
 

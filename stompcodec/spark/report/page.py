@@ -9,7 +9,7 @@ from typing import Any
 
 from stompcodec.spark.report.sections import SECTIONS
 from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
-from stompcodec.spark.report.verdict import LEVELS
+from stompcodec.spark.report.verdict import LEVELS, Threshold, limit_of
 
 __all__ = ["page_of"]
 
@@ -55,8 +55,11 @@ def _header(found: Mapping[str, Any]) -> str:
     figures = found["figures"]
     span = "no times are known"
     if figures["first"] is not None:
-        span = f"{moment(figures['first'])} to {moment(figures['last'])} UTC"
-    return f"<header><h1>{escape(found['title'])}</h1><p>{span}</p></header>\n"
+        span = f"{moment(figures['first'])} to {moment(figures['last'])} UTC, {duration(figures['seconds'])}"
+    age = figures.get("age_seconds")
+    old = "" if age is None else f"; the newest frame was {duration(age)} old then"
+    made = f'<p class="made">As of <b>{moment(found["generated"])} UTC</b>, when this page was made{old}.</p>'
+    return f"<header><h1>{escape(found['title'])}</h1><p>{span}</p>{made}</header>\n"
 
 
 def _footer(found: Mapping[str, Any]) -> str:
@@ -69,7 +72,11 @@ def _footer(found: Mapping[str, Any]) -> str:
 def _verdict(found: Mapping[str, Any]) -> str:
     verdict, figures = found["verdict"], found["figures"]
     level = verdict["level"]
-    reasons = "".join(f'<li class="{escape(each["level"])}">{escape(each["text"])}</li>' for each in verdict["reasons"])
+    reasons = "".join(
+        f'<li class="{escape(each["level"])}"><span>{escape(each["text"])}'
+        f"<small>{escape(each.get('limit', ''))}</small></span></li>"
+        for each in verdict["reasons"]
+    )
     if reasons:
         said = f"<ul>{reasons}</ul>"
     else:
@@ -77,6 +84,9 @@ def _verdict(found: Mapping[str, Any]) -> str:
         said = (
             f"<p>{count(figures['frames'])} frames in {duration(figures['seconds'])}: "
             f"{proof}no threshold was crossed.</p>"
+        )
+        said += (
+            '<p class="note">Each limit stands below its figure, and all of them under “What the verdict looks at”.</p>'
         )
     mark = (
         '<svg class="mark" viewBox="0 0 38 38" aria-hidden="true"><circle cx="19" cy="19" r="18"/>'
@@ -92,51 +102,81 @@ def _tiles(found: Mapping[str, Any]) -> str:
     f = found["figures"]
     width = duration(found["rate"]["bucket_seconds"]) if found["rate"] else ""
     numbers = "no sequence is known" if f["sequence_gaps"] is None else "numbers left out"
+    backlog, newest = f.get("backlog_octets"), f.get("age_seconds")
+    spooled = "no spool and checkpoint given" if backlog is None else "in the spool, not taken yet"
     tiles = [
+        ("Backlog", octets(backlog), spooled, ("backlog_octets",)),
+        ("Newest frame", _ago(newest), _until(f), ("stale_seconds", "age_seconds")),
+        ("Lag p95", duration(f["lag_p95_seconds"]), _lags(f), ("lag_p95_seconds", "sent_ahead")),
+        ("Missing", count(f["missing"]), _missing(f), ("missing", "sink_duplicates")),
         ("Frames", count(f["frames"]), f"{octets(f['octets'])} · {_plural(f['destinations'], 'destination')}", ()),
-        ("Duration", duration(f["seconds"]), _until(f), ()),
-        ("Frames a second", count(f["per_second"]), f"{count(f['per_second_peak'])} at most (in {width})", ()),
-        ("Lag, 95 %", duration(f["lag_p95_seconds"]), _lags(f), ("lag_p95_seconds", "sent_ahead")),
-        ("Silences", count(f["silences"]), f"longest {duration(f['longest_silence_seconds'])}", _SILENT),
+        ("Frames per second", count(f["per_second"]), f"{count(f['per_second_peak'])} at most (in {width})", ()),
+        ("Silences", count(f["silences"]), _longest(f), _SILENT),
         ("Sequence gaps", count(f["sequence_gaps"]), numbers, ("sequence_gaps",)),
-        ("Duplicates", count(f["duplicates"]), f"{share(f['duplicates'], f['frames'])} of frames", ("duplicates",)),
-        (
-            "Redeliveries",
-            count(f["redelivered"]),
-            f"{share(f['redelivered'], f['frames'])} of frames",
-            ("redelivered",),
-        ),
-        ("Malformed", count(f["malformed"]), f"{share(f['malformed'], f['frames'])} of frames", ("malformed",)),
+        ("Duplicates", count(f["duplicates"]), f"same id and body, {_of_frames(f, 'duplicates')}", ("duplicates",)),
+        ("Redelivered", count(f["redelivered"]), f"by the broker, {_of_frames(f, 'redelivered')}", ("redelivered",)),
+        ("Malformed", count(f["malformed"]), f"break the protocol, {_of_frames(f, 'malformed')}", ("malformed",)),
         ("Quarantined", count(f["quarantined"]), _of_records(f), ("quarantined",)),
     ]
     drawn = "".join(
-        f'<li class="tile {_worst(found, names)}"><span>{name}</span><b>{value}</b><small>{below}</small></li>'
+        f'<li class="tile {_worst(found, names)}"><span>{name}</span><b>{value}</b><small>{below}</small>'
+        f"{_limit(found, names)}</li>"
         for name, value, below, names in tiles
     )
     return f'<ul class="tiles" aria-label="Key figures">{drawn}</ul>\n'
 
 
-_SILENT = ("silences", "longest_silence_seconds", "stale_seconds")
+_SILENT = ("silences", "longest_silence_seconds")
+
+
+def _longest(figures: Mapping[str, Any]) -> str:
+    return f"over {duration(figures['silence_seconds'])}; longest {duration(figures['longest_silence_seconds'])}"
+
+
+def _ago(seconds: Any) -> str:
+    return "–" if seconds is None else f"{duration(seconds)} ago"
+
+
+def _limit(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The limits of the first figure that has some, as they stand in the table of thresholds."""
+    for each in found["thresholds"]:
+        threshold = Threshold(**each)
+        limits = [limit_of(threshold, level) for level in ("look", "unhealthy")]
+        if threshold.name in names and any(limits):
+            if threshold.look == threshold.bad:
+                limits = limits[1:]
+            return f'<small class="limit">{", ".join(filter(None, limits))}</small>'
+    return ""
+
+
+def _missing(figures: Mapping[str, Any]) -> str:
+    if figures["missing"] is None:
+        return "the sender gave no account"
+    return "sent, and not in the sink"
+
+
+def _of_frames(figures: Mapping[str, Any], name: str) -> str:
+    return f"{share(figures[name], figures['frames'])} of frames"
 
 
 def _lags(figures: Mapping[str, Any]) -> str:
     if figures["lag_p50_seconds"] is None:
         return "no sending times"
     return " · ".join(
-        f"{name} % {duration(figures[f'lag_p{name}_seconds'])}".replace(" ", "\N{NO-BREAK SPACE}") for name in (50, 99)
+        f"p{name} {duration(figures[f'lag_p{name}_seconds'])}".replace(" ", "\N{NO-BREAK SPACE}") for name in (50, 99)
     )
 
 
 def _until(figures: Mapping[str, Any]) -> str:
     if figures["without_time"]:
         return f"{_plural(figures['without_time'], 'frame')} without time"
-    return f"last frame {moment(figures['last'], '%H:%M:%S')} UTC"
+    return f"{moment(figures['last'])} UTC"
 
 
 def _of_records(figures: Mapping[str, Any]) -> str:
     if figures["quarantined"] is None:
         return "nothing was exploded"
-    return f"{share(figures['quarantined'], figures['records'])} of {count(figures['records'])} records"
+    return f"invalid body, {share(figures['quarantined'], figures['records'])} of {count(figures['records'])} records"
 
 
 def _plural(number: Any, word: str) -> str:

@@ -3,12 +3,13 @@ stands in report.json, and returns HTML; nothing where there is nothing to say."
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stompcodec.spark.report.plot import Series, bars, histogram, lines, stacked, timeline
-from stompcodec.spark.report.text import count, duration, escape, finite, moment, octets, share
-from stompcodec.spark.report.verdict import LEVELS, Threshold, level_of
+from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
+from stompcodec.spark.report.verdict import LEVELS, Threshold, level_of, value_of, written
 
 __all__ = ["SECTIONS"]
 
@@ -20,8 +21,25 @@ def _card(title: str, *inner: str, note: str = "", half: bool = False) -> str:
     return f'<section class="card{" half" * half}"><h2>{title}</h2>{said}{"".join(inner)}</section>\n'
 
 
-def _plot(svg: str) -> str:
-    return f'<div class="scroll">{svg}</div>'
+#: Pixels of a plot: over the whole page, in half of it, and on a phone.
+_WIDE, _HALF, _NARROW = 1032, 488, 348
+_DESCRIBED = re.compile(r"<desc>[^<]*</desc>")
+_HOVER = re.compile(r'<rect [^>]*class="hover"><title>[^<]*</title></rect>')
+
+
+def _plot(draw: Callable[[int], str], width: int = _WIDE) -> str:
+    """Return a plot twice, as wide as a desk and as a phone; the style sheet shows one of them.
+
+    The small one has nothing that follows a pointer, and screen readers pass over it.
+    """
+    small = _HOVER.sub("", _DESCRIBED.sub("", draw(_NARROW)))
+    small = small.replace('class="plot"', 'class="plot narrow" aria-hidden="true"', 1)
+    return f'<div class="scroll">{draw(width)}{small}</div>'
+
+
+def _label(width: int, most: int = 190) -> int:
+    """Return the pixels for the labels of rows."""
+    return min(most, width * 2 // 5)
 
 
 def _legend(named: Iterable[tuple[str, object]]) -> str:
@@ -76,21 +94,57 @@ def _covered(found: Mapping[str, Any]) -> list[float]:
     return spans
 
 
+#: What a sender's account says, by group: name, what it means.
+_PROOF: dict[str, dict[str, str]] = {
+    "Delivered": {
+        "produced": "different messages confirmed to the sender",
+        "in_sink": "messages in the sink",
+        "missing": "confirmed, and not in the sink",
+        "duplicates": "more than once in the sink",
+        "damaged": "in the sink with another body",
+        "left_in_broker": "still in the broker at the end",
+    },
+    "Done by the sender": {
+        "sent_twice": "sent once more on purpose",
+        "late": "sent with an old time",
+        "malformed": "sent with an invalid body",
+    },
+    "Found on the way": {
+        "redelivered": "redelivered by the broker",
+        "quarantined": "messages in quarantine",
+        "events": "records in valid bodies",
+        "typed_rows": "rows of the typed tables",
+    },
+}
+#: What has to be 0.
+_FAULTS = ("missing", "duplicates", "damaged", "left_in_broker")
+
+
 def _proof(found: Mapping[str, Any]) -> str:
     proof = found["proof"]
     if not proof:
         return ""
-    words = {"in_sink": "in the sink"}
-    rows = [(escape(words.get(name, name.replace("_", " ")), 60), count(value)) for name, value in proof.items()]
-    wrong = ' class="unhealthy"'
-    bad = any(proof.get(name) for name in ("missing", "duplicates"))
+    known = {name for group in _PROOF.values() for name in group}
+    others = {name: escape(name.replace("_", " "), 60) for name in proof if name not in known}
+    groups = []
+    for title, names in {**_PROOF, "Others": others}.items():
+        items = "".join(
+            f'<div class="{_proven(name, proof[name])}"><dt>{label}</dt><dd>{count(proof[name])}</dd></div>'
+            for name, label in names.items()
+            if name in proof
+        )
+        groups.append(f'<div><p class="group">{title}</p><dl class="proof">{items}</dl></div>' if items else "")
+    bad = any(proof.get(name) for name in _FAULTS)
     said = "Not every message is in the sink exactly once." if bad else "Every message is in the sink exactly once."
-    known = {"missing", "duplicates"} <= proof.keys()
-    items = "".join(
-        f"<div{wrong if value and name in ('missing', 'duplicates') else ''}><dt>{label}</dt><dd>{text}</dd></div>"
-        for (name, value), (label, text) in zip(proof.items(), rows)
-    )
-    return _card("Proof", f'<dl class="proof">{items}</dl>', note=said if known else "")
+    told = {"missing", "duplicates"} <= proof.keys()
+    note = f"{said} The sender’s account against the files of the sink." if told else ""
+    return _card("Proof", f'<div class="groups">{"".join(groups)}</div>', note=note)
+
+
+def _proven(name: str, value: object) -> str:
+    if name not in _FAULTS:
+        return ""
+    return "unhealthy" if value else "healthy"
 
 
 def _rate(found: Mapping[str, Any]) -> str:
@@ -104,7 +158,8 @@ def _rate(found: Mapping[str, Any]) -> str:
         Series(name, [value / span for value, span in zip(column, spans)], style)
         for name, column, style in zip(names, rate["frames"], _styles(rate))
     ]
-    svg = stacked(series, rate["start"], width * _MICRO, title="Frames a second over time", unit="frames/s")
+    begin, unit = rate["start"], "frames/s"
+    title = "Frames per second over time"
     legend = _legend(zip(_styles(rate), names)) if len(names) > 1 else ""
     heads = ["From (UTC)", *(escape(name, 40) for name in names), "Octets"]
     rows = [
@@ -112,7 +167,9 @@ def _rate(found: Mapping[str, Any]) -> str:
         for index, at in enumerate(_starts(rate))
     ]
     table = _details(_table(heads, rows, range(1, len(heads))), f"Frames by {duration(width)}")
-    return _card("Rate", legend, _plot(svg), table, note=f"Frames a second by destination; a bar is {duration(width)}.")
+    plot = _plot(lambda wide: stacked(series, begin, width * _MICRO, title=title, unit=unit, width=wide))
+    note = f"Frames per second by destination; a bar is {duration(width)}."
+    return _card("Rate", legend, plot, table, note=note)
 
 
 def _lag(found: Mapping[str, Any]) -> str:
@@ -123,21 +180,22 @@ def _lag(found: Mapping[str, Any]) -> str:
     few = spans[-1] < rate["bucket_seconds"] / 5  # quantiles of a moment would look like a change
     series = [
         Series(label, [*lag[name][:-1], None] if few else lag[name], style)
-        for label, name, style in (("50 %", "p50", "q1"), ("95 %", "p95", "q2"), ("99 %", "p99", "q3"))
+        for label, name, style in (("p50", "p50", "q1"), ("p95", "p95", "q2"), ("p99", "p99", "q3"))
     ]
-    svg = lines(
-        series, rate["start"], rate["bucket_seconds"] * _MICRO, title="Lag over time by quantile", kind="seconds"
-    )
+    begin, width = rate["start"], rate["bucket_seconds"] * _MICRO
+    title = "Lag over time: p50, p95 and p99"
     rows = [
         [_when(at), *(duration(lag[name][index]) for name in ("p50", "p95", "p99"))]
         for index, at in enumerate(_starts(rate))
         if lag["p50"][index] is not None
     ]
-    note = f"From sending to arrival. The longest is {duration(figures['lag_max_seconds'])}"
+    known = " · ".join(f"{name} {duration(figures[f'lag_{name}_seconds'])}" for name in ("p50", "p95", "p99"))
+    note = f"From sending to arrival: {known}. The longest is {duration(figures['lag_max_seconds'])}"
     if figures["sent_ahead"]:
         note += f"; {count(figures['sent_ahead'])} frames came over a second before they were sent: clocks disagree"
-    table = _details(_table(["From (UTC)", "50 %", "95 %", "99 %"], rows, (1, 2, 3)))
-    return _card("Lag", _plot(svg), table, note=note + ".")
+    table = _details(_table(["From (UTC)", "p50", "p95", "p99"], rows, (1, 2, 3)))
+    plot = _plot(lambda wide: lines(series, begin, width, title=title, kind="seconds", width=wide))
+    return _card("Lag", plot, table, note=note + ".")
 
 
 def _silences(found: Mapping[str, Any]) -> str:
@@ -150,17 +208,20 @@ def _silences(found: Mapping[str, Any]) -> str:
     rows += [Series(*each) for each in zip(names, rate["frames"], _styles(rate))]
     silences = [(each["start"], each["end"]) for each in found["silences"]]
     width = rate["bucket_seconds"] * _MICRO
-    svg = timeline(rows, rate["start"], width, title="When frames came", silences=silences)
+    begin, title = rate["start"], "When frames came"
+    plot = _plot(
+        lambda wide: timeline(rows, begin, width, title=title, silences=silences, width=wide, label=_label(wide))
+    )
     long = duration(figures["silence_seconds"])
     if not figures["silences"]:
         note = f"No silence was longer than {long}; the longest was {duration(figures['longest_silence_seconds'])}."
-        return _card("Gaps and silences", _plot(svg), _sequences(found), note=note)
+        return _card("Gaps and silences", plot, _sequences(found), note=note)
     many, whole = figures["silences"], duration(figures["silent_seconds"])
     note = f"{count(many)} silence{'' if many == 1 else 's'} longer than {long}, {whole} in all: marked in red."
     listed = [(_when(each["start"]), _when(each["end"]), duration(each["seconds"])) for each in found["silences"]]
     heads = ["From (UTC)", "To (UTC)", "For"]
     table = _details(_table(heads, listed, (2,)), "The longest silences")
-    return _card("Gaps and silences", _plot(svg), table, _sequences(found), note=note)
+    return _card("Gaps and silences", plot, table, _sequences(found), note=note)
 
 
 def _sequences(found: Mapping[str, Any]) -> str:
@@ -191,8 +252,8 @@ def _destinations(found: Mapping[str, Any]) -> str:
         )
         for each in top[:10]
     ]
-    svg = bars(rows, title="Frames by destination", unit="frames", styles=styles)
-    heads = ["Destination", "Frames", "Octets", "Redelivered", "Malformed", "Lag, 95 %", "First (UTC)", "Last (UTC)"]
+    title = "Frames by destination"
+    heads = ["Destination", "Frames", "Octets", "Redelivered", "Malformed", "Lag p95", "First (UTC)", "Last (UTC)"]
     table = [
         [
             escape(_name(each["destination"]), 100),
@@ -208,20 +269,22 @@ def _destinations(found: Mapping[str, Any]) -> str:
     ]
     note = f"The largest {len(rows)} of {count(figures['destinations'])}."
     behind = _details(_table(heads, table, range(1, 8)), f"The largest {len(top)}")
-    return _card(
-        "Destinations", _plot(svg), behind, note=note if figures["destinations"] > len(rows) else "", half=True
+    plot = _plot(
+        lambda wide: bars(rows, title=title, unit="frames", styles=styles, width=wide, label=_label(wide)), _HALF
     )
+    return _card("Destinations", plot, behind, note=note if figures["destinations"] > len(rows) else "", half=True)
 
 
 def _sizes(found: Mapping[str, Any]) -> str:
     sizes = found["sizes"]
     labels = [octets(each["from"]) for each in sizes] + [octets(each["below"]) for each in sizes[-1:]]
-    svg = histogram(labels, [each["frames"] for each in sizes], title="Frames by size", unit="frames")
+    values = [each["frames"] for each in sizes]
+    plot = _plot(lambda wide: histogram(labels, values, title="Frames by size", unit="frames", width=wide), _HALF)
     rows = [(octets(each["from"]), octets(each["below"]), count(each["frames"])) for each in sizes]
     figures = found["figures"]
     mean = octets(figures["octets"] / figures["frames"]) if figures["frames"] else "–"
     table = _details(_table(["From", "Below", "Frames"], rows, (0, 1, 2)))
-    return _card("Sizes", _plot(svg), table, note=f"Octets of a whole frame; the mean is {mean}.", half=True)
+    return _card("Sizes", plot, table, note=f"Octets of a whole frame; the mean is {mean}.", half=True)
 
 
 def _repeats(found: Mapping[str, Any]) -> str:
@@ -236,9 +299,8 @@ def _repeats(found: Mapping[str, Any]) -> str:
         return _card("Duplicates and redeliveries", note=note)
     series = [Series("duplicates", rate["duplicates"], "s2"), Series("redelivered", rate["redelivered"], "s4")]
     width = rate["bucket_seconds"] * _MICRO
-    svg = stacked(
-        series, rate["start"], width, title="Duplicates and redeliveries over time", unit="frames", height=170
-    )
+    begin, title = rate["start"], "Duplicates and redeliveries over time"
+    plot = _plot(lambda wide: stacked(series, begin, width, title=title, unit="frames", width=wide, height=170))
     rows = [
         (_when(at), count(rate["duplicates"][index]), count(rate["redelivered"][index]))
         for index, at in enumerate(_starts(rate))
@@ -246,13 +308,14 @@ def _repeats(found: Mapping[str, Any]) -> str:
     ]
     table = _details(_table(["From (UTC)", "Duplicates", "Redelivered"], rows, (1, 2)))
     legend = _legend([("s2", "duplicates"), ("s4", "redelivered")])
-    return _card("Duplicates and redeliveries", legend, _plot(svg), table, note=note)
+    return _card("Duplicates and redeliveries", legend, plot, table, note=note)
 
 
 def _reasons(title: str, what: str, found: Mapping[str, Any], whole: object, heads: Sequence[str]) -> str:
     """Reasons with their numbers, and samples, which are the octets of a feed: cut, and escaped."""
     rows = [(each["reason"], each["count"], f"{count(each['count'])}") for each in found["reasons"]]
-    svg = bars(rows, title=title, unit=what, styles=["s2"] * len(rows), width=1032, label=420)
+    styles = ["s2"] * len(rows)
+    plot = _plot(lambda wide: bars(rows, title=title, unit=what, styles=styles, width=wide, label=_label(wide, 420)))
     samples = [
         [
             escape(each["reason"], 80),
@@ -267,7 +330,7 @@ def _reasons(title: str, what: str, found: Mapping[str, Any], whole: object, hea
     note = f"{count(found['total'])} {what} ({share(found['total'], whole)})"
     note += f"; {count(more)} more reasons are not shown." if more > 0 else "."
     table = _details(_table(heads, samples), "The first and the last of each")
-    return _card(title, _plot(svg), table, note=note)
+    return _card(title, plot, table, note=note)
 
 
 def _quarantine(found: Mapping[str, Any]) -> str:
@@ -292,9 +355,10 @@ def _spool(found: Mapping[str, Any]) -> str:
     spool = found["spool"]
     if not spool:
         return ""
+    title = "Backlog" if spool["behind"] is not None else "Spool"
     problems = "".join(f'<p class="note">{escape(each, 300)}</p>' for each in spool["problems"])
     if not spool["chains"]:
-        return _card("Spool", problems, note=escape(spool["path"], 200))
+        return _card(title, problems, note=escape(spool["path"], 200))
     heads = ["Chain", "Segments", "Octets", "Oldest (UTC)", "Newest (UTC)", "State", "Committed", "Not yet taken"]
     rows = []
     for chain in spool["chains"]:
@@ -308,33 +372,32 @@ def _spool(found: Mapping[str, Any]) -> str:
     if spool["behind"] is None:
         rows = [row[:6] for row in rows]
         heads = heads[:6]
-    return _card("Spool", _table(heads, rows, (1, 2, 6, 7)), problems, note=escape(spool["path"], 200))
+    note = escape(spool["path"], 200)
+    if spool["behind"] is not None:
+        ahead = f"{octets(spool['behind'])} are not taken yet" if spool["behind"] else "The query has taken everything"
+        note = f"{ahead}, of {octets(spool['octets'])} in {note}."
+    return _card(title, problems, _details(_table(heads, rows, (1, 2, 6, 7)), "The chains"), note=note)
 
 
 def _thresholds(found: Mapping[str, Any]) -> str:
-    write: dict[str, Callable[[Any], str]] = {
-        "count": count,
-        "seconds": duration,
-        "share": lambda value: share(value, 1),
-    }
     rows = []
     for each in found["thresholds"]:
         threshold = Threshold(**each)
-        value = finite(found["figures"].get(threshold.name))
-        if value is not None and threshold.unit == "share":
-            whole = found["figures"]["records" if threshold.name == "quarantined" else "frames"]
-            value = value / whole if whole else 0.0
+        value = value_of(threshold, found["figures"])
         level = level_of(threshold, found["figures"])
-        said = write[threshold.unit]
-        limits = ["never" if limit is None else said(limit) for limit in (threshold.look, threshold.bad)]
+        limits = ["never" if limit is None else written(threshold, limit) for limit in (threshold.look, threshold.bad)]
         state = "not known" if value is None else f'<span class="level {level}">{LEVELS[level]}</span>'
-        rows.append([escape(threshold.meaning), "–" if value is None else said(value), *limits, state])
+        if threshold.look is None and threshold.bad is None:
+            state = "for information"
+        here = "–" if value is None else written(threshold, value)
+        rows.append([escape(threshold.meaning), here, *limits, state])
     heads = ["Figure", "Here", "Look here above", "Unhealthy above", "So"]
-    return _card("What the verdict looks at", _details(_table(heads, rows, (1, 2, 3)), "The thresholds"))
+    return _card("What the verdict looks at", _table(heads, rows, (1, 2, 3)))
 
 
 #: In the order in which they stand on the page.
 SECTIONS: tuple[Callable[[Mapping[str, Any]], str], ...] = (
+    _spool,
     _proof,
     _rate,
     _lag,
@@ -344,6 +407,5 @@ SECTIONS: tuple[Callable[[Mapping[str, Any]], str], ...] = (
     _repeats,
     _quarantine,
     _malformed,
-    _spool,
     _thresholds,
 )

@@ -11,6 +11,7 @@ from typing import Any
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture_index import ROW, index_path
 from stompcodec.errors import StoreError
+from stompcodec.spark.spool import identity_of, positions_of
 
 __all__ = ["committed", "missing_spool", "spool_state"]
 
@@ -32,7 +33,14 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
     """
     problems: deque[str] = deque(maxlen=20)
     capture = Capture(path, on_problem=problems.append)
-    taken = committed(checkpoint) if checkpoint is not None else None
+    taken = None
+    if checkpoint is not None:
+        identity, taken = _committed(checkpoint)
+        if identity is not None and identity != identity_of(os.fspath(path)):
+            problems.append(
+                f"the checkpoint {os.fspath(checkpoint)} belongs to another spool: the backlog is not known"
+            )
+            taken = None
     chains = []
     for name in capture.chains()[:_MOST_CHAINS]:
         segments = capture.segments(name)
@@ -89,29 +97,34 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
 
 
 def committed(checkpoint: str | os.PathLike[str]) -> dict[str, int]:
-    """The offsets up to which a streaming query has committed, by chain; empty where nothing was, or what stands in
-    the folder is not understood."""
+    """Return the offsets up to which a streaming query has committed, by chain.
+
+    It is empty where nothing was committed, or what stands in the folder is not understood.
+    """
+    return _committed(checkpoint)[1]
+
+
+def _committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
+    """Return the identity of the spool that a query reads, None where it is not known, and `committed`."""
     folder = Path(checkpoint)
     try:
         done = {int(entry.name) for entry in (folder / "commits").iterdir() if entry.name.isdecimal()}
         newest = max(done, default=None)
         if newest is None:
-            return {}
+            return None, {}
         lines = (folder / "offsets" / str(newest)).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return {}
+        return None, {}
     for line in lines[2:]:  # a version, then what Spark itself notes, then a line for each source
         try:
             found = json.loads(line)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            found = {
-                chain: value for chain, value in found.items() if not chain.startswith("#")
-            }  # of the spool, not in it
-            if all(isinstance(value, int) for value in found.values()):
-                return found
-    return {}
+        try:
+            return positions_of(found)
+        except (AttributeError, TypeError, ValueError):  # of another source
+            continue
+    return None, {}
 
 
 def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:

@@ -6,9 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from stompcodec.errors import ConfigError
-from stompcodec.spark.report.text import count, duration, finite, share, visible
+from stompcodec.spark.report.text import count, duration, finite, octets, share, visible
 
-__all__ = ["LEVELS", "THRESHOLDS", "Threshold", "thresholds_of", "verdict_of"]
+__all__ = [
+    "LEVELS",
+    "THRESHOLDS",
+    "Threshold",
+    "level_of",
+    "limit_of",
+    "thresholds_of",
+    "value_of",
+    "verdict_of",
+    "written",
+]
 
 #: From good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
@@ -20,7 +30,7 @@ class Threshold(NamedTuple):
     name: str
     meaning: str
     unit: str
-    """"count", "share" (of 1), "seconds"."""
+    """"count", "share" (of 1), "seconds", "octets"."""
     look: float | None
     """Above it: look here. None: never."""
     bad: float | None
@@ -29,15 +39,17 @@ class Threshold(NamedTuple):
 
 #: All of them. `report(thresholds={"lag_p95_seconds": (10, 60)})` sets others.
 THRESHOLDS: tuple[Threshold, ...] = (
+    Threshold("backlog_octets", "octets in the spool that the query has not taken yet", "octets", 64 * 2**20, 2**30),
+    Threshold("age_seconds", "from the newest frame to the time of this page", "seconds", None, None),
     Threshold("missing", "messages that were produced and are not in the sink (proof)", "count", 0, 0),
     Threshold("sink_duplicates", "messages that are in the sink twice (proof)", "count", 0, 0),
     Threshold(
         "duplicates", "frames in the archive with a destination, message-id and body seen before", "share", 0, 0.01
     ),
     Threshold("redelivered", "frames the broker marked as redelivered", "share", 0.05, 0.5),
-    Threshold("malformed", "frames that break the protocol", "share", 0, 0.01),
-    Threshold("quarantined", "records that did not fit the schema", "share", 0.001, 0.05),
-    Threshold("lag_p95_seconds", "95 % of the frames came so soon after they were sent", "seconds", 60, 300),
+    Threshold("malformed", "frames that break the STOMP protocol (malformed)", "share", 0, 0.01),
+    Threshold("quarantined", "records whose body did not fit the schema (quarantined)", "share", 0.001, 0.05),
+    Threshold("lag_p95_seconds", "p95 lag: 95 % of the frames came so soon after they were sent", "seconds", 15, 120),
     Threshold("sent_ahead", "frames that came before they were sent: clocks disagree", "share", 0.01, None),
     Threshold("silences", "silences: long times without any frame", "count", 0, None),
     Threshold("longest_silence_seconds", "the longest time without any frame", "seconds", None, 300),
@@ -84,13 +96,15 @@ def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]
 
 #: How a threshold that was crossed is told.
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "backlog_octets": lambda f: f"backlog: {octets(f['backlog_octets'])} in the spool are not taken yet",
+    "age_seconds": lambda f: f"the newest frame is {duration(f['age_seconds'])} old",
     "missing": lambda f: _many(f["missing"], "message") + " missing in the sink",
     "sink_duplicates": lambda f: _many(f["sink_duplicates"], "message") + " more than once in the sink",
     "duplicates": _rare("duplicates", "duplicate", "in the archive"),
     "redelivered": _rare("redelivered", "frame", "redelivered"),
     "malformed": _rare("malformed", "frame", "malformed"),
     "quarantined": _rare("quarantined", "record", "in quarantine"),
-    "lag_p95_seconds": lambda f: f"5 % of the frames took longer than {duration(f['lag_p95_seconds'])} to arrive",
+    "lag_p95_seconds": lambda f: f"p95 lag {duration(f['lag_p95_seconds'])}: 5 % of the frames took longer",
     "sent_ahead": _rare("sent_ahead", "frame", "that came before they were sent: clocks disagree"),
     "silences": lambda f: _many(f["silences"], "silence") + f" longer than {duration(f['silence_seconds'])}",
     "longest_silence_seconds": lambda f: f"nothing came for {duration(f['longest_silence_seconds'])}",
@@ -101,34 +115,62 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def verdict_of(figures: Mapping[str, Any], thresholds: tuple[Threshold, ...] = THRESHOLDS) -> dict[str, Any]:
     """What the thresholds say: `level` (a key of `LEVELS`), `word`, and `reasons`, the worst first, each with level,
-    name and text. A figure that is None, or is missing, is not known and crosses nothing.
+    name, text and limit. A figure that is None, or is missing, is not known and crosses nothing.
 
     >>> verdict_of({"frames": 100, "malformed": 0})["level"]
     'healthy'
     >>> verdict_of({"frames": 100, "malformed": 2})["reasons"]
-    [{'level': 'unhealthy', 'name': 'malformed', 'text': '2 frames malformed (2 %)'}]
+    [{'level': 'unhealthy', 'name': 'malformed', 'text': '2 frames malformed (2 %)', 'limit': 'unhealthy above 1 %'}]
     """
     reasons = []
     if not figures.get("frames"):
-        reasons.append({"level": "unhealthy", "name": "frames", "text": "there are no frames at all"})
+        reasons.append({"level": "unhealthy", "name": "frames", "text": "there are no frames at all", "limit": ""})
     for threshold in thresholds:
         level = level_of(threshold, figures)
         if level != "healthy":
-            reasons.append({"level": level, "name": threshold.name, "text": _SAY[threshold.name](figures)})
+            said = {"text": _SAY[threshold.name](figures), "limit": limit_of(threshold, level)}
+            reasons.append({"level": level, "name": threshold.name, **said})
     order = list(LEVELS)
     reasons.sort(key=lambda reason: -order.index(reason["level"]))
     level = reasons[0]["level"] if reasons else "healthy"
     return {"level": level, "word": LEVELS[level], "reasons": reasons}
 
 
+def written(threshold: Threshold, value: float) -> str:
+    """Write a figure or limit of a threshold in its unit.
+
+    >>> written(THRESHOLDS[0], 1536), written(Threshold("malformed", "", "share", 0, 0.01), 0.01)
+    ('1.5 KiB', '1 %')
+    """
+    if threshold.unit == "share":
+        return share(value, 1)
+    return {"seconds": duration, "octets": octets}.get(threshold.unit, count)(value)
+
+
+def limit_of(threshold: Threshold, level: str) -> str:
+    """Say where a level begins.
+
+    >>> limit_of(Threshold("silences", "", "count", 0, None), "look")
+    'look here above 0'
+    """
+    limit = threshold.bad if level == "unhealthy" else threshold.look
+    return "" if limit is None else f"{LEVELS[level].lower()} above {written(threshold, limit)}"
+
+
+def value_of(threshold: Threshold, figures: Mapping[str, Any]) -> float | None:
+    """Return a figure as its threshold sees it: a share of 1 where it is one; None where it is not known."""
+    value = finite(figures.get(threshold.name))
+    if value is None or threshold.unit != "share":
+        return value
+    whole = finite(figures.get("records" if threshold.name == "quarantined" else "frames"))
+    return value / whole if whole else 0.0
+
+
 def level_of(threshold: Threshold, figures: Mapping[str, Any]) -> str:
     """The level of one figure."""
-    value = finite(figures.get(threshold.name))
+    value = value_of(threshold, figures)
     if value is None:
         return "healthy"
-    if threshold.unit == "share":
-        whole = finite(figures.get("records" if threshold.name == "quarantined" else "frames"))
-        value = value / whole if whole else 0.0
     if threshold.bad is not None and value > threshold.bad:
         return "unhealthy"
     return "look" if threshold.look is not None and value > threshold.look else "healthy"
