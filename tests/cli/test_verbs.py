@@ -197,6 +197,7 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker compact", ("none",), 2),
     ("compat check", (), 0),
     ("compat audit", (".",), 0),
+    ("compat audit", (".",), 0),
     ("compat audit", ("none",), 2),
     ("pipeline explode", ("--list",), 0),
 ]
