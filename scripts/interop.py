@@ -1,38 +1,52 @@
 """Other people's clients, our client and Spark against brokers: tables of real runs. `make interop`.
 
 With --install first: what is missing comes from the package managers, as far as they are there.
+
+Brokers are started here, or run already: --broker NAME=URL takes any of them, with user, passcode, virtual host and TLS
+in the URL, as in rabbitmq-4.2=stomp+ssl://user:passcode@host:61614/vhost. A second URL with the same NAME gives its
+WebSocket: rabbitmq-4.2=wss://host:15673/ws. Exit status: 0 all passed, 1 a check failed, 2 wrong usage.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import venv
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
 
-from interop.brokers import BROKERS, server_of  # noqa: E402
+from crash.process import BrokerProcess  # noqa: E402
+from interop.brokers import BROKERS, Ours, server_of  # noqa: E402
 from interop.checks import CHECKS  # noqa: E402
 from interop.driver import Failed, NotThere  # noqa: E402
 from interop.fields import FIELDS, run_fields  # noqa: E402
 from interop.rows import FOLDER, OTHERS, OURS, Row  # noqa: E402
 from interop.run import Outcome, run_rows  # noqa: E402
+from interop.running import BadAddress, Running, named  # noqa: E402
 from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks  # noqa: E402
+from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite  # noqa: E402
 
 RUNTIMES = ("nodejs", "npm", "chromium")
 BROKER_PACKAGES = ("rabbitmq-server", "activemq")
 DEBIAN = ("ruby-stomp", "php-cli", "php-stomp", "libnet-stomp-perl", *RUNTIMES, *BROKER_PACKAGES)
 PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets")
 NODE = ("@stomp/stompjs", "ws")
+#: Suites that are meant for any broker: on the real one, then on ours.
+WHOLE = ("faststream-stomp", "django-stomp")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
 _PAGE = """\
 # Who talks to whom
@@ -165,7 +179,7 @@ def numbered(checks: list[str]) -> str:
 def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namespace) -> Outcomes:
     """One table, shown at once."""
     print(f"\n{title}", flush=True)
-    candidate = BROKERS[broker]()
+    candidate = arguments.brokers[broker]()
     if candidate.missing:
         print(f"skipped: {candidate.missing}")
         return {row.name: {check: Outcome("n/a", candidate.missing) for check in arguments.check} for row in rows}
@@ -174,11 +188,25 @@ def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namesp
         if arguments.verbose or not line.startswith("ok"):
             print(f"  {line}", flush=True)
 
-    with candidate as target:
-        SERVERS.update([server_of(target).split("/")])
-        outcomes = run_rows(rows, target, arguments.check, said, arguments.jobs)
+    try:
+        with candidate as target:
+            note(broker, server_of(target))
+            outcomes = run_rows(rows, target, arguments.check, said, arguments.jobs)
+    except OSError as error:
+        print(f"  FAIL {broker} does not answer: {error}")
+        why = f"the broker does not answer: {error}"
+        return {row.name: {check: Outcome("FAIL", why) for check in arguments.check} for row in rows}
     print("\n".join(table(outcomes, markdown=False)), flush=True)
     return outcomes
+
+
+def note(broker: str, server: str) -> None:
+    """Keep what a broker says it is, for the page."""
+    name, _, version = server.partition("/")
+    if broker in BROKERS:
+        SERVERS[name] = version
+    else:
+        SERVERS[f"{broker}:"] = server.replace("/", " ")
 
 
 def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
@@ -192,14 +220,19 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
     outcomes: Outcomes = {}
     with contextlib.ExitStack() as stack:
         targets = {}
-        for name in arguments.broker or BROKERS:
-            candidate = BROKERS[name]()
+        for make in arguments.brokers.values():
+            candidate = make()
             why = missing() or candidate.missing
             outcomes[candidate.title] = {check: Outcome("n/a", why) for check in checks}
             if why:
                 print(f"skipped: {why}", flush=True)
-            else:
+                continue
+            try:
                 targets[candidate.title] = stack.enter_context(candidate)
+            except OSError as error:
+                print(f"  FAIL {candidate.title} does not answer: {error}", flush=True)
+                why = f"the broker does not answer: {error}"
+                outcomes[candidate.title] = {check: Outcome("FAIL", why) for check in checks}
         if targets:
             outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, said))
     print("\n".join(table(outcomes, markdown=False)), flush=True)
@@ -209,13 +242,17 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
 def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Outcomes:
     """Each field of our client's table of brokers, against the broker of that row."""
     print(f"\n{title}\nFields: {numbered(list(FIELDS))}", flush=True)
-    candidate = BROKERS[broker]()
+    candidate = arguments.brokers[broker]()
     if candidate.missing:
         print(f"skipped: {candidate.missing}")
         outcomes = {candidate.title: {name: Outcome("n/a", candidate.missing) for name in FIELDS}}
     else:
-        with candidate as target:
-            outcomes = {candidate.title: run_fields(target, FIELDS)}
+        try:
+            with candidate as target:
+                outcomes = {candidate.title: run_fields(target, FIELDS)}
+        except OSError as error:
+            why = f"the broker does not answer: {error}"
+            outcomes = {candidate.title: {name: Outcome("FAIL", why) for name in FIELDS}}
     for name, outcome in outcomes[candidate.title].items():
         if outcome.word == "FAIL" or arguments.verbose:
             print(f"  {outcome.word} {name} {outcome.why}".rstrip(), flush=True)
@@ -223,20 +260,111 @@ def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Out
     return outcomes
 
 
+def suites_section(title: str, arguments: argparse.Namespace) -> Outcomes:
+    """Whole suites of libraries: what passes on a real broker has to pass on ours in its dialect."""
+    print(f"\n{title}", flush=True)
+    outcomes: Outcomes = {}
+    for name in WHOLE:
+        checkout = checkout_of(name, arguments.suites)
+        if isinstance(checkout, str):
+            print(f"skipped: {checkout}", flush=True)
+            outcomes[name] = {"whole suite": Outcome("n/a", checkout)}
+            continue
+        for make in arguments.brokers.values():
+            candidate = make()
+            if candidate.missing:
+                print(f"skipped: {candidate.missing}", flush=True)
+                outcomes[f"{name}, {candidate.title}"] = {"whole suite": Outcome("n/a", candidate.missing)}
+            elif not isinstance(candidate, Ours):
+                with tempfile.TemporaryDirectory() as scratch:
+                    outcome = whole(name, checkout, candidate, Path(scratch))
+                if outcome is not None:
+                    outcomes[f"{name}, {candidate.title}"] = {"whole suite": outcome}
+    return outcomes
+
+
+def whole(name: str, checkout: Path, candidate: Any, scratch: Path) -> Outcome | None:
+    """One suite on one real broker, and on ours in its dialect; None where we have no such dialect."""
+    suite = SUITES[name]
+    python = python_of(name, suite)
+    runs = itertools.count(1)
+
+    def run(where: str, place: Place, only: list[str]) -> dict[str, str]:
+        turn = next(runs)
+        log = VENVS / "logs" / f"{name}-on-{where}-{turn}.log"
+        return run_suite(python, suite, checkout, "", only, place, scratch / f"run-{turn}", log)
+
+    try:
+        with candidate as target:
+            dialect = target.name
+            if dialect not in suite.dialects:
+                return None
+            real = run(candidate.title, Place(target.host, target.port, 0, target.login, target.passcode), [])
+        config = ROOT / "examples" / "brokers" / f"{dialect}.toml"
+        with BrokerProcess(scratch / "ours", memory=True, config=config) as ours:
+            count, lost = as_on(real, lambda only: run("ours", Place("127.0.0.1", ours.port), only))
+    except (DidNotRun, OSError) as error:
+        print(f"  FAIL {name}, {candidate.title}: {error}", flush=True)
+        return Outcome("FAIL", str(error).splitlines()[0])
+    there = list(real.values()).count("passed")
+    print(
+        f"  {name}: {len(real)} tests, {there} pass on {candidate.title}, {count} on ours in dialect {dialect}",
+        flush=True,
+    )
+    for test in lost:
+        print(f"  FAIL passes on {candidate.title} alone: {test}", flush=True)
+    why = f"{there} of {len(real)} pass there, {count} here" + (f"; here fail {', '.join(lost)}" if lost else "")
+    return Outcome("FAIL" if lost else "ok", why)
+
+
+def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
+    """Name -> what makes the broker, for the names and NAME=URL that were given; all that are started here without any.
+
+    Raises:
+        BadAddress: a text is neither.
+    """
+    running = named([text for text in texts if "=" in text])
+    found: dict[str, Callable[[], Any]] = {}
+    for text in texts:
+        name = text.partition("=")[0]
+        if "=" not in text and name not in BROKERS:
+            raise BadAddress(f"no broker {name!r}: {', '.join(BROKERS)} are started here; others are NAME=URL")
+        found[name] = partial(again, running[name]) if name in running else BROKERS[name]
+    return found or dict(BROKERS)
+
+
+def again(broker: Running) -> Running:
+    """The same broker, to be entered once more."""
+    return broker
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", action="store_true", help="install what is missing, and end")
     parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
     parser.add_argument(
         "--check", action="append", choices=[*CHECKS, "fields", *SPARK_CHECKS], help="only these checks"
     )
-    parser.add_argument("--broker", action="append", choices=list(BROKERS), help="only these brokers")
+    parser.add_argument(
+        "--broker",
+        action="append",
+        default=[],
+        metavar="NAME[=URL]",
+        help=f"only these brokers: {', '.join(BROKERS)}, started here, or one that runs, by its URL",
+    )
+    parser.add_argument(
+        "--suites", type=Path, metavar="DIR", help="checkouts of other libraries' suites: run them, too"
+    )
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
     parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
     arguments = parser.parse_args()
     fields = "fields" in (arguments.check or ["fields"]) and not arguments.client
+    try:
+        arguments.brokers = brokers_of(arguments.broker)
+    except BadAddress as error:
+        parser.error(str(error))
     of_spark = [name for name in SPARK_CHECKS if name in (arguments.check or SPARK_CHECKS)]
     arguments.check = [name for name in CHECKS if name in (arguments.check or CHECKS)]
     if arguments.install:
@@ -251,17 +379,20 @@ def main() -> int:
     if arguments.check:
         print(f"Checks: {numbered(arguments.check)}")
     sections = []
-    for broker in (arguments.broker or BROKERS) if arguments.check else ():
+    for broker, make in arguments.brokers.items() if arguments.check else ():
         for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
             if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
-                title = f"{whose} against {BROKERS[broker].title}"
+                title = f"{whose} against {make().title}"
                 sections.append((title, section(title, rows, broker, arguments)))
-    for broker in (arguments.broker or BROKERS) if fields else ():
-        title = f"The table of our client's dialects against {BROKERS[broker].title}"
+    for broker, make in arguments.brokers.items() if fields else ():
+        title = f"The table of our client's dialects against {make().title}"
         sections.append((title, field_section(title, broker, arguments)))
     if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
         title = "Spark, from queues into tables and back"
         sections.append((title, spark_section(title, of_spark, arguments)))
+    if arguments.suites:
+        title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
+        sections.append((title, suites_section(title, arguments)))
     if arguments.markdown:
         versions = {**about(chosen(OTHERS)), **SERVERS}
         arguments.markdown.write_text(page(sections, versions), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop import suites
 from patience import patience
 
 import stompcodec
@@ -91,13 +93,13 @@ def test_a_peer_that_nobody_knows_ends_it(tmp_path: Path) -> None:
     assert run(tmp_path, STOMPCODEC_COMPAT="pika").returncode not in (0, 1)
 
 
-def test_outcomes_by_names_that_pytest_takes(script: Any, tmp_path: Path) -> None:
+def test_outcomes_by_names_that_pytest_takes(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "test_suite.py").write_text(OUTCOMES)
     (tmp_path / "test_none.py").write_text("import no_such_module")
     options = ["--junitxml=report.xml", "-o", "junit_family=xunit1", "--continue-on-collection-errors"]
     run(tmp_path, *options, STOMPCODEC_COMPAT="")
-    found = script.read(tmp_path / "report.xml")
+    found = suites.read(tmp_path / "report.xml")
     tests = {name.removeprefix("inner/test_suite.py::"): word for name, word in found.items() if "inner" in name}
     assert tests == {
         "test_good": "passed",
@@ -129,7 +131,7 @@ def test_what_differs_is_run_again(
 ) -> None:
     left = [dict(found) for found in runs]
     monkeypatch.setattr(script, "python_of", lambda name, suite: "python")
-    monkeypatch.setattr(script, "run", lambda python, suite, checkout, mode, only: left.pop(0))
+    monkeypatch.setattr(script, "run", lambda *_: left.pop(0))
     outcome = script.compare("coilmq", Path("coilmq"), False, [])
     assert outcome.differences() == differ
     assert left == []
@@ -153,7 +155,8 @@ def test_exit_status(
     monkeypatch.setattr(script, "EXPLAINED", {("coilmq", "t"): reason} if reason else {})
     assert script.main() == status
     shown = capsys.readouterr()
-    assert "skipped: there is no" in shown.err
+    assert "skipped: the suite of stompman is not in" in shown.err
+    assert "git clone https://github.com/juntossomosmais/django-stomp" in shown.err
     assert (reason or "NOT EXPLAINED") in shown.out
 
 
@@ -161,3 +164,133 @@ def test_nothing_to_run_is_no_success(script: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
     assert script.main() == 1
+
+
+#: What a suite is -> what the error says.
+CRASHES = {
+    "exits": ("import os\n\ndef test_a(): os._exit(7)\n", "pytest's exit status was 7"),
+    "killed": ("import os, signal\n\ndef test_a(): os.kill(os.getpid(), signal.SIGKILL)\n", "signal 9"),
+    "not-collected": ("import no_such_module\n", "pytest's exit status was 2"),
+    "empty": ("", "pytest's exit status was 5"),
+    "interrupted": ("def test_a(): raise KeyboardInterrupt\n", "pytest's exit status was 2"),
+    "hangs": ("import threading\n\ndef test_a(): threading.Event().wait()\n", "it was ended after 5 s"),
+}
+
+
+@pytest.mark.parametrize("kind", CRASHES)
+def test_a_suite_that_crashed_is_no_outcome(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pytest_timeout", reason="pytest-timeout is not installed: pip install pytest-timeout")
+    text, why = CRASHES[kind]
+    monkeypatch.setattr(suites, "_SUITE", 5 if kind == "hangs" else 120)
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout" / "test_suite.py").write_text(text)
+    suite = suites.Suite("coilmq", (), {"test_suite.py": "test_suite.py"}, ("test_suite.py",))
+    log = tmp_path / "logs" / "one.log"
+    with pytest.raises(suites.DidNotRun, match=why) as raised:
+        suites.run_suite(sys.executable, suite, tmp_path / "checkout", "", [], None, tmp_path / "run", log)
+    assert log.is_file()
+    assert str(log) in str(raised.value)
+    for line in log.read_text().splitlines()[-3:]:
+        assert line in str(raised.value)
+
+
+def test_an_internal_error_of_pytest_is_no_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was in the report of a run under load: pytest's own failure stands there as a test."""
+    monkeypatch.setattr(suites, "_RAN", (0, 1, 3))
+    monkeypatch.setattr(suites, "read", lambda report: {"pytest::internal": "error"})
+    suite = suites.Suite("coilmq", (), {}, ("test_suite.py",))
+    with pytest.raises(suites.DidNotRun, match="pytest itself failed"):
+        suites.run_suite(sys.executable, suite, tmp_path, "", ["--version"], None, tmp_path / "run", tmp_path / "log")
+
+
+def test_a_crash_is_told_from_a_difference(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The other suites are run, the status is 2, and nothing is run again over the log."""
+    for name in ("coilmq", "aiostomp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "log").write_text("the reason\n")
+    runs: list[tuple[object, ...]] = []
+
+    def run(*arguments: object) -> dict[str, str]:
+        runs.append(arguments)
+        if arguments[1] == "coilmq" and arguments[3]:
+            raise script.DidNotRun("signal 11", tmp_path / "log")
+        return {"t": "passed"}
+
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "python_of", lambda *_: "python")
+    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
+    assert script.main() == 2
+    shown = capsys.readouterr().out
+    assert "coilmq" in shown
+    assert "CRASHED: did not run to its end: signal 11" in shown
+    assert "| the reason" in shown
+    assert [words[1] for words in runs].count("coilmq") == 2
+    assert [words[1] for words in runs].count("aiostomp") == 2
+    assert "NOT EXPLAINED" not in shown
+
+
+def test_every_run_has_a_log_of_its_own(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    logs: list[str] = []
+    monkeypatch.setattr(script, "python_of", lambda *_: "python")
+    monkeypatch.setattr(script, "broker", lambda *_: contextlib.nullcontext())
+
+    def run_suite(*arguments: Any) -> dict[str, str]:
+        logs.append(arguments[-1].name)
+        return {"t": "failed" if arguments[3] else "passed"}
+
+    monkeypatch.setattr(script, "run_suite", run_suite)
+    script.compare("django-stomp", tmp_path, False, [], "rabbitmq")
+    assert len(logs) == 6
+    assert len(set(logs)) == 6
+    assert all("rabbitmq" in name for name in logs)
+
+
+def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:
+    """By variables, or in its source; a dialect of ours is there for each."""
+    pytest.importorskip("pytest_timeout", reason="pytest-timeout is not installed: pip install pytest-timeout")
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout" / "test_suite.py").write_text(
+        "import os\n\ndef test_a():\n    assert os.environ['WHERE'] == 'h:5'\n    assert '1234' == '6:7'\n"
+    )
+    suite = suites.Suite(
+        "coilmq",
+        (),
+        {"test_suite.py": "test_suite.py"},
+        ("test_suite.py",),
+        0,
+        environment=(("WHERE", "{host}:{port}"),),
+        edits=(("test_suite.py", "1234", "{login}:{passcode}"),),
+    )
+    place = suites.Place("h", 5, 0, "6", "7")
+    found = suites.run_suite(
+        sys.executable, suite, tmp_path / "checkout", "", [], place, tmp_path / "run", tmp_path / "log"
+    )
+    assert set(found.values()) == {"passed"}, (tmp_path / "log").read_text()
+    for each in suites.SUITES.values():
+        for dialect in each.dialects:
+            assert (SCRIPT.parents[1] / "examples" / "brokers" / f"{dialect}.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([{"a": "passed", "b": "failed"}], (1, [])),
+        ([{"a": "failed", "b": "passed"}, {"a": "passed"}], (2, [])),
+        ([{"a": "failed"}, {}, {"a": "error"}], (0, ["a"])),
+    ],
+    ids=["as-there", "the-clock", "ours-alone"],
+)
+def test_what_passes_on_the_real_broker_has_to_pass_on_ours(
+    answers: list[dict[str, str]], expected: tuple[int, list[str]]
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(only: list[str]) -> dict[str, str]:
+        asked.append(only)
+        return answers[len(asked) - 1]
+
+    assert suites.as_on({"a": "passed", "b": "failed", "c": "skipped"}, run) == expected
+    assert asked == [[], *[["a"]] * (len(answers) - 1)]

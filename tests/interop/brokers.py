@@ -18,6 +18,8 @@ from crash.process import BrokerProcess
 from interop.driver import NotThere, Target
 from patience import patience
 
+from stompcodec import Frame, serialize
+
 __all__ = ["BROKERS", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
 
 #: The one user of our broker, so that wrong passcodes are refused.
@@ -57,8 +59,9 @@ def free_port() -> int:
 
 def server_of(target: Target) -> str:
     """The `server` header of CONNECTED, as in RabbitMQ/3.10.8."""
-    frame = b"CONNECT\naccept-version:1.1\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
-    with socket.create_connection((target.host, target.port), 5) as connection:
+    headers = {"accept-version": "1.1", "host": target.vhost, "login": target.login, "passcode": target.passcode}
+    frame = serialize(Frame("CONNECT", headers), "1.1")
+    with socket.create_connection((target.host, target.port), patience(5)) as connection:
         connection.sendall(frame)
         said = b""
         while b"\0" not in said:
@@ -68,8 +71,8 @@ def server_of(target: Target) -> str:
             said += more
     if not said.startswith(b"CONNECTED"):
         raise ConnectionError("it refused")
-    headers = dict(line.split(":", 1) for line in said.decode().splitlines() if ":" in line)
-    return headers.get("server", "unknown/0")
+    told = dict(line.split(":", 1) for line in said.decode(errors="replace").splitlines() if ":" in line)
+    return told.get("server", "unknown/0")
 
 
 class Foreign:

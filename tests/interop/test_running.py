@@ -1,0 +1,148 @@
+"""Brokers by URL: what a URL may say, TLS in between, and `scripts/interop.py --broker NAME=URL` from end to end."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("POSIX only", allow_module_level=True)
+
+from client.broker import BrokerThread
+from interop.brokers import server_of
+from interop.running import BadAddress, kind_of, named
+
+from stompcodec.broker.auth import User, hash_passcode
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "interop.py"
+
+
+def test_what_a_url_says():
+    found = named(
+        [
+            "rabbit=stomp://us%40er:p%3Ass@h:1234/v%2Fhost",
+            "rabbit=ws://user:other@h:15674/ws",
+            "tls=stomp+ssl://h",
+            "plain=stomp://h/",
+        ]
+    )
+    assert list(found) == ["rabbit", "tls", "plain"]
+    assert found["rabbit"].tcp == ("h", 1234, False, "us@er", "p:ss", "v/host")
+    assert found["rabbit"].websocket == "ws://h:15674/ws"
+    assert found["tls"].tcp == ("h", 61614, True, None, "", "/")
+    assert found["plain"].tcp == ("h", 61613, False, None, "", "/")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["=stomp://h"],
+        ["a="],
+        ["a=h:61613"],
+        ["a=http://u:secret@h"],
+        ["a=stomp://u:secret@"],
+        ["a=stomp://u:secret@h:port"],
+        ["a=stomp://u:secret@h:99999"],
+        ["a=stomp://u:secret@h?x=1"],
+        ["a=stomp://u:secret@h", "a=stomp://u:secret@h"],
+        ["a=ws://u:secret@h"],
+        ["a=stomp://u:secret@h", "a=ws://h", "a=ws://h"],
+        ["a=stomp://u:secret@[h"],
+    ],
+)
+def test_other_urls_are_refused_without_their_passcode(texts):
+    with pytest.raises(BadAddress) as refused:
+        named(texts)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [
+        ("RabbitMQ/4.3.0", "rabbitmq"),
+        ("ActiveMQ/6.1.7", "activemq"),
+        ("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine", "activemq-artemis"),
+        ("apache-activemq-artemis/2.40", "apache-activemq-artemis"),
+        ("artemis-2", "activemq-artemis"),
+        ("stompcodec/0.1 as artemis", "stompcodec"),
+        ("other/1", ""),
+    ],
+)
+def test_what_is_known_follows_from_what_the_broker_says(server, kind):
+    assert kind_of(server) == kind
+
+
+@pytest.fixture
+def files(tmp_path):
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
+    return tmp_path
+
+
+def test_tls_is_checked(files, monkeypatch):
+    with BrokerThread(tls_port=0, tls_cert=str(files / "own.pem"), tls_key=str(files / "own.pem")) as broker:
+        running = named([f"ours=stomp+ssl://127.0.0.1:{broker.tls_port}"])["ours"]
+        with pytest.raises(OSError, match="certificate verify failed"):
+            running.__enter__()
+        monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.pem"))
+        for _ in range(2):  # it can be entered again
+            with running as target:
+                assert target.host == "127.0.0.1"
+                assert target.port != broker.tls_port
+                assert server_of(target).startswith("stompcodec/")
+            with pytest.raises(OSError):  # noqa: PT011 - its relay has ended
+                server_of(target)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    if not SCRIPT.is_file():
+        pytest.skip("this is no checkout")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("scripts_interop", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module.signal, "signal", lambda *_: None)
+    return module
+
+
+def test_checks_of_a_running_broker(script, files, monkeypatch, capsys):
+    """Over TLS, with a login that has to be right; the page says what the broker said it is."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.pem"))
+    tls = {"tls_port": 0, "tls_cert": str(files / "own.pem"), "tls_key": str(files / "own.pem")}
+    with BrokerThread(**tls, users={"me": User("me", hash_passcode("se:cret", n=16))}) as broker:
+        url = f"mine=stomp+ssl://me:se%3Acret@127.0.0.1:{broker.tls_port}/"
+        page = files / "page.md"
+        arguments = ["--broker", url, "--client", "sync 1.2", "--check", "queues", "--check", "bad-credentials"]
+        monkeypatch.setattr(sys, "argv", ["interop.py", *arguments, "--markdown", str(page), "-v"])
+        assert script.main() == 0
+        shown = capsys.readouterr()
+        assert "Our client against mine" in shown.out
+        assert "2 passed, 0 failed" in shown.out or "2 passed, 0 failed, 2 skipped" in shown.out
+        assert "mine: stompcodec " in page.read_text()
+        for text in (shown.out, shown.err, page.read_text()):
+            assert "se:cret" not in text
+            assert "se%3Acret" not in text
+
+
+def test_a_broker_that_does_not_answer_fails_its_checks(script, monkeypatch, capsys):
+    arguments = ["--broker", "gone=stomp://u:secret@127.0.0.1:1", "--client", "sync 1.2", "--check", "queues"]
+    monkeypatch.setattr(sys, "argv", ["interop.py", *arguments])
+    assert script.main() == 1
+    shown = capsys.readouterr().out
+    assert "gone does not answer" in shown
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize("text", ["pika", "a=http://h"])
+def test_wrong_usage(script, monkeypatch, capsys, text):
+    monkeypatch.setattr(sys, "argv", ["interop.py", "--broker", text])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    assert ended.value.code == 2
+    assert ("NAME=URL" if text == "pika" else "the scheme") in capsys.readouterr().err
