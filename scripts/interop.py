@@ -353,6 +353,9 @@ def main() -> int:
         help=f"only these brokers: {', '.join(BROKERS)}, started here, or one that runs, by its URL",
     )
     parser.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)"
+    )
+    parser.add_argument(
         "--suites", type=Path, metavar="DIR", help="checkouts of other libraries' suites: run them, too"
     )
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
@@ -363,6 +366,7 @@ def main() -> int:
     fields = "fields" in (arguments.check or ["fields"]) and not arguments.client
     try:
         arguments.brokers = brokers_of(arguments.broker)
+        Running.wait = arguments.wait
     except BadAddress as error:
         parser.error(str(error))
     of_spark = [name for name in SPARK_CHECKS if name in (arguments.check or SPARK_CHECKS)]

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -87,6 +88,8 @@ class Running:
     """A broker that runs already. As the brokers that are started here: enter it for its `Target`."""
 
     missing = ""
+    #: Seconds in which it may still be starting.
+    wait = 0.0
 
     def __init__(self, name: str) -> None:
         self.name = self.title = name
@@ -115,6 +118,16 @@ class Running:
         Raises:
             OSError: it does not answer, refuses the login, or its certificate is not trusted.
         """
+        give_up = time.monotonic() + self.wait
+        while True:
+            try:
+                return self._connect()
+            except OSError:
+                if time.monotonic() >= give_up:
+                    raise
+                time.sleep(1.0)
+
+    def _connect(self) -> Target:
         assert self.tcp is not None
         with contextlib.ExitStack() as stack:
             host, port = self.tcp.host, self.tcp.port

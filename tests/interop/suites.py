@@ -231,7 +231,7 @@ def run_suite(
                 command, cwd=folder, env=environment, stdout=output, stderr=output, timeout=_SUITE, check=False
             )
         except subprocess.TimeoutExpired:
-            raise DidNotRun(f"it was ended after {_SUITE} s", log) from None
+            raise DidNotRun(f"it was ended after {_SUITE:g} s", log) from None
     if done.returncode not in _RAN:
         why = f"signal {-done.returncode}" if done.returncode < 0 else f"pytest's exit status was {done.returncode}"
         raise DidNotRun(why, log)

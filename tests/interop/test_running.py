@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,26 @@ def test_a_broker_that_does_not_answer_fails_its_checks(script, monkeypatch, cap
     shown = capsys.readouterr().out
     assert "gone does not answer" in shown
     assert "secret" not in shown
+
+
+def test_a_broker_may_still_be_starting(monkeypatch):
+    """As a container that was begun a moment ago; the clock is the test's."""
+    running = named(["a=stomp://127.0.0.1:1"])["a"]
+    answers, naps = [ConnectionRefusedError(), ConnectionError("it hung up"), "target"], []
+
+    def connect(self):
+        answer = answers.pop(0)
+        if isinstance(answer, str):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(type(running), "_connect", connect)
+    monkeypatch.setattr(time, "sleep", naps.append)
+    with pytest.raises(ConnectionRefusedError):
+        running.__enter__()
+    running.wait = 60.0
+    assert running.__enter__() == "target"
+    assert len(naps) == 1
 
 
 @pytest.mark.parametrize("text", ["pika", "a=http://h"])
