@@ -58,9 +58,11 @@ Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`. The las
 
 What each check does stands in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `python
 scripts/interop.py --install` installs clients and brokers by apt, pip and npm; what is not installed is skipped, and
-said. `--broker NAME=URL` runs the checks against a broker that runs already, with user, passcode, virtual host and TLS in
-the URL; a scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19
-and 6, and Artemis 2. Only the versions named here were really tried for this page.
+said.
+
+`--broker NAME=URL` runs the checks against a broker that runs already, with user, passcode, virtual host and TLS in the
+URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
+6, and Artemis 2. For this page only the versions named here were tried.
 
 """
 Outcomes = dict[str, dict[str, Outcome]]
