@@ -6,8 +6,8 @@
     is it known? ---- yes --> RECEIPT, behind the commit that the first one waits for; nothing is stored
         |  no
         v
-    the message takes effect, at once or by COMMIT, and `enter` notes its key: with a persistent message in the same
-    batch of the store. If that batch fails, the key goes with the message.
+    the message takes its place, at once or by COMMIT, and `enter` notes its key: that of a persistent one in the same
+    batch of the store, behind which the message takes effect. If that batch fails, both are gone.
 
 A key lives for `idempotency.window` seconds, and the latest `idempotency.max_keys` of a scope live. All keys together
 have a part of the memory account; when it is used up, the user with the most keys loses the oldest ones of them.
@@ -63,17 +63,15 @@ class Mark(NamedTuple):
 class _Entry:
     """A key that is known."""
 
-    __slots__ = ("at", "batch", "mark", "number", "seq", "stored")
+    __slots__ = ("at", "batch", "mark", "number", "stored")
 
-    def __init__(self, number: int, mark: Mark, at: float, stored: bool, seq: int = 0) -> None:
+    def __init__(self, number: int, mark: Mark, at: float, stored: bool) -> None:
         self.number = number
         self.mark = mark
         #: When it was entered, in seconds of the broker's clock.
         self.at = at
         #: It has a row in the store, or will have one.
         self.stored = stored
-        #: Of the message.
-        self.seq = seq
         #: What has to be written before the message counts; None once it is.
         self.batch: Batch | None = None
 
@@ -205,18 +203,17 @@ class SentKeys:
                 )
                 self._unlogged, self._logged_at = 0, now
 
-    def enter(self, mark: Mark, now: float, *, stored: bool, seq: int = 0, batch: Batch | None = None) -> None:
+    def enter(self, mark: Mark, now: float, *, stored: bool, batch: Batch | None = None) -> None:
         """Note the key of a message that takes effect.
 
         Args:
             mark: of its SEND.
             now: the time in seconds.
             stored: the message belongs to the store, and so does its key, in the open batch.
-            seq: of the message.
             batch: the message is undone if this batch fails; None for the open one if it is stored, else for no batch.
         """
         self._number += 1
-        entry = _Entry(self._number, mark, now, stored, seq)
+        entry = _Entry(self._number, mark, now, stored)
         self._add(entry)
         if stored:
             self._remember(entry)
@@ -327,30 +324,15 @@ class SentKeys:
 
     def _written(self, batch: Batch, changes: _Changes, committed: bool) -> None:
         """A batch has been written, or has failed."""
-        stays = set() if committed else _moved(batch)
         for entry in changes.entered:
             entry.batch = None
-            if committed:
-                continue
-            if entry.seq in stays and self.find(entry.mark) is entry:  # its message stays, too, and is written again
-                self._remember(entry)
-                entry.batch = self._journal.batch
-                self._changes(entry.batch).entered.append(entry)
-            else:
+            if not committed:
                 entry.stored = False
                 self._drop(entry)
         if not committed:
             for number in changes.forgotten:
                 self._forget(number)
         batch.keys = None
-
-
-def _moved(batch: Batch) -> set[int]:
-    """Return the seqs of messages that came with a batch and have moved on since, wherever they were put."""
-    moved = {(queue, message.seq) for queue, message, _, _ in batch.moved}
-    return {seq for _, seq in moved} - {
-        message.seq for queue, message in batch.put if (queue, message.seq) not in moved
-    }
 
 
 def key_of(session: Session, frame: Frame) -> str | None:

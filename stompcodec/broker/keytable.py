@@ -377,7 +377,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "idempotency.window",
         "key_window",
-        values.seconds,
+        values.seconds_or_0,
         "Seconds for which the broker knows the idempotency-key (or _AMQ_DUPL_ID) of a SEND: one that comes again with "
         "the same key is confirmed, and not stored a second time. 0 turns it off.",
     ),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.router import Router
     from stompcodec.broker.session import Session
 
-__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_late", "sink_of", "usual_sink"]
+__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_late", "put_stored", "sink_of", "usual_sink"]
 
 #: What takes messages.
 Sink = Queue | Topic | Retaining
@@ -163,6 +163,30 @@ def put(session: Session, sink: Sink, message: Message) -> None:
         journal.append(queue, message)
     journal.charge(session.behind, message.size + MESSAGE)
     in_order(session, partial(put_late, session, sink, message, queues), message.seq)
+
+
+def put_stored(session: Session, sink: Sink, message: Message) -> None:
+    """Have a message with an idempotency key take its place now, and effect when it is stored, as by a COMMIT.
+
+    Nobody may get it before: if the broker crashed then, its sender would send it again, and it would come with
+    another message-id and without a mark of redelivery.
+    """
+    broker, journal = session.broker, session.broker.journal
+    broker.place(message)
+    queues = sink.stores(message)
+    store = journal.store
+    assert store is not None
+    for queue in queues:
+        store.append(queue.key, message)
+    session.behind = journal.batch
+    session.plain = False
+    journal.charge(session.behind, message.size + MESSAGE)
+    in_order(session, partial(_put_committed, session, sink, message, queues), message.seq)
+
+
+def _put_committed(session: Session, sink: Sink, message: Message, queues: Sequence[Queue], committed: bool) -> None:
+    if committed:
+        put_late(session, sink, message, queues)
 
 
 def put_late(session: Session, sink: Sink, message: Message, queues: Sequence[Queue], _committed: bool = True) -> None:

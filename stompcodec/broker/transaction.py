@@ -129,9 +129,8 @@ class Transaction:
             session.plain = False
         for operation in self.operations if self.keyed else ():
             if isinstance(operation, Sending) and operation.mark is not None:
-                stored, seq = operation.message.persistent, operation.message.seq
-                broker = session.broker
-                broker.sent.enter(operation.mark, broker.now, stored=stored, seq=seq, batch=session.behind)
+                stored, broker = operation.message.persistent, session.broker
+                broker.sent.enter(operation.mark, broker.now, stored=stored, batch=session.behind)
         in_order(session, partial(self._apply, session, sinks, queues), first)
 
     def _drop_known(self, session: Session, frame: Frame) -> None:

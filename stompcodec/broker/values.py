@@ -129,6 +129,20 @@ def seconds(value: Any) -> float:
     raise ValueError("it must be a number of seconds above 0, at most 1000000")
 
 
+def seconds_or_0(value: Any) -> float:
+    """A number of seconds, or 0.
+
+    >>> seconds_or_0(0), seconds_or_0(1.5)
+    (0.0, 1.5)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0:
+        return 0.0
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("above 0", "from 0 on")) from None
+
+
 def factor(value: Any) -> float:
     """A number to multiply by, above 0.
 

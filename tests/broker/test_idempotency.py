@@ -17,7 +17,9 @@ from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.config import Config
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.idempotency import MOST_OCTETS, Mark
+from stompcodec.broker.keys import parse_config
 from stompcodec.broker.store import MemoryStore, SentKey
+from stompcodec.errors import ConfigError
 
 USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "eve")}
 SPELLINGS = ("idempotency-key", "_AMQ_DUPL_ID")
@@ -125,6 +127,17 @@ def test_a_window_of_0_turns_it_off() -> None:
     for _ in range(2):
         send(sender, "k" * 1000)
     assert held(bench) == ["x", "x"]
+
+
+@pytest.mark.parametrize(("written", "found"), [("0", 0.0), ("0.5", 0.5), ("3600", 3600.0)])
+def test_the_window_of_a_file(written: str, found: float) -> None:
+    assert parse_config(f"[idempotency]\nwindow = {written}").key_window == found
+
+
+@pytest.mark.parametrize("written", ["-1", "true", '"1h"', "nan"])
+def test_a_window_that_is_none(written: str) -> None:
+    with pytest.raises(ConfigError, match=r"idempotency.window: it must be a number of seconds from 0 on"):
+        parse_config(f"[idempotency]\nwindow = {written}")
 
 
 def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog: Any) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("click")
 from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
 from crash.lasting import FOUNDED
 from crash.ledger import Ledger, body_of
+from crash.once import Books, once_rounds
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import WAYS, storage_rounds
 
@@ -54,6 +55,43 @@ def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
 def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
     ledger = storage_rounds(tmp_path, 3 * len(WAYS), seed=1)
     assert (ledger.examples, dict(ledger.problems)) == ([], {})
+
+
+@posix
+@pytest.mark.slow
+def test_each_message_of_our_client_is_stored_once(tmp_path: Path) -> None:
+    books = once_rounds(tmp_path, 4, 15, seed=1)
+    assert (books.examples, dict(books.problems)) == ([], {})
+    assert books.resent > 10
+
+
+@posix
+@pytest.mark.slow
+def test_the_books_notice_a_broker_that_ignores_keys(tmp_path: Path) -> None:
+    books = once_rounds(tmp_path, 2, 30, seed=1, config="[idempotency]\nwindow = 0\n")
+    assert books.problems["stored more than once"] > 0
+
+
+def test_books_of_what_comes_once() -> None:
+    books = Books()
+    books.accept(["a", "b", "c", "d"])
+    for key, ident, again in (
+        ("a", "1", False),
+        ("a", "1", True),
+        ("b", "2", False),
+        ("b", "3", True),
+        ("c", "4", False),
+    ):
+        books.delivered(key, ident, again)
+        books.handle(key)
+    books.delivered("c", "4", False)
+    books.balance()
+    assert dict(books.problems) == {
+        "lost": 1,
+        "stored more than once": 1,
+        "handled more than once": 2,
+        "delivered again without redelivered:true": 1,
+    }
 
 
 @posix
