@@ -10,12 +10,13 @@ from simulation.plan import plan_of
 from simulation.world import run
 
 from stompcodec import Frame
-from stompcodec.broker import durables, journal, sqlite, writer
+from stompcodec.broker import commands, durables, journal, sending, sqlite, writer
 from stompcodec.broker.backlog import Fifo
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.core import Broker
 from stompcodec.broker.dead import DeadLetters
 from stompcodec.broker.delayed import Delayed
+from stompcodec.broker.idempotency import SentKeys
 from stompcodec.broker.message import Message
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.session import Session
@@ -190,8 +191,24 @@ def _receipts_first(right: Any) -> Any:
     return receipt
 
 
+def _keys_of_failed_commits(right: Any) -> Any:
+    return lambda self, batch, changes, committed: right(self, batch, changes, True)
+
+
+def _delivered_at_once(_right: Any) -> Any:
+    return sending.put
+
+
+def _all_are_new(_right: Any) -> Any:
+    return lambda self, session, frame: None
+
+
 #: By what is wrong.
 BUGS: dict[str, Bug] = {
+    "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _nothing_there),),
+    "idempotency keys of failed commits stay": ((SentKeys, "_written", _keys_of_failed_commits),),
+    "messages with a key are delivered before they are stored": ((commands, "put_stored", _delivered_at_once),),
+    "idempotency keys in transactions are ignored": ((Transaction, "_drop_known", _all_are_new),),
     "a receipt goes out before its commit": ((Session, "store_waits", _receipt_before_commit),),
     "receipts do not wait for the commit of frames before": ((Session, "receipt", _receipts_first),),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),

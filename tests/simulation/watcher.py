@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from simulation.clock import EPOCH, Clock
+from simulation.keyed import KEYED, Keyed
 from simulation.records import Message, Seen, Sub, Transaction, Violation
 from simulation.rogues import LITTER
 from simulation.rules import Rules
@@ -49,6 +50,7 @@ class Watcher:
         self.clock = clock
         self.rules = rules
         self.trace = trace
+        self.keyed = Keyed()
         self.sessions: dict[Any, Seen] = {}
         #: Set before `opened`: whose session it is.
         self.next: tuple[str, bool] = ("?", True)
@@ -68,6 +70,7 @@ class Watcher:
     def booted(self, broker: Any) -> None:
         self.broker = broker
         self.rules.booted(broker)
+        self.keyed.life += 1
         self.tell("-- the broker is up")
 
     def died(self, clean: bool, closing: bool) -> None:
@@ -156,6 +159,8 @@ class Watcher:
             seen.broken = True  # the broker ends this session
             return
         promise = handler(self, seen, frame)
+        if command in ("COMMIT", "ABORT"):
+            promise = self.keyed.ended(seen, frame, promise)
         if seen.broken:
             self.tell(f"{seen.name}: what it sends is wrong from here on")
         receipt = frame.get("receipt")
@@ -172,6 +177,8 @@ class Watcher:
         seen.client_id = frame.get("client-id")
 
     def _send(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
+        if frame.get("destination") in KEYED:
+            return self.keyed.came(seen, frame)
         key = key_of(frame.body)
         if key is None or frame.get("destination") in (None, *LITTER):
             return None
@@ -315,7 +322,9 @@ class Watcher:
             command = frame.command
             if seen.error:
                 raise Violation("a frame behind ERROR", f"{seen.name} got {_line(frame)}")
-            if command == "MESSAGE":
+            if command == "MESSAGE" and frame.get("destination") in KEYED:
+                self.keyed.delivered(seen, frame)
+            elif command == "MESSAGE":
                 self.rules.delivered(seen, frame, key_of(frame.body))
             elif command == "RECEIPT":
                 self._receipt(seen, frame.headers["receipt-id"])

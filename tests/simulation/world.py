@@ -18,6 +18,7 @@ from simulation.clients import CoreClient, RawClient, make_client, side_of
 from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.host import Host, Peer
+from simulation.keyed import KEPT, KEYED, READ, Resender
 from simulation.network import Link
 from simulation.plan import Plan, Step
 from simulation.records import Violation
@@ -110,6 +111,8 @@ class World:
         self.pair_at: float | None = None
         self.disturbed = 0.0
         self.pair_key = 10**8
+        #: Idempotency keys that were given out: where they went.
+        self.keyed_to: dict[str, str] = {}
 
     # ---- what clients see ----
 
@@ -156,10 +159,12 @@ class World:
             self.clock.after(step.at, partial(self._do, step))
         if self.plan.pair:
             self._start_pair()
+            self._start_keyed()
         self.clock.run(self.plan.length)
         self._heal()
         self._drain()
         self.rules.balance()
+        self.watcher.keyed.balance(self.keyed_to)
         self._rest()
 
     def _do(self, step: Step) -> None:
@@ -304,6 +309,37 @@ class World:
             giver.send({"to": _PAIR, "key": self.pair_key, "headers": {"persistent": "true"}})
         self.clock.after(0.5, self._pair)
 
+    # ---- those who send with idempotency keys ----
+
+    def _start_keyed(self) -> None:
+        """Two that send the same keys, and a consumer of some of it."""
+        spec = {"kind": "raw", "version": ("1.0", "1.1", "1.2")[int(3 * self.chance("keyed"))]}
+        for name in ("keeper", "twin"):
+            self.clients[name] = Resender(self, name, spec)
+        reads = {"kind": "raw", "subscriptions": [{"id": "0", "to": READ, "ack": "auto"}]}
+        self.clients["reader"] = make_client(self, "reader", reads)
+        for name in ("keeper", "twin", "reader"):
+            self.clients[name].connect()
+        self.clock.after(0.4, self._give_keys)
+
+    def _give_keys(self) -> None:
+        if self.healing:
+            return
+        keeper, twin = self.clients["keeper"], self.clients["twin"]
+        assert isinstance(keeper, Resender)
+        assert isinstance(twin, Resender)
+        group = len(self.keyed_to)
+        draw = partial(self.chance, "keyed", group)
+        keys = [f"key-{group + number}" for number in range(1 + int(3 * draw("many")))]
+        to = KEPT if draw("to") < 0.5 else READ
+        headers = {"persistent": "true"} if draw("persistent") < 0.8 else {}
+        end = "" if draw("end") < 0.6 else "COMMIT" if draw("end") < 0.9 else "ABORT"
+        self.keyed_to.update(dict.fromkeys(keys, to))
+        keeper.give(keys, to, headers, end)
+        if draw("twin") < 0.4:
+            self.clock.after(0.1 * draw("later"), partial(twin.give, keys, to, headers, "" if end == "ABORT" else end))
+        self.clock.after(0.05 + 0.4 * draw("next"), self._give_keys)
+
     # ---- the end ----
 
     def _heal(self) -> None:
@@ -344,7 +380,7 @@ class World:
             names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.count} | set(rules.homes)
             for name in sorted(names - subscribed):
                 subscribed.add(name)
-                mode = "auto" if name in LITTER else "client-individual"
+                mode = "auto" if name in LITTER + KEYED else "client-individual"
                 collector.subscribe({"id": f"all-{len(subscribed)}", "to": name, "ack": mode})
             for home in [*rules.durables.values(), *rules.ghosts.values()]:
                 client_id, _, name = home.name.partition(".")
