@@ -208,6 +208,7 @@ def command(
     """
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import holder_of
 
     if is_url(destinations[0]):
         broker["url"], destinations = destinations[0], destinations[1:]
@@ -220,7 +221,12 @@ def command(
     stopped = threading.Event()
     with stopping(stopped.set), saying():
         capture = CaptureWriter(
-            output, single=kind, segment_octets=segment, segment_seconds=segment_time, access=access
+            output,
+            single=kind,
+            segment_octets=segment,
+            segment_seconds=segment_time,
+            access=access,
+            holder=holder_of(f"stompcodec record {' '.join(destinations)}", time.time()),
         )
         if capture.lost and not quiet:
             complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")

@@ -7,10 +7,13 @@ from the broker, so without `dedupe` a message may be there twice, with the same
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
@@ -19,7 +22,7 @@ from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.held import Held, acknowledge
 from stompcodec.errors import FrameError, StompError, StoreError
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "holder_of"]
 
 #: Messages that are taken at once, and octets that are written between two syncs.
 _MOST = 1000
@@ -28,6 +31,20 @@ _GROUP = 4 * 2**20
 _LOOK = 0.2
 #: Seconds until what could not be written is tried again.
 _RETRY = 1.0
+
+
+def holder_of(what: str, now: float) -> str:
+    """Return who this process is, for those whom its lock refuses.
+
+    Args:
+        what: what it does.
+        now: the time, in seconds since 1970.
+
+    >>> holder_of("a test", 1_700_000_000)  # doctest: +ELLIPSIS
+    'pid ... on ...: a test, since 2023-11-14T22:13:20+00:00'
+    """
+    since = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
+    return f"pid {os.getpid()} on {platform.node()}: {what}, since {since}"
 
 
 class _Batch(NamedTuple):

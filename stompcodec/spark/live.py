@@ -47,6 +47,8 @@ __all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
 #: Seconds in which a query is told of a login that is refused, and such, with its first batch.
 _FIRST = 5.0
 Offset = dict[str, Any]
+#: In what a query's progress shows of the source: why nothing is received and acknowledged.
+_STALLED = "#stalled"
 _log = logging.getLogger("stompcodec.spark")
 
 
@@ -201,7 +203,11 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         from stompcodec.spark.spool import stamped
 
         receiver = self._receiver
-        return None if receiver is None else stamped(receiver.ends(), receiver.identity)
+        if receiver is None:
+            return None
+        report = stamped(receiver.ends(), receiver.identity)
+        stalled = receiver.stalled
+        return report if stalled is None else {**report, _STALLED: stalled}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._now = True  # nothing is received before `latestOffset` has looked for loss
@@ -266,6 +272,13 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         folder = self._options.spool_dir
         identity, begin = positions_of(start)
         ends = spool_end(folder)
+        if not begin and any(ends.values()):
+            _log.warning(
+                "%s holds frames from before, and this query has no offset: it reads them from the start. If its "
+                "checkpoint was deleted, it needs a new sink folder, too: a file sink of Spark skips batches whose "
+                "numbers it has written (docs/spark-semantics.md)",
+                folder,
+            )
         if identity is not None and identity != identity_of(folder):
             self._lost(", ".join(f"what {chain} had behind octet {offset}" for chain, offset in begin.items()))
             return

@@ -45,6 +45,7 @@ LIVE_OPTIONS = (
     Option("idleTimeout", "seconds positive", 5.0, "batch and availableNow: it is all when nothing came for so long"),
     Option("drainTimeout", "seconds positive", 300.0, "batch and availableNow: or after so long"),
     Option("maxFrames", "count positive", None, "batch and availableNow: or after so many messages"),
+    Option("queryName", "text", None, "names this query to another one that is refused its spool"),
 )
 #: Messages that a subscription may have on their way: where the spool acknowledges them, and where batches without
 #: bounds do. No more of a connection: brokers count them in 16 bits, or have a limit for a session.
@@ -55,7 +56,7 @@ _MOST_UNACKNOWLEDGED = 65_000
 _SMALL = 512
 _DRAINING = ("idletimeout", "draintimeout", "maxframes")
 #: What Spark itself takes out of the options.
-_ELSEWHERE = ("path", "checkpointLocation", "queryName")
+_ELSEWHERE = ("path", "checkpointLocation")
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class LiveOptions:
     idle_timeout: float
     drain_timeout: float
     max_frames: int | None
-    query_name: str | None = None
-    """For messages only."""
+    query_name: str | None
     drains: bool = False
     """Whether an option of draining was given: where Spark hides its trigger, the first batch then drains."""
 
@@ -108,7 +108,6 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values.pop("replay")  # "broker" has options of its own
     values["prefetch"] = values["prefetch"] or _prefetch(values, file)
-    values["query_name"] = given.get("queryname")
     values["drains"] = any(name in given for name in _DRAINING)
     result = LiveOptions(link, file, **values)
     _check(result)

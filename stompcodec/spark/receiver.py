@@ -10,16 +10,14 @@ import contextlib
 import errno
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
 from stompcodec.client.dedupe import Dedupe
-from stompcodec.client.recorder import Recorder
+from stompcodec.client.recorder import Recorder, holder_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.file_access import access_of
 from stompcodec.spark.options_live import LiveOptions
@@ -384,9 +382,9 @@ class Receiver:
         below = self._margin(released) if self._freed == 0 else released
         self._freed += 1
         try:
-            if below is released:
-                self._capture.roll(now, below=released)
             count = self._capture.retain(now, octets=0, below=below)
+            if below is released:
+                self._capture.roll(now, below=released)  # then the next call can delete what is open now
         except StoreError as error:
             log.warning("%s", error)
             return
@@ -425,10 +423,7 @@ def _holder(options: LiveOptions) -> str:
     """Return who fills the spool, for a second query that wants to. A source is not told the id of its query."""
     name = "a query" if options.query_name is None else f"the query {options.query_name!r:.100}"
     what, where = ",".join(options.destination), ", ".join(map(str, options.link.addresses))
-    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return (
-        f"pid {os.getpid()} on {socket.gethostname()}: {name} that reads {what:.300} from {where:.300}, since {since}"
-    )
+    return holder_of(f"{name} that reads {what:.300} from {where:.300}", time.time())
 
 
 def _is_full(error: Exception) -> bool:

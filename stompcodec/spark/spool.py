@@ -19,7 +19,7 @@ __all__ = ["Offset", "identify", "identity_of", "positions_of", "stamped"]
 #: An offset as Spark keeps it: the position in each chain by name, and the identity of the spool under `_KEY`.
 Offset = dict[str, "int | str"]
 
-#: Stands for the identity in an offset. A chain cannot have this name.
+#: Stands for the identity in an offset. No chain has a name that begins with "#".
 _KEY = "#spool"
 _FILE = "spool-id"
 
@@ -85,5 +85,5 @@ def positions_of(offset: Mapping[str, int | str]) -> tuple[str | None, dict[str,
     (('ab', {'frames': 7}), (None, {'frames': 7}))
     """
     identity = offset.get(_KEY)
-    positions = {chain: int(position) for chain, position in offset.items() if chain != _KEY}
+    positions = {chain: int(position) for chain, position in offset.items() if not chain.startswith("#")}
     return (None if identity is None else str(identity)), positions

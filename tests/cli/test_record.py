@@ -195,10 +195,11 @@ def test_wrong_usage(at: Runner, fresh: str, tmp_path: Path) -> None:
     result = at("record", "stomp://127.0.0.1:1", fresh, "-o", path)
     assert result.exit_code == 1
     assert "is the broker running there?" in result.stderr
-    with CaptureWriter(path):
+    with CaptureWriter(path, holder="me"):
         result = at("record", fresh, "-o", path)
     assert result.exit_code == 1
     assert "another process writes this capture" in result.stderr
+    assert "held by me" in result.stderr
     result = at("record", at.guarded_url.replace("//", "//guest:guest@"), "/queue/closed", "-o", path)
     assert result.exit_code == 1
     assert "SUBSCRIBE" in result.stderr

@@ -6,8 +6,8 @@ import contextlib
 import errno
 import os
 import pickle
+import platform
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -155,15 +155,38 @@ def test_several_connections(broker, queue: str, spool: Path) -> None:
 # ---- the spool ----
 
 
+def test_a_new_query_on_an_old_spool_is_told(broker, queue: str, spool: Path, caplog) -> None:
+    """A deleted checkpoint looks like that; Spark's file sinks would skip batches then."""
+    pytest.importorskip("pyspark")
+    from stompcodec.spark.live import LiveStreamReader
+    from stompcodec.spark.schema import FRAME_SCHEMA
+    from stompcodec.spark.versions import ReadAllAvailable
+
+    given = {"url": broker.url, "destination": queue, "spoolDir": str(spool)}
+
+    def end(start: dict[str, object]) -> dict[str, object]:
+        reader = LiveStreamReader(given, FRAME_SCHEMA)
+        try:
+            wait_for(lambda: reader.latestOffset(start, ReadAllAvailable()).get("frames"))
+            return reader.latestOffset(start, ReadAllAvailable())
+        finally:
+            reader.stop()
+
+    publish(broker, queue, 3)
+    last = end({})
+    end(last)
+    assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
+    end({})
+    assert caplog.text.count("a file sink of Spark skips batches") == 1
+
+
 def test_a_second_one_waits_and_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
     assert module._LOCK_WAIT == 10.0
     monkeypatch.setattr(module, "_LOCK_WAIT", 0.3)
     with receiving(broker.url, queue, spool, queryName="orders"):
         with pytest.raises(CaptureBusyError, match="another query or recorder fills this spool") as refused:
             Receiver(options_of(broker.url, queue, spool))
-        told = (
-            rf"held by pid {os.getpid()} on {re.escape(socket.gethostname())}: the query 'orders' that reads {queue} "
-        )
+        told = rf"held by pid {os.getpid()} on {re.escape(platform.node())}: the query 'orders' that reads {queue} "
         assert re.search(told + r"from stomp://\S+, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$", str(refused.value))
     with receiving(broker.url, queue, spool) as receiver:
         receiver.check()

@@ -130,7 +130,11 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
         again = sum(each.startswith(f"{query.id}-{last}-") for each in ids)
         assert again
         more(400, 50)
-        run(again + 50)
+        if ADMISSION:
+            run(again + 50)
+        else:  # the trigger has one batch, which is the one before
+            run(again)
+            run(50)
         assert sorted(set(seen)) == list(range(450))
         assert len(set(ids)) == 450
     finally:

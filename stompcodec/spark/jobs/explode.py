@@ -129,7 +129,8 @@ def _unwrapped(items: DataFrame, preset: Preset) -> DataFrame:
         .when(~name.isin(*preset.unwrap), other)
         .when(F.col("rec")[name].isNull(), F.concat(F.lit("field "), name, F.lit(": no JSON object")))
     )
-    return items.select(*KEPT, "item", "raw", "each", F.col("rec")[name].alias("rec"), said.alias("reason"))
+    items = items.select(*KEPT, "item", "raw", "each", F.col("rec")[name].alias("inner"), said.alias("reason"))
+    return items.withColumnRenamed("inner", "rec")  # Spark 4.0 would take a new `rec` for the old one in `said`
 
 
 def _typed(items: DataFrame, preset: Preset) -> DataFrame:
