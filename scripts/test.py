@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ CORES = [
 PURE = {"STOMPCODEC_PURE": "1"}
 #: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.
 _NO_TESTS = 5
+#: Bytes in which the temporary files of all tests have room.
+_ROOM = 6 * 2**30
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,14 @@ def run_all(rows: list[list[Stage]], folder: Path) -> dict[str, Count]:
     return counts
 
 
+def in_memory() -> str | None:
+    """Return a folder in memory with room for the files of the tests, or None: what stores messages waits for disks."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not os.access(memory, os.W_OK):
+        return None
+    return str(memory) if shutil.disk_usage(memory).free > _ROOM else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--slow", action="store_true", help="the stages of make test-slow")
@@ -168,7 +179,8 @@ def main() -> int:
         rows = [[stage for stage in row if stage.name in arguments.only] for row in [*QUICK, *SLOW]]
         rows = [row for row in rows if row]
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="stompcodec-test-") as folder:
+    with tempfile.TemporaryDirectory(prefix="stompcodec-test-", dir=in_memory()) as folder:
+        os.environ["TMPDIR"] = folder  # of pytest and Spark, too
         counts = run_all(rows, Path(folder))
     print(f"\n==== summary, {time.monotonic() - began:.0f} s ====\n{summary(counts)}", flush=True)
     return 1 if any(count.failed for count in counts.values()) else 0

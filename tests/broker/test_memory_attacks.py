@@ -186,10 +186,21 @@ NEEDS = {"heads over WebSocket": "websockets", "frames of WebSocket": "websocket
 
 #: With 60 outboxes at once the buffers of the transports take some 10 MiB besides, which is much of 64. So are the
 #: buffers of the Python backend.
-LIMITS = {"subscribers of many topics that do not read": 2 * LIMIT, "what is left in between": 2 * LIMIT}
+LIMITS = dict.fromkeys(
+    ("subscribers of many topics that do not read", "what is left in between", "slow readers", "unread receipts"),
+    2 * LIMIT,
+)
+#: One of each kind. The others differ in the version, the transport or the number of peers.
+QUICK = (
+    *("empty messages from 4", "heads, 1.2", "frames of WebSocket", "bodies without a length"),
+    *("transactions of empty messages", "subscribers of many topics that do not acknowledge", "unread receipts"),
+    *("consumers that do not acknowledge, 1.2", "subscriptions", "destinations", "retained", "what is left in between"),
+)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ATTACKS]
+)
 def test_resident_memory_stays_near_the_limit(name: str, tmp_path: Path) -> None:
     pytest.importorskip("click")
     pytest.importorskip(NEEDS.get(name, "click"))

@@ -69,6 +69,7 @@ def test_from_a_capture_to_tables(spark: Any, tmp_path: Path) -> None:
     assert run("deadletters", archive).stdout.count("/topic/TD_") == 2
 
 
+@pytest.mark.slow
 def test_what_is_new_is_added(spark: Any, tmp_path: Path) -> None:
     capture = tmp_path / "feed.stompcap"
     make_capture(capture, frames(0, 20), seal=False)
