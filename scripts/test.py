@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.console_main())"]
 #: Tests wait more than they compute, so two processes share them.
-TWO = ["--numprocesses", "2", "--dist", "loadgroup"]
+TWO = ["--numprocesses", "2", "--dist", "loadgroup", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
 DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
