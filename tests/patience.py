@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["patience", "slowness"]
+__all__ = ["interval", "patience", "slowness"]
 
 #: Wall seconds that `_work` takes on the quiet machine for which the waits of the tests were written.
 _REFERENCE = 0.008
@@ -59,3 +59,11 @@ def slowness() -> float:
 def patience(seconds: float) -> float:
     """Return `seconds`, of a quiet machine, as seconds of this one."""
     return seconds * slowness()
+
+
+def interval(milliseconds: int) -> int:
+    """Return `milliseconds` between two heart-beats as this machine can keep them: at most five times as long.
+
+    Tests wait for some of these, so they grow less than `patience`, for which only failing tests wait.
+    """
+    return round(milliseconds * min(5.0, slowness()))

@@ -120,6 +120,13 @@ def test_a_busy_machine_waits_longer(clock: dict[str, float], work: float, load:
     assert waiting.patience(10) == pytest.approx(10 * factor)
 
 
+def test_intervals_grow_less_than_patience(clock: dict[str, float]) -> None:
+    assert waiting.interval(100) == 100
+    clock.update(load=20.0)
+    clock["now"] += 3
+    assert waiting.interval(100) == 500
+
+
 def test_a_rising_load_is_seen_at_once_and_fades_slowly(clock: dict[str, float]) -> None:
     assert waiting.slowness() == pytest.approx(1)
     clock.update(load=6.0)

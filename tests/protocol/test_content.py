@@ -11,6 +11,7 @@ from encodings.aliases import aliases
 import pytest
 from hypothesis import given as st_given
 from hypothesis import strategies as st
+from patience import patience
 from protocol.vectors_of import vectors_of
 
 import stompcodec
@@ -86,7 +87,7 @@ def test_encoding_of_takes_anything(content_type):
 def test_encoding_of_takes_linear_time(hostile):
     begin = time.perf_counter()
     encoding_of("text/plain" + hostile)
-    assert time.perf_counter() - begin < 5
+    assert time.perf_counter() - begin < patience(5)
 
 
 @pytest.mark.req("S12-CT-04", "S12-CT-05", "S12-CT-06")

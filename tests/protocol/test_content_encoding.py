@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example
 from hypothesis import given as st_given
 from hypothesis import strategies as st
+from patience import patience
 from protocol.vectors_of import answer, vectors_of
 from traced import peak, tracing
 
@@ -228,7 +229,7 @@ def test_a_small_limit_takes_little_memory(encoding, data):
 def test_default_limit_is_that_of_a_body():
     begin = time.perf_counter()
     refused("limit-exceeded", decode_content, "gzip", flat_bomb(31))
-    assert time.perf_counter() - begin < 10
+    assert time.perf_counter() - begin < patience(10)
     assert len(decode_content("gzip", gzip.compress(bytes(100 * 2**20), 1))) == 100 * 2**20
 
 
@@ -237,4 +238,4 @@ def test_tiny_members_take_linear_time():
     empty = gzip.compress(b"", mtime=0)
     begin = time.perf_counter()
     assert decode_content("gzip", empty * 200_000) == b""
-    assert time.perf_counter() - begin < 8
+    assert time.perf_counter() - begin < patience(8)

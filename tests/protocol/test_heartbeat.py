@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given as st_given
 from hypothesis import strategies as st
+from patience import patience
 from protocol.vectors_of import answer, vectors_of
 
 from stompcodec.errors import FrameError
@@ -76,7 +77,7 @@ def test_zeros_cost_linear_time():
         parse_heart_beat(zeros)
     with pytest.raises(FrameError):
         parse_heart_beat(zeros + "5," + zeros + "x")
-    assert time.perf_counter() - begin < 5
+    assert time.perf_counter() - begin < patience(5)
 
 
 @pytest.mark.req("S12-HB-02", "S12-HB-03", "S12-HB-04")

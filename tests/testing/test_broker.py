@@ -110,7 +110,7 @@ def test_expect_waits_for_what_comes_later(broker, client):
     timer.start()
     started = time.monotonic()
     assert broker.expect("SEND", destination="/queue/late", timeout=patience(10)).body == b"x"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience(5)
     timer.join()
 
 
@@ -152,7 +152,7 @@ def test_a_flood_of_other_frames_does_not_prolong_the_wait(broker, client):
         broker.expect("NACK", timeout=0.3)
     stop.set()
     thread.join()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < patience(10)
 
 
 def test_wait_subscribed(broker, client):
@@ -272,7 +272,7 @@ def test_what_is_due_soon_after_is_not_late(broker, client):
     assert subscription.get(0) is None
     started = time.monotonic()
     assert subscription.get(10).body == b"x"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience(5)
 
 
 # ---- life ----
@@ -338,7 +338,7 @@ def test_a_client_without_a_loop_is_closed_at_once(broker):
     asyncio.run(client.ping())
     started = time.monotonic()
     client.close_here()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < patience(4)
     assert client.state == "closed"
     assert not client.engine.running
 
