@@ -105,7 +105,10 @@ def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, 
         bar.clear()
         if results and not as_json:
             _show(results, rules)
-        complain(explanation(error) + (f"; {len(results)} cases ran before" if results else ""))
+        complain(
+            explanation(error).replace("see --url", "check TARGET")
+            + (f"; {len(results)} cases ran before" if results else "")
+        )
         raise SystemExit(1) from None
     if not results:
         raise click.UsageError("no case is chosen")

@@ -75,6 +75,8 @@ class Book:
 
     def __init__(self, body: int, secrets: bool, room: int) -> None:
         self._body, self._secrets, self._room = body, secrets, room
+        self._kept = room // 4  # for whole bodies, where some do not fit
+        self._cut = False
         self._lean: list[str] = []
         self._whole: list[str] = []  # "" for what is the same, and where there is no room for more
         self._held = 0  # bytes of all that is whole, which bounds what is kept
@@ -92,14 +94,16 @@ class Book:
             whole = script_text(entry_data(entry, self._body, self._secrets))
         new = {mark.rule: title_of(mark.rule) for mark in entry.marks if mark.rule not in self._rules}
         size = len(lean) + 1 + len(script_text(new))
-        if size > self._room and self._lean:
+        self._cut = self._cut or bool(whole)
+        if size > self._room - self._kept * self._cut and self._lean:
             return False
         self._room -= size
         self._held += len(whole)
         self._rules.update(new)
         self._lean.append(lean)
-        self._whole.append(whole if self._held < self._room else "")
-        self._first = max(self._first, (interest(entry), len(self._lean) - 1), key=lambda choice: choice[0])
+        best = max(self._first, (interest(entry), len(self._lean) - 1), key=lambda choice: choice[0])
+        self._whole.append(whole if self._held < self._room or best != self._first else "")
+        self._first = best
         return True
 
     def text(self, left: int) -> str:
@@ -108,12 +112,12 @@ class Book:
         Args:
             left: how many entries were left out.
         """
-        entries, room = [], self._room
-        for lean, whole in zip(self._lean, self._whole):
-            more = len(whole) - len(lean)
-            fits = bool(whole) and more <= room
-            room -= more if fits else 0
-            entries.append(whole if fits else lean)
+        entries, room = list(self._lean), self._room
+        for index in (self._first[1], *range(len(entries))):  # what is opened comes first
+            more = len(self._whole[index]) - len(entries[index]) if self._whole else 0
+            if 0 < more <= room:
+                entries[index] = self._whole[index]
+                room -= more
         about = f'"left":{left:d},"first":{self._first[1]:d},"rules":{script_text(self._rules)}'
         return f'{{{about},"entries":[{",".join(entries)}]}}'
 

@@ -32,8 +32,8 @@ _SYNONYMS = {
     **dict.fromkeys(("shrink", "vacuum"), "compact"),
     "fsck": "check",
 }
-#: How alike two names must be, from 0 to 1.
-_ALIKE = 0.5
+#: How alike two names must be, from 0 to 1: nearly the same, else similar.
+_ALIKE = (0.8, 0.5)
 
 
 def verb_path(context: click.Context) -> str:
@@ -74,7 +74,8 @@ class Verbs(click.Group):
         verbs = self.list_commands(ctx)
         folded = name.lower()
         near = [verb for verb in verbs if verb == folded or _SYNONYMS.get(folded) == verb]
-        near = near or get_close_matches(folded, verbs, n=3, cutoff=_ALIKE)
+        for alike in _ALIKE:
+            near = near or get_close_matches(folded, verbs, n=3, cutoff=alike)
         near = near or [verb for verb in verbs if len(folded) > 1 and (folded in verb or verb in folded)]
         if near:
             advice = f"Did you mean {' or '.join(repr(verb) for verb in near)}?"

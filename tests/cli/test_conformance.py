@@ -188,7 +188,7 @@ def test_a_broker_that_is_not_there(more: tuple[str, ...]) -> None:
         assert result.exit_code == 1
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()
-        assert "Connection refused" in line
+        assert "Connection refused (is the broker running there? check TARGET)" in line
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,18 @@ def test_a_page_has_at_most_2_mb(body: bytes, more: tuple[str, ...], tmp_path: P
     assert len(frame) - sizes[-1] <= max(0, len(body) + 1 - 256)
 
 
+def test_the_message_that_is_shown_first_has_its_whole_body() -> None:
+    """However many frames there are, and wherever it stands among them."""
+    long = serialize(Frame("MESSAGE", {"destination": "/q", "message-id": "1", "subscription": "s"}, b"x" * 4000))
+    for before in (0, 1, 300):
+        page = Page(input=CONNECTED * before + long * 2500)
+        first = page.book["first"]
+        assert first == before
+        assert sum(map(len, page.octets(first + 1).values())) == len(long)
+        assert page.entries[first]["body"]["notes"] == []
+        assert len(page.text.encode()) <= 2_000_000
+
+
 def test_one_enormous_frame_does_not_break_the_bound() -> None:
     frame = serialize(Frame("SEND", [(f"h{number}", "v" * 5000) for number in range(500)], b"x" * 5_000_000))
     page = Page("--body", "5000000", input=MESSAGE + frame)
