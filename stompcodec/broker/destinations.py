@@ -223,13 +223,12 @@ class Destinations:
         return queue
 
     def merge(self, queue: Queue | None, durable: Durable) -> None:
-        """Move what `rival` found into a durable subscription, and have sessions look anew where SENDs go."""
+        """Move what `rival` found into a durable subscription. Sessions look anew where SENDs go."""
         if queue is not None:
             messages = list(queue.messages)
             self.delete(queue.name)
             for message in messages:
                 durable.queue.put(message)
-        self._swept()
 
     def found(self, address: Address, session: Session, action: str = "subscribe") -> Queue:
         """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""
