@@ -407,3 +407,12 @@ def test_heart_beats_are_no_frames(broker):
     with stomp.connect(broker.url, heart_beat=(500, 500)):
         time.sleep(0.7)
         assert [frame.command for frame in broker.frames] == ["CONNECT", "CONNECTED"]
+
+
+@pytest.mark.parametrize(("dialect", "pattern"), [("rabbitmq", "a.#"), ("activemq", "a.>"), ("artemis", "a.#")])
+def test_a_dialect_changes_what_it_does_and_not_only_its_name(dialect, pattern):
+    with StompBroker(dialect=dialect) as broker, stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
+        assert client.dialect == dialect
+        subscription = client.subscribe(f"/topic/{pattern}")
+        client.send("/topic/a.b.c", b"by its wildcards", receipt=True)
+        assert subscription.get(patience(10)).body == b"by its wildcards"
