@@ -187,14 +187,15 @@ class Destinations:
         """Return the address of what a name stands for here: the rules, and the owner of a queue, are asked by that.
 
         With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
-        a topic has called `a` by x-queue-name.
+        a topic has called `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
         """
         prefix, rest = self._config.queue_prefixes[0], address.rest
-        if address.kind is not Kind.QUEUE or not self._config.exchanges or address.found == "durable":
+        one = self._config.exchanges or self._config.virtual_topics
+        if address.kind is not Kind.QUEUE or not one or address.found == "durable":
             return address
         if address.prefix not in ("", prefix) or (not address.prefix and (rest.startswith("/") or not rest)):
             return address
-        durable = self.durables.find(rest, session.owner)
+        durable = self.durables.find(rest, session.owner) if self._config.exchanges else None
         if durable is not None and (durable.shared or address.found):
             return Address(Kind.QUEUE, prefix, rest, True, "queue")
         other = prefix if not address.prefix else ""

@@ -62,8 +62,8 @@ class Kept:
         """Return the virtual topic, or the pattern of them, that a queue of that name consumes; None for none."""
         if not self._config.virtual_topics:
             return None
-        kind, prefix, rest = self._naming.split(name)
-        found = _CONSUMER.fullmatch(rest) if prefix and kind is Kind.QUEUE else None
+        kind, _prefix, rest = self._naming.split(name)
+        found = _CONSUMER.fullmatch(rest) if kind is Kind.QUEUE else None
         return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
 
     def listen(self, queue: Queue) -> None:

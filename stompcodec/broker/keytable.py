@@ -453,7 +453,8 @@ KEYS: tuple[Key, ...] = (
         "virtual_topics",
         values.flag,
         "Whether a queue Consumer.NAME.VirtualTopic.X gets what is sent to the topic VirtualTopic.X, from its first "
-        "use on and also while nobody consumes it, as in ActiveMQ. X may have wildcards.",
+        "use on and also while nobody consumes it, as in ActiveMQ. X may have wildcards. With it, NAME without a "
+        "prefix is /queue/NAME.",
     ),
     Key(
         "addresses.exchanges",

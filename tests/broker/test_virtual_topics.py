@@ -333,3 +333,39 @@ def test_a_queue_that_could_not_be_stored_is_stored_later():
     bench.store.faulty = False
     bench.peer().put("/queue/other", "x", persistent="true")
     assert len(list(bench.store.subscriptions())) == 1
+
+
+def test_a_name_without_a_prefix_is_the_queue():
+    """ActiveMQ takes NAME for /queue/NAME; so consumers of virtual topics by their bare names are fed, too."""
+    bench = bench_of()
+    bare = queue("A").removeprefix("/queue/")
+    one, other = consumer(bench, bare), consumer(bench, queue("B").removeprefix("/queue/"))
+    sender = bench.peer()
+    sender.put(TOPIC, "fed")
+    assert (one.bodies(), other.bodies()) == ([b"fed"], [b"fed"])
+    one.lose()
+    sender.put(TOPIC, "kept")
+    assert left(bench, queue("A")) == [b"kept"]
+
+
+@pytest.mark.parametrize(("sent", "consumed"), [("a", "/queue/a"), ("/queue/a", "a"), ("a", "a")])
+@pytest.mark.parametrize("first", ["send", "subscribe"])
+def test_both_names_are_one_queue(sent, consumed, first):
+    bench = bench_of()
+    sender = bench.peer()
+    if first == "send":
+        sender.put(sent, "1")
+    peer = consumer(bench, consumed)
+    again = consumer(bench, sent)
+    for number in range(2, 6):
+        sender.put(sent, str(number))
+    assert sorted(peer.bodies() + again.bodies()) == [b"%d" % n for n in range(1 if first == "send" else 2, 6)]
+
+
+def test_rules_are_asked_for_the_queue_by_either_name():
+    rules = (Rule("*", "*", "/queue/secret", allow=False), Rule("*", "*", "*"))
+    bench = bench_of(rules=rules)
+    for name in ("secret", "/queue/secret"):
+        peer = bench.peer()
+        peer.put(name, "x")
+        assert peer.closed or any(frame.command == "ERROR" for frame in peer.take())

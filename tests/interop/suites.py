@@ -73,6 +73,8 @@ class Suite(NamedTuple):
     """Dialects of our broker in which it is run."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables for the suite; {host}, {port}, {login} and {passcode} are those of the broker."""
+    unfit: tuple[tuple[str, str], ...] = ()
+    """Real brokers on which it cannot be run, and why."""
     edits: tuple[tuple[str, str, str], ...] = ()
     """File of the suite, text in it, and what stands there instead; for suites that name their broker in the source."""
 
@@ -125,6 +127,9 @@ SUITES = {
         checkout="stompman",
         clone="https://github.com/community-of-python/stompman",
         dialects=("rabbitmq", "activemq"),
+        unfit=(
+            ("rabbitmq", "RabbitMQ looks for the virtual host in `host`, where stompman sends the name of the host"),
+        ),
         edits=(
             ("conftest.py", "port=9000", "port={port}"),
             ("conftest.py", 'login="admin"', 'login="{login}"'),
