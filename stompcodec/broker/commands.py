@@ -21,7 +21,7 @@ from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
 from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
-from stompcodec.broker.sending import check_space, goals_of, parts_of, put, put_stored, usual_sink
+from stompcodec.broker.sending import check_space, goals_of, parts_of, put, put_keyed, usual_sink
 from stompcodec.broker.settling import settling
 from stompcodec.broker.subscribing import reply_address, subscribe, unsubscribe
 from stompcodec.broker.transaction import Sending, Settling, Transaction
@@ -150,11 +150,11 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
         if goal.sink is not None:
             if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
                 session.store_waits(frame)
-            (put if mark is None or not persistent else put_stored)(session, goal.sink, message)
+            (put if mark is None else put_keyed)(session, goal.sink, message)
         if mark is not None:
             if persistent:
                 session.store_waits(frame)
-            broker.sent.enter(mark, broker.now, stored=persistent)
+            broker.sent.enter(mark, broker.now, stored=persistent, batch=session.behind)
     session.answer(frame)
 
 

@@ -210,15 +210,15 @@ class SentKeys:
             mark: of its SEND.
             now: the time in seconds.
             stored: the message belongs to the store, and so does its key, in the open batch.
-            batch: the message is undone if this batch fails; None for the open one if it is stored, else for no batch.
+            batch: what is not stored is undone nevertheless if this batch fails; None for no batch.
         """
         self._number += 1
         entry = _Entry(self._number, mark, now, stored)
         self._add(entry)
         if stored:
             self._remember(entry)
-        if batch is not None or stored:
-            entry.batch = batch or self._journal.batch
+        entry.batch = self._journal.batch if stored else batch
+        if entry.batch is not None:
             self._changes(entry.batch).entered.append(entry)
 
     def load(self, key: SentKey, now: float, wall: float) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.router import Router
     from stompcodec.broker.session import Session
 
-__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_late", "put_stored", "sink_of", "usual_sink"]
+__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_keyed", "put_late", "sink_of", "usual_sink"]
 
 #: What takes messages.
 Sink = Queue | Topic | Retaining
@@ -165,21 +165,27 @@ def put(session: Session, sink: Sink, message: Message) -> None:
     in_order(session, partial(put_late, session, sink, message, queues), message.seq)
 
 
-def put_stored(session: Session, sink: Sink, message: Message) -> None:
-    """Have a message with an idempotency key take its place now, and effect when it is stored, as by a COMMIT.
+def put_keyed(session: Session, sink: Sink, message: Message) -> None:
+    """Put a message with an idempotency key; a persistent one takes effect when it is stored, as by a COMMIT.
 
     Nobody may get it before: if the broker crashed then, its sender would send it again, and it would come with
-    another message-id and without a mark of redelivery.
+    another message-id and without a mark of redelivery. What is behind a commit is undone with it, like its key.
     """
+    if not message.persistent and session.behind is None:
+        put(session, sink, message)
+        return
     broker, journal = session.broker, session.broker.journal
     broker.place(message)
-    queues = sink.stores(message)
-    store = journal.store
-    assert store is not None
-    for queue in queues:
-        store.append(queue.key, message)
-    session.behind = journal.batch
-    session.plain = False
+    queues: Sequence[Queue] = ()
+    if message.persistent:
+        queues = sink.stores(message)
+        store = journal.store
+        assert store is not None
+        for queue in queues:
+            store.append(queue.key, message)
+        session.behind = journal.batch
+        session.plain = False
+    assert session.behind is not None
     journal.charge(session.behind, message.size + MESSAGE)
     in_order(session, partial(_put_committed, session, sink, message, queues), message.seq)
 

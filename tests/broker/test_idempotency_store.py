@@ -95,6 +95,30 @@ def test_a_transaction_whose_commit_fails_leaves_no_key(persistent: str) -> None
     assert held(bench) == ["x"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_sent_behind_a_commit_is_confirmed_behind_it(fails: bool) -> None:
+    """It is not stored itself, but it is there, or is not, when that commit has ended."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    first, second = bench.peer(), bench.peer()
+    send(first, "stored", persistent="true")
+    send(first, "k", "volatile")
+    send(second, "k", "volatile")
+    assert second.take() == []
+    assert held(bench) == []
+    store.faulty = fails
+    store.finish()
+    store.faulty = False
+    bench.turn()
+    assert held(bench) == ([] if fails else ["x", "volatile"])
+    if fails:
+        assert second.error()
+        second = bench.peer()
+        send(second, "k", "volatile")
+        assert held(bench) == ["volatile"]
+    assert receipts(second) == 1
+
+
 def test_many_second_sends_wait_as_one() -> None:
     """What waits for a batch that is being written is bounded, however many come."""
     store = FaultyStore(background=True)

@@ -207,7 +207,7 @@ def _all_are_new(_right: Any) -> Any:
 BUGS: dict[str, Bug] = {
     "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _nothing_there),),
     "idempotency keys of failed commits stay": ((SentKeys, "_written", _keys_of_failed_commits),),
-    "messages with a key are delivered before they are stored": ((commands, "put_stored", _delivered_at_once),),
+    "messages with a key are delivered before they are stored": ((commands, "put_keyed", _delivered_at_once),),
     "idempotency keys in transactions are ignored": ((Transaction, "_drop_known", _all_are_new),),
     "a receipt goes out before its commit": ((Session, "store_waits", _receipt_before_commit),),
     "receipts do not wait for the commit of frames before": ((Session, "receipt", _receipts_first),),
