@@ -105,6 +105,7 @@ RANKS = {
     ),
     **dict.fromkeys([f"spark.{name}" for name in ("octets", "index", "casts", "ship", "spool")], 11),
     "spark.garbage": 11.05,
+    "spark.progress": 11,
     **dict.fromkeys(["spark.options_link", "spark.project"], 11.05),
     **dict.fromkeys([f"spark.{name}" for name in ("decode", "options_live", "options_replay", "options_sink")], 11.1),
     **dict.fromkeys(["spark.cut", "spark.chains", "spark.pack", "spark.sink_lines"], 11.15),

@@ -146,6 +146,8 @@ class Recorder:
         """How many of them the broker had sent before."""
         self.duplicates = 0
         """How many were not recorded, since they were there."""
+        self.last: float | None = None
+        """When the last message came that is on the disk, in seconds since 1970."""
         read = Capture(capture.path)
         self._chains = set(read.chains())
         if dedupe is not None:
@@ -188,6 +190,11 @@ class Recorder:
     def held(self) -> int:
         """Messages that are on the disk, and wait for `release`."""
         return 0 if self._held is None else len(self._held)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that the broker has sent, and was not told are done."""
+        return sum(subscription.open for subscription in self._subscriptions)
 
     def run(self) -> None:
         """Record until `stop` is called, `most` have come, or the last subscription ends.
@@ -288,6 +295,7 @@ class Recorder:
         if self._dedupe is not None:
             self._dedupe.remember(plan.keys)
         self.messages += len(written)
+        self.last = group[-1].time / 1e6
         self.octets += sum(each.octets for each in written)
         self.redelivered += sum(each.message.redelivered for each in written)
         self.duplicates += len(plan.again)

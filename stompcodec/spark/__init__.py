@@ -17,6 +17,7 @@ from stompcodec.spark.session import register, session
 if TYPE_CHECKING:
     from stompcodec.spark import jobs
     from stompcodec.spark.functions import from_stomp, to_stomp
+    from stompcodec.spark.progress import source_metrics
     from stompcodec.spark.schema import FRAME_SCHEMA
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "jobs",
     "register",
     "session",
+    "source_metrics",
     "spark_env",
     "to_stomp",
 ]
@@ -39,6 +41,8 @@ def __getattr__(name: str) -> Any:
             return import_module(f"{__name__}.jobs")
         if name in ("from_stomp", "to_stomp"):
             return getattr(import_module(f"{__name__}.functions"), name)
+        if name == "source_metrics":
+            return import_module(f"{__name__}.progress").source_metrics
         if name == "FRAME_SCHEMA":
             return import_module(f"{__name__}.schema").FRAME_SCHEMA
     except ModuleNotFoundError as error:

@@ -142,6 +142,8 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: dict[str, int] | None = None
         self._more = False
         self._batches = Batches()
+        #: The end of the last batch that was planned.
+        self._planned: dict[str, int] = {}
 
     def initialOffset(self) -> Offset:
         return {}  # whatever is in the spool
@@ -197,17 +199,23 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             file = self._options.file
             most = file.max_bytes_per_trigger, file.max_frames_per_trigger
             end = limited(self._options.spool_dir, begin, end, *most)
+        self._planned = end
         return stamped(end, receiver.identity)
 
     def reportLatestOffset(self) -> Offset | None:
+        from stompcodec.spark.progress import with_metrics
         from stompcodec.spark.spool import stamped
 
         receiver = self._receiver
         if receiver is None:
             return None
-        report = stamped(receiver.ends(), receiver.identity)
+        report = with_metrics(stamped(receiver.ends(), receiver.identity), receiver.metrics(self._planned))
         stalled = receiver.stalled
         return report if stalled is None else {**report, _STALLED: stalled}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return how the source is; empty before the first batch. See `progress.source_metrics`."""
+        return {} if self._receiver is None else self._receiver.metrics(self._planned)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._now = True  # nothing is received before `latestOffset` has looked for loss
@@ -249,9 +257,11 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
         """Return the receiver, and where to go on in its spool. Loss is looked for before anything is received."""
+        from stompcodec.spark.progress import tell_once
         from stompcodec.spark.receiver import Receiver
 
         if self._receiver is None:
+            tell_once()
             self._look_for_loss(start)
             self._receiver = Receiver(self._options)
             self._receiver.wait(_FIRST)

@@ -13,6 +13,8 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
@@ -20,6 +22,7 @@ from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.recorder import Recorder, holder_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.file_access import access_of
+from stompcodec.spark.index import open_index
 from stompcodec.spark.options_live import LiveOptions
 from stompcodec.spark.spool import identify
 from stompcodec.spec import Limits
@@ -73,6 +76,7 @@ class Receiver:
         self.identity = self._identified()
         """Of the spool."""
         self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
+        self._came = _last_came(options.spool_dir)
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}
         self._recorder: Recorder | None = None
@@ -191,6 +195,27 @@ class Receiver:
         if self._failed:
             return self._failed
         return f"{self._options.spool_dir} is full (option maxSpoolBytes)" if self._held else None
+
+    def metrics(self, begin: Mapping[str, int]) -> dict[str, Any]:
+        """Return how the source is, for the progress of a query.
+
+        Args:
+            begin: the offset of each chain behind the last batch that was planned.
+        """
+        options, recorder = self._options, self._recorder
+        if not self._size:
+            self._measure()
+        last = recorder.last if recorder is not None and recorder.last is not None else self._came
+        where = ", ".join(map(str, options.link.addresses))
+        return {
+            "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
+            "backlogBytes": sum(max(0, end - begin.get(chain, 0)) for chain, end in self.ends().items()),
+            "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
+            "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
+            "lastFrameAgeSeconds": None if last is None else round(max(0.0, time.time() - last), 3),
+            "connected": self._lost_at is None,
+            "stalled": self.stalled,
+        }
 
     def _used_up(self) -> bool:
         """Whether all that the broker sends without an ACK is here."""
@@ -429,6 +454,20 @@ def _holder(options: LiveOptions) -> str:
 def _is_full(error: Exception) -> bool:
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in _FULL
+
+
+def _last_came(folder: str) -> float | None:
+    """Return when the last frame of a spool came, in seconds since 1970; None if that is not known."""
+    times = []
+    capture = Capture(folder)
+    for chain in capture.chains():
+        segments = list(capture.segments(chain))
+        index = open_index(Path(segments[-1].path), segments[-1].base, single=False) if segments else None
+        if index is not None:
+            with contextlib.closing(index):
+                times += [int(rows.times[-1]) for rows in index.rows(max(0, index.count - 2)) if len(rows.times)]
+    known = [time for time in times if time > 0]
+    return max(known) / 1e6 if known else None
 
 
 def _size_of(folder: str) -> int:

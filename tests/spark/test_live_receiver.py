@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import pickle
 import platform
@@ -510,6 +511,35 @@ def test_a_batch_may_hold_all_that_its_bound_allows(broker, queue: str, spool: P
     publish(broker, queue, 2500)
     with receiving(broker.url, queue, spool, ackMode="batch", maxFramesPerTrigger="1500") as receiver:
         wait_for(lambda: receiver.count == 2500)
+
+
+def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, spool: Path) -> None:
+    with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
+        assert receiver.metrics({})["lastFrameAgeSeconds"] is None
+        publish(broker, queue, 20)
+        wait_for(lambda: receiver.count == 20)
+        found, end = receiver.metrics({}), receiver.ends()
+        assert found["description"] == f"stomp: {queue} at {broker.url}, spool {spool}"
+        assert (found["backlogBytes"], found["unacknowledged"]) == (end["frames"], 20)
+        assert found["spoolBytes"] >= end["frames"]
+        assert (found["connected"], found["stalled"]) == (True, None)
+        assert receiver.metrics({"frames": end["frames"] - 5})["backlogBytes"] == 5
+        assert receiver.metrics(end)["backlogBytes"] == 0
+        receiver.release(end)
+        wait_for(lambda: receiver.metrics(end)["unacknowledged"] == 0)
+        age = receiver.metrics(end)["lastFrameAgeSeconds"]
+        assert age >= 0
+    with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
+        assert receiver.metrics(end)["lastFrameAgeSeconds"] >= age
+
+
+def test_the_metrics_show_a_stall(broker, queue: str, spool: Path) -> None:
+    publish(broker, queue, 100, size=1000)
+    with receiving(broker.url, queue, spool, maxSpoolBytes=20_000, prefetch=5) as receiver:
+        wait_for(lambda: receiver.metrics({})["stalled"])
+        assert "is full" in receiver.metrics({})["stalled"]
+        assert receiver.metrics({})["unacknowledged"] > 0
+        assert json.dumps(receiver.metrics({}))
 
 
 def test_times_and_folders() -> None:

@@ -13,9 +13,11 @@ from stompcodec.spark.jobs.explode import explode, read_quarantine, write_explod
 from stompcodec.spark.jobs.metrics import metrics, read_metrics, sequence_gaps, write_metrics
 from stompcodec.spark.jobs.presets import Preset, preset_names
 from stompcodec.spark.jobs.replay import paced, replay
+from stompcodec.spark.jobs.supervise import SourceDiedError, supervise
 
 __all__ = [
     "Preset",
+    "SourceDiedError",
     "archive",
     "deadletters",
     "explode",
@@ -27,6 +29,7 @@ __all__ = [
     "read_quarantine",
     "replay",
     "sequence_gaps",
+    "supervise",
     "unique",
     "write_exploded",
     "write_metrics",

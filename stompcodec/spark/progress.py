@@ -1,0 +1,78 @@
+"""What a live source tells in Spark's progress: its backlog, its spool, what is not acknowledged, the last frame's age.
+
+Spark takes metrics from sources in Java alone, and shows a Python source by the name of a Java object. So all of it
+stands in the latest offset that the source reports, which Spark only shows: `sources[].latestOffset` of the progress.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pyspark
+from pyspark.sql.datasource import DataSourceStreamReader
+
+__all__ = ["METRICS", "source_metrics", "tell_once", "with_metrics"]
+
+#: Stands for the metrics in a reported offset. No chain has this name.
+METRICS = "#metrics"
+_log = logging.getLogger("stompcodec.spark")
+_told: list[str] = []
+
+
+def with_metrics(offset: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an offset to report, with the metrics of the source.
+
+    >>> with_metrics({"frames": 7}, {"backlogBytes": 3})
+    {'frames': 7, '#metrics': {'backlogBytes': 3}}
+    """
+    return {**offset, METRICS: dict(metrics)}
+
+
+def source_metrics(progress: Any) -> list[dict[str, Any]]:
+    """Return the metrics of each live source "stomp" in a progress of Spark, in the order of the sources.
+
+    Args:
+        progress: a `StreamingQueryProgress`, as `query.lastProgress` is, or as a listener gets it; a dictionary or JSON
+            of one; None, before the first one, gives an empty list.
+
+    Each is a dictionary: `description`, `backlogBytes` (received, and in no batch yet), `spoolBytes`, `unacknowledged`
+    (messages that the broker has sent, and not been told are done), `lastFrameAgeSeconds` (None: there is no frame),
+    `connected`, and `stalled` (why nothing is written; None while all is well).
+
+    >>> latest = json.dumps({"frames": 7, "#metrics": {"backlogBytes": 3}})
+    >>> source_metrics({"sources": [{"latestOffset": latest}, {"latestOffset": None}]})
+    [{'backlogBytes': 3}]
+    """
+    if progress is None:
+        return []
+    if not isinstance(progress, (str, Mapping)):
+        progress = progress.json
+    found = json.loads(progress) if isinstance(progress, str) else progress
+    metrics = []
+    for source in found.get("sources") or []:
+        latest = source.get("latestOffset")
+        if isinstance(latest, str):
+            try:
+                latest = json.loads(latest)
+            except ValueError:  # of another source
+                continue
+        if isinstance(latest, Mapping) and isinstance(latest.get(METRICS), Mapping):
+            metrics.append(dict(latest[METRICS]))
+    return metrics
+
+
+def tell_once() -> None:
+    """Log once where the metrics of a source are to be found with this PySpark, or that there are none."""
+    if _told:
+        return
+    if hasattr(DataSourceStreamReader, "reportLatestOffset"):
+        text = "PySpark %s takes no metrics from Python sources: they are in sources[].latestOffset of the progress"
+        level = logging.INFO
+    else:
+        text = "PySpark %s shows nothing of a Python source in the progress: PySpark 4.2 shows backlog, spool and age"
+        level = logging.WARNING
+    _told.append(text)
+    _log.log(level, text + " (docs/spark-semantics.md)", pyspark.__version__)
