@@ -121,7 +121,9 @@ def _last(spark: SparkSession, folder: str) -> int | None:
 def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
     """Return the files of a path; None if there are none. Spark shows no rows for those of its own sink's log."""
     try:
-        return spark.read.format("binaryFile").load(path)
+        files = spark.read.format("binaryFile").load(path)
+        _ = files.schema  # Spark Connect looks at a path only when something is asked for
+        return files
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None
