@@ -92,6 +92,42 @@ def test_contributing_lists_what_is_slow() -> None:
     assert listed == slow - {"test_suite.py"}, "the table of CONTRIBUTING.md lists each file with slow tests, and why"
 
 
+#: What the broker keeps apart, each by a test on real processes that `make test` runs.
+ISOLATION = {
+    "faults": "broker/test_faults_process.py::test_a_subscription_that_cannot_be_served_is_refused",
+    "hostile sessions": "broker/test_fuzz_tcp.py::test_a_short_run_finds_nothing",
+    "subscriptions that end": "broker/test_work_process.py::test_a_durable_subscription_ends_beside_others",
+    "backlogs": "broker/test_work_process.py::test_others_are_served_while_a_deep_backlog_moves",
+    "frames of WebSocket": "broker/test_websocket_turns.py::test_a_process_answers_others_between_tiny_frames",
+    "memory": "broker/test_memory_attacks.py::test_resident_memory_stays_near_the_limit",
+    "folders": "broker/test_folder_start.py::test_killed_while_it_starts",
+    "damage": "broker/test_bit_flips.py::test_one_flipped_bit",
+    "salvage": "broker/test_salvage.py::test_killed_at_any_commit",
+    "space": "broker/test_vacuum.py::test_killed_while_it_compacts",
+    "uploads": "broker/test_descriptors.py::test_half_sent_messages_end",
+    "descriptors": "broker/test_descriptors.py::test_who_comes_too_late_is_told_or_closed",
+    "durable messages": "broker/test_durable_store.py::test_what_has_a_receipt_survives_a_kill",
+    "the disk": "broker/test_sqlite_faults.py::test_killed_at_random_moments",
+    "a full disk": "broker/test_space.py::test_a_disk_that_is_full_heals_by_consuming",
+    "shares of names": "broker/test_shares.py::test_twelve_thousand_queues_by_one_client_leave_room",
+    "origins": "broker/test_origins.py::test_what_the_file_lists_is_let_in_by_a_process",
+    "rights of files": "cli/test_access.py::test_what_is_recorded",
+    "interpreters": "codec/test_isolated.py::test_another_interpreter_of_the_process_says_so",
+    "answers on a terminal": "cli/test_terminal.py::test_sub",
+    "failing memory": "codec/test_no_memory.py::test_parsers",
+    "forks": "client/test_forks.py::test_every_call_of_a_thread_s_client_is_refused",
+    "all at once": "simulation/test_simulation.py::test_nothing_breaks",
+}
+
+
+@pytest.mark.parametrize("what", ISOLATION)
+def test_make_test_keeps_a_process_test_of(what: str) -> None:
+    name, _, function = ISOLATION[what].partition("::")
+    text = (HERE / name).read_text(encoding="utf-8")
+    assert f"def {function}(" in text
+    assert not any(f"def {function}(" in part for part in _slow_parts(text))
+
+
 # ---- how long tests wait ----
 
 
