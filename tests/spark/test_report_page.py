@@ -324,7 +324,7 @@ def test_how_far_a_query_has_come(tmp_path):
             writer.append(FRAME, START)
     assert spool.committed(tmp_path / "none") == {}
     checkpoint(tmp_path / "c", 9, {"frames": 3 * len(FRAME)})
-    checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME)})
+    checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME), "#tick": 1})
     checkpoint(tmp_path / "c", 11, {"frames": 9 * len(FRAME)}, done=False)
     (tmp_path / "c" / "commits" / ".10.crc").write_text("")
     state = spool.spool_state(tmp_path / "s.stompcap", tmp_path / "c")
