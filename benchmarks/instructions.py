@@ -172,9 +172,9 @@ def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
     return callgrind([sys.executable, __file__, "--child", name, *judged], turns)
 
 
-def callgrind(command: list[str], turns: int) -> list[int]:
+def callgrind(command: list[str], turns: int, line: str = "totals") -> list[int]:
     """Run a command under callgrind, and return the instructions of each of its turns, from `os.getpgrp` to
-    `os.getppid`."""
+    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         tool = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
@@ -182,11 +182,11 @@ def callgrind(command: list[str], turns: int) -> list[int]:
         done = subprocess.run(tool + command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")
-        return [_total(dump.with_name(f"dump.{turn + 1}")) for turn in range(turns)]
+        return [_total(dump.with_name(f"dump.{turn + 1}"), line) for turn in range(turns)]
 
 
-def _total(dump: Path) -> int:
-    found = re.search(r"^totals: (\d+)", dump.read_text(), re.MULTILINE)
+def _total(dump: Path, line: str) -> int:
+    found = re.search(rf"^{line}: (\d+)", dump.read_text(), re.MULTILINE)
     assert found, f"{dump.name} holds no total"
     return int(found[1])
 
