@@ -7,6 +7,8 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from patience import slowness
+
 
 @contextmanager
 def tracing() -> Iterator[None]:
@@ -17,7 +19,7 @@ def tracing() -> Iterator[None]:
     """
     turn = sys.getswitchinterval()
     sys.setswitchinterval(5)
-    time.sleep(0.01)  # who asked for a turn before that gets it now
+    time.sleep(0.01 * slowness())  # who asked for a turn before that gets it now
     gc.collect()
     tracemalloc.start()
     try:

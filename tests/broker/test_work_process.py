@@ -42,9 +42,11 @@ async def fill(place: Any, destination: str) -> None:
     await sender.close()
 
 
-async def pings(place: Any, done: asyncio.Event) -> int:
-    """How many answers another client gets until then."""
+async def pings(place: Any, done: asyncio.Event, running: asyncio.Event | None = None) -> int:
+    """How many answers another client gets until then; `running` is set when it is connected."""
     other, count = await Client.connect(place), 0
+    if running is not None:
+        running.set()
     while not done.is_set():
         assert (await other.ask(send("/queue/other", "", "receipt:r"))).command == "RECEIPT"
         count += 1
@@ -102,8 +104,9 @@ def test_a_durable_subscription_ends_beside_others(tmp_path: Path) -> None:
             lines = ["SUBSCRIBE", "id:0", "destination:/topic/a", "ack:client", "prefetch-count:1", "receipt:s", NAMED]
             assert (await client.ask("\n".join([*lines, "", "\0"]))).command == "RECEIPT"
             await fill(place, "/topic/a")
-            done = asyncio.Event()
-            counting = asyncio.ensure_future(pings(place, done))
+            done, running = asyncio.Event(), asyncio.Event()
+            counting = asyncio.ensure_future(pings(place, done, running))
+            await running.wait()
             client.send("\n".join(["UNSUBSCRIBE", "id:0", NAMED, "receipt:u", "", "\0"]))
             while (await client.frame()).command != "RECEIPT":
                 pass

@@ -55,12 +55,18 @@ def _origin(folder: Path, way: str) -> dict[int, bytes]:
     store.close()
     if way == "migration":
         with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as connection:
-            for statement in reversed(MIGRATIONS[-1]):
-                _, _, table, _, _, column, *_ = statement.split()
-                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-            connection.execute("DELETE FROM migration WHERE version = ?", (len(MIGRATIONS),))
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) - 1}")
+            for version in (len(MIGRATIONS), len(MIGRATIONS) - 1):
+                for statement in reversed(MIGRATIONS[version - 1]):
+                    connection.execute(_undone(statement))
+                connection.execute("DELETE FROM migration WHERE version = ?", (version,))
+                connection.execute(f"PRAGMA user_version = {version - 1}")
     return {seq: _message(seq).tail for seq in range(_LEFT)}
+
+
+def _undone(statement: str) -> str:
+    """The statement that takes back one of a migration: it makes a table, or adds a column."""
+    what, _, table, *rest = statement.split()
+    return f"DROP TABLE {table}" if what == "CREATE" else f"ALTER TABLE {table} DROP COLUMN {rest[2]}"
 
 
 def _content(folder: Path) -> dict[int, bytes]:
