@@ -23,8 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.console_main())"]
-#: Tests wait more than they compute, so two processes share them.
-TWO = ["--numprocesses", "2", "--dist", "loadgroup", "-o", "tmp_path_retention_policy=failed"]
+#: Tests wait as long as they compute, so two processes for each of two processors share them.
+SHARED = ["--numprocesses", "4", "--dist", "loadgroup", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
 DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
@@ -77,16 +77,16 @@ class Count:
 
 #: Stages in one row run at the same time.
 QUICK = [
-    [Stage("c", [*PYTEST, *TWO, "-m", "not slow"])],
-    [Stage("python", [*PYTEST, *TWO, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
+    [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
+    [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
     [
         Stage("examples", [*PYTEST, *DOCTESTS]),
         Stage("instructions", [sys.executable, "benchmarks/instructions.py", "--judged"], "--report"),
     ],
 ]
 SLOW = [
-    [Stage("c-slow", [*PYTEST, *TWO, "-m", "slow"])],
-    [Stage("python-whole", [*PYTEST, *TWO, "-m", "not names_backend"], environment=PURE)],
+    [Stage("c-slow", [*PYTEST, *SHARED, "-m", "slow"])],
+    [Stage("python-whole", [*PYTEST, *SHARED, "-m", "not names_backend"], environment=PURE)],
     [Stage("examples-python", [*PYTEST, *DOCTESTS], environment=PURE)],
 ]
 

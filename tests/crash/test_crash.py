@@ -39,7 +39,7 @@ def _used(ledger: Ledger) -> bool:
 
 @posix
 def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
-    ledger = kill_rounds(tmp_path, 10, seed=1, enough=_used)
+    ledger = kill_rounds(tmp_path, 5, seed=1, enough=_used)
     assert (ledger.examples, dict(ledger.problems)) == ([], {})
     assert _used(ledger)
 

@@ -32,6 +32,8 @@ KINDS = {
     "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
     "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
 }
+#: The sanitizers take three times as long as all others together.
+_MARKED = [pytest.param(kind, marks=pytest.mark.slow if kind == "sanitized" else ()) for kind in KINDS]
 #: The order of enum in dialects.h, and of the table of limits in it.
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}
@@ -99,7 +101,7 @@ def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
         pytest.skip("this compiler has no AddressSanitizer")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _MARKED)
 @pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns"])
 def test_program(program: Program, name: str, kind: str) -> None:
     """The tables that stand in the programs."""
@@ -134,7 +136,7 @@ def _trace(octets: bytes, options: dict[str, Any]) -> bytes:
     return b"".join(words)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _MARKED)
 def test_vectors_at_every_cut(program: Program, kind: str, tmp_path: Path) -> None:
     """The reference model says what there is to read in the wires of the vectors."""
     count = 0

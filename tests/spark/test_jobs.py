@@ -59,6 +59,7 @@ GENUINE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are not here")
 @pytest.mark.parametrize(("preset", "files", "rows"), GENUINE)
 def test_genuine_feeds_become_tables(spark: Any, preset: str, files: str, rows: int) -> None:
@@ -72,6 +73,7 @@ def test_genuine_feeds_become_tables(spark: Any, preset: str, files: str, rows: 
     assert all(row._raw is None for row in found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the genuine feeds are not here")
 def test_genuine_events_have_their_values(spark: Any) -> None:
     body = (DATA / "networkrail/td-batch-2022-03-11.json").read_bytes()
@@ -262,6 +264,7 @@ def places(rows: Any) -> Counter[tuple[str, int]]:
     return Counter((row.destination, row.pos) for row in rows.select("destination", "pos").collect())
 
 
+@pytest.mark.slow
 def test_an_archive_keeps_each_message_once(spark: Any, folder: Path, tmp_path: Path) -> None:
     rows = feed()
     messages = {(row[1], row[2], bytes(row[10])) for row in rows}
@@ -302,6 +305,7 @@ def test_an_archive_of_odd_frames(spark: Any, tmp_path: Path) -> None:
     assert {str(row.date) for row in made.collect()} == {"1970-01-01"}
 
 
+@pytest.mark.slow
 def test_nothing_in_quarantine_and_nothing_at_all(spark: Any, tmp_path: Path) -> None:
     """Spark leaves out what it knows to be empty, and whatever counts its rows with it."""
     good = frames_of(spark, [json.dumps([event()]).encode()] * 3)
@@ -377,6 +381,7 @@ def test_rows_and_quarantine_hold_all_frames(spark: Any, folder: Path, tmp_path:
         assert {row._reason.partition(",")[0] for row in bad.collect()} == {"malformed JSON", "frame: bad-header: it"}
 
 
+@pytest.mark.slow
 def test_figures_of_a_stream_are_those_of_the_whole(spark: Any, folder: Path, tmp_path: Path) -> None:
     jobs.write_metrics(jobs.metrics(whole(spark, folder), sequence="message-id"), str(tmp_path / "batch"))
     rows = jobs.metrics(stream(spark, folder), sequence="message-id")

@@ -37,7 +37,7 @@ def queue(request) -> str:
     return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
 
 
-@pytest.mark.parametrize("mode", ["spool", "batch"])
+@pytest.mark.parametrize("mode", ["spool", pytest.param("batch", marks=pytest.mark.slow)])
 def test_an_idle_stream_acknowledges_all(spark, broker, queue: str, tmp_path: Path, mode: str) -> None:
     """Far more messages than the prefetch, and then nothing: all come, and all are acknowledged, without a new one."""
     publish(broker.url, queue, 150)
@@ -90,6 +90,7 @@ def test_what_is_delivered_again_after_a_restart_is_dropped(spark, broker, queue
     assert sorted(sink.column()) == list(range(35))
 
 
+@pytest.mark.slow
 def test_a_second_query_on_a_spool_is_refused(spark, broker, queue: str, tmp_path: Path) -> None:
     sink = Rows()
     options = {"url": broker.url, "destination": queue}
@@ -155,6 +156,7 @@ def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: 
     assert sink.column() == list(range(50))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [1000, 4])
 def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path, prefetch: int) -> None:
     """It takes what there is, more than the prefetch too, acknowledges it, ends; the next one goes on."""
@@ -183,6 +185,7 @@ def test_a_batch_reads_what_comes_until_it_is_quiet(spark, broker, queue: str, t
     assert spark.read.format("stompfile").load(options["spoolDir"]).count() == 12
 
 
+@pytest.mark.slow
 def test_a_spool_that_is_gone_is_told(spark, broker, queue: str, tmp_path: Path) -> None:
     """With failOnDataLoss=false the query goes on with what there is."""
     sink = Rows()
@@ -200,7 +203,9 @@ def test_a_spool_that_is_gone_is_told(spark, broker, queue: str, tmp_path: Path)
     assert sink.column() == list(range(13))
 
 
-@pytest.mark.parametrize("now", [False, True], ids=["stream", "availableNow"])
+@pytest.mark.parametrize(
+    "now", [pytest.param(False, id="stream"), pytest.param(True, id="availableNow", marks=pytest.mark.slow)]
+)
 def test_another_spool_is_never_taken_for_the_one_before(spark, broker, queue: str, tmp_path: Path, now: bool) -> None:
     """The new spool may be longer than the old one: each start fails, and takes nothing from the broker."""
     trigger = {"availableNow": True} if now else {"processingTime": "50 milliseconds"}

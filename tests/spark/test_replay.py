@@ -216,6 +216,7 @@ def test_a_batch_that_failed_comes_again_as_it_was(spark, broker, queue: str, tm
     assert again.column() == list(range(25))
 
 
+@pytest.mark.slow
 def test_each_message_once_over_restarts_of_query_and_broker(spark, tmp_path: Path) -> None:
     """availableNow, four times, with a broker that is stopped in between: what it has stored keeps its numbers."""
     sinks, first = [], 0

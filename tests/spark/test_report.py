@@ -94,6 +94,7 @@ def check_files(folder, found):
     assert {"main", "table", "details"} <= seen
 
 
+@pytest.mark.slow
 def test_hostile_times_names_and_numbers(spark, tmp_path):
     far = 9_223_372_036_854_775_807
     frames = [

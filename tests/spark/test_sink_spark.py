@@ -81,6 +81,7 @@ def test_a_task_that_fails_leaves_nothing_and_says_why(spark, broker):
         assert [each.get("n") for each in taken(client, "/queue/part.1", 999)][:2] == ["1000", "1001"]
 
 
+@pytest.mark.slow
 def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp_path):
     folder, checkpoint = tmp_path / "feed.stompcap", tmp_path / "checkpoint"
     writer = CaptureWriter(folder)

@@ -133,6 +133,7 @@ def test_where_metrics_are_is_told_once(
 # ---- with Spark ----
 
 
+@pytest.mark.slow
 def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark: Any, tmp_path: Path) -> None:
     """Its code, taken literally: rows are there once, and the progress tells of the source."""
     if not hasattr(DataSourceStreamReader, "reportLatestOffset"):
