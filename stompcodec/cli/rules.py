@@ -61,7 +61,7 @@ def title_of(rule: str) -> str:
         rule: as in `Finding.rule`: the id of a requirement, or the kind of an error.
 
     >>> title_of("S12-ESC-05")
-    'A backslash followed by any other octet, or ending the line, is a fatal protocol error.'
+    'Any other escape, such as backslash t or a backslash at the end of the line, is a fatal protocol error.'
     >>> title_of("truncated")
     'the stream ends in the middle of a frame'
     """

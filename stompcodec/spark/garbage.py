@@ -93,7 +93,7 @@ def declared_end(view: Any) -> int | None:
     it has none, or its head is not whole.
 
     >>> declared_end(b"SEND\\ncontent-length:900\\n\\nabc"), declared_end(b"SEND\\n\\nabc")
-    (927, None)
+    (926, None)
     """
     begin = _BEGIN.search(view)
     head = _HEAD_END.search(view, begin.start()) if begin else None

@@ -68,7 +68,7 @@ def test_each_message_of_our_client_is_stored_once(tmp_path: Path) -> None:
 @posix
 @pytest.mark.slow
 def test_the_books_notice_a_broker_that_ignores_keys(tmp_path: Path) -> None:
-    books = once_rounds(tmp_path, 2, 30, seed=1, config="[idempotency]\nwindow = 0\n")
+    books = once_rounds(tmp_path, 4, 100, seed=1, config="[idempotency]\nwindow = 0\n")
     assert books.problems["stored more than once"] > 0
 
 

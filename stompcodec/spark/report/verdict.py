@@ -64,7 +64,7 @@ def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | Non
     Raises:
         ConfigError: a name that is none, or limits that are no numbers.
 
-    >>> [each[3:] for each in thresholds_of({"missing": (5, 10)})][0]
+    >>> {each[0]: each[3:] for each in thresholds_of({"missing": (5, 10)})}["missing"]
     (5.0, 10.0)
     """
     changed = dict(changed or {})
