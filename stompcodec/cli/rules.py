@@ -63,7 +63,7 @@ def title_of(rule: str) -> str:
     >>> title_of("S12-ESC-05")
     'Any other escape, such as backslash t or a backslash at the end of the line, is a fatal protocol error.'
     >>> title_of("truncated")
-    'the stream ends in the middle of a frame'
+    'the stream ended inside a frame'
     """
     return _titles().get(rule) or (ERROR_KINDS[rule].what if rule in ERROR_KINDS else "")
 
