@@ -74,8 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    """What stays together where several processes share the tests: a file, or all that need the Spark session."""
-    return "spark" if "spark" in getattr(item, "fixturenames", ()) else item.path.relative_to(HERE).as_posix()
+    """What stays together where several processes share the tests: a file, or half of all that need a Spark session."""
+    if "spark" not in getattr(item, "fixturenames", ()):
+        return item.path.relative_to(HERE).as_posix()
+    return "spark 1" if item.path.stem in ("test_file", "test_functions", "test_report") else "spark 2"
 
 
 def backend(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 
-FEW, MANY = 200, 1200
+FEW, MANY = 200, 800
 #: Operations that are counted one by one. Some of them pay for many: where a table grows.
 OPERATIONS = 40
 #: Subscriptions beside which a copy of one pointer for each stands out from what an operation takes.

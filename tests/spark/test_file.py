@@ -256,7 +256,7 @@ def test_a_capture_is_a_table(spark: Any, feed: Path) -> None:
     assert first.received_at == datetime.fromtimestamp(START / 1e6)
 
 
-@pytest.mark.parametrize("setting", ["true", "false"])
+@pytest.mark.parametrize("setting", [pytest.param("true", marks=pytest.mark.slow), "false"])
 def test_every_action_on_one_frame_is_right(spark: Any, feed: Path, tmp_path: Path, setting: str) -> None:
     """A filter holds for the action that names it, and for no other, whatever the user has set."""
     before = spark.conf.get(PUSHDOWN, "false")

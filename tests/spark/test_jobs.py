@@ -292,6 +292,7 @@ def test_an_archive_keeps_each_message_once(spark: Any, folder: Path, tmp_path: 
     assert jobs.archive(whole(spark, folder), str(tmp_path / "batch"), dedupe=False) == len(rows)
 
 
+@pytest.mark.slow
 def test_an_archive_of_odd_frames(spark: Any, tmp_path: Path) -> None:
     names = ["/queue/" + "ü" * 2000, "/queue/" + "ü" * 1999 + "x", "17", "", "a=b/%\\:*?", None]
     rows = [("MESSAGE", name, None, b"x", None, {"destination": name or ""}) for name in names]
@@ -318,6 +319,7 @@ def test_nothing_in_quarantine_and_nothing_at_all(spark: Any, tmp_path: Path) ->
         assert jobs.archive(frames, str(tmp_path / name / "archive")) == count
 
 
+@pytest.mark.slow
 def test_an_archive_and_another_checkpoint_are_told(spark: Any, folder: Path, tmp_path: Path) -> None:
     """Spark's file sink would skip the numbers of batches that it has, and their rows would be missing."""
     path = tmp_path / "archive"
@@ -440,6 +442,7 @@ def test_dead_letters_are_grouped(spark: Any) -> None:
         jobs.deadletters(spark.createDataFrame(rows, kinds).drop("headers"))
 
 
+@pytest.mark.slow
 def test_replay(spark: Any, folder: Path) -> None:
     from client.broker import BrokerThread
 

@@ -72,6 +72,7 @@ def test_a_batch_that_failed_comes_again_as_it_was(spark, broker, queue: str, tm
     }
 
 
+@pytest.mark.slow
 def test_what_is_delivered_again_after_a_restart_is_dropped(spark, broker, queue: str, tmp_path: Path) -> None:
     """The ACKs of the first run get lost: the broker has all of it when the second one begins."""
     sink = Rows()
@@ -145,6 +146,7 @@ def test_a_full_disk_stops_acknowledging_and_loses_nothing(
     assert sorted(Capture(tmp_path / "spool").chains()) == ["frames", "frames.1"]
 
 
+@pytest.mark.slow
 def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: Path) -> None:
     publish(broker.url, queue, 50)
     sink = Rows()

@@ -237,6 +237,7 @@ def test_each_message_once_over_restarts_of_query_and_broker(spark, tmp_path: Pa
     assert places == sorted(set(places))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [1, 3])
 def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: Path, splits: int) -> None:
     publish(broker.url, queue, 50)

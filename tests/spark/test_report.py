@@ -191,6 +191,7 @@ def test_an_archive_that_is_empty_or_not_there(spark, tmp_path):
         report(spark, tmp_path / "archive", tmp_path / "file" / "out")
 
 
+@pytest.mark.slow
 def test_what_the_jobs_write_is_read(spark, tmp_path):
     from stompcodec.spark import jobs
     from stompcodec.spark.schema import frame_schema
