@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from attack.attackers import ATTACKS, Ports
+from attack.attackers import ATTACKS, Ports, be_idle
 from attack.pair import Side
 from crash.process import ROOT, BrokerProcess
 from patience import patience
@@ -71,11 +71,14 @@ def attack(
 
 
 def _start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
+    idle = module == "attackers"
     paths = [ROOT, str(_FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-m", f"attack.{module}", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE if module == "pair" else subprocess.DEVNULL,
+        start_new_session=idle,
+        preexec_fn=be_idle if idle else None,  # from the first moment: to start Python takes time, too
     )
 
 

@@ -180,8 +180,8 @@ def test_what_is_read_in_one_pass_has_one_share() -> None:
 
     run(main, clock=clock, sessions=clock.session_class())
     assert sum(handled) >= 12 * 501
-    # One that waited has 50 ms, at 1 ms for each frame; so have all that are read, and 8 frames each.
-    assert max(handled) <= 50 + 8 + 50 + 12 * 8
+    # One that waited has 10 ms, at 1 ms for each frame; so have all that are read, and 8 frames each.
+    assert max(handled) <= 10 + 8 + 10 + 12 * 8
 
 
 class _Counting:

@@ -174,7 +174,10 @@ def test_a_large_body_is_given_back(codec, size):
     ("size", "feed"),
     [
         *((size, 1460) for size in (2100, 70_000, 980_000, MIB)),
-        *((size, 65_536) for size in (2100, 70_000, 300_000, 700_000, 980_000, 1_000_000, MIB, 1_114_112, 3 * MIB // 2)),
+        *(
+            (size, 65_536)
+            for size in (2100, 70_000, 300_000, 700_000, 980_000, 1_000_000, MIB, 1_114_112, 3 * MIB // 2)
+        ),
     ],
 )
 @tracing()
