@@ -191,6 +191,8 @@ class Seen:
     #: Receipts to come: their ids, and what they promise.
     receipts: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     disconnected: bool = False
+    #: Ids of ACKs that came before their messages were seen: in the read with its SUBSCRIBE, a guess counts.
+    guessed: set[str] = field(default_factory=set)
     #: It names a durable subscription that is another one.
     mismatch: bool = False
     #: What has to be called when the session ended in the middle of what it just read.

@@ -327,6 +327,11 @@ class Rules:
             raise Violation("no ack header", f"{seen.name} got {message}")
         sub.order[tag] = self.next_order()
         sub.unacked[tag] = copy
+        if tag in seen.guessed:
+            copies = [sub.unacked.pop(each) for each in (list(sub.unacked) if sub.mode == "client" else [tag])]
+            self.acked(copies)
+            for each in copies:
+                self.doubt(each)
         if len(sub.unacked) > sub.window + sub.extra:
             raise Violation("more than the prefetch", f"{seen.name} has {len(sub.unacked)} of {sub.window}")
 

@@ -246,6 +246,8 @@ class Watcher:
     def _settled(self, seen: Seen, frame: Frame) -> Callable[[], object] | None:
         found = self._delivery(seen, frame)
         if found is None:
+            if frame.command == "ACK":
+                seen.guessed.add((frame.get("id") if seen.version == "1.2" else frame.get("message-id")) or "")
             seen.broken = True  # or it names a subscription that has ended, which means nothing
             if seen.version == "1.2" and frame.get("receipt") is None:
                 number = (frame.get("id") or "").partition("-")[0]
