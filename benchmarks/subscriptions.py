@@ -23,6 +23,7 @@ from instructions import callgrind
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
+from stompcodec.broker.session import Session
 
 #: The headers of a SUBSCRIBE of each kind; `{}` is its number.
 KINDS = {
@@ -85,15 +86,15 @@ class Crowd:
     def _frame(self, command: str, number: int) -> bytes:
         return f"{command}\nid:{number}\nreceipt:{number}\n{self._headers.format(number)}\n\0".encode()
 
-    def _session(self) -> object:
+    def _session(self) -> Session:
         session = self.broker.attach(0.0)
         head = f"CONNECT\naccept-version:1.2\nhost:/\nclient-id:{len(self.broker.sessions)}\n\n\0"
         session.receive(head.encode(), 0.0)
         self._turn()
         return session
 
-    def _do(self, session: object, frame: bytes) -> None:
-        session.receive(frame, 0.0)  # type: ignore[attr-defined]
+    def _do(self, session: Session, frame: bytes) -> None:
+        session.receive(frame, 0.0)
         written = self._turn()
         assert written.startswith(b"RECEIPT"), written
 
