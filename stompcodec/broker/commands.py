@@ -16,7 +16,7 @@ from stompcodec.broker.beats import answer
 from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.credit import grant
-from stompcodec.broker.idempotency import Mark, body_crc, key_of
+from stompcodec.broker.idempotency import ARTEMIS, HEADER, Mark, body_crc, key_of
 from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.large import is_streamed
 from stompcodec.broker.marks import marked
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 
-#: Headers that a SEND cannot have on the quick road; and how Artemis spells the last one.
+#: Headers that a SEND cannot have on the quick road.
 _SPECIAL = (
     *("transaction", "reply-to", "expires", "expiration", "priority", "message_group", "JMSXGroupID", "delay"),
-    *("AMQ_SCHEDULED_DELAY", "x-delay", "idempotency-key"),
+    *("AMQ_SCHEDULED_DELAY", "x-delay", HEADER, ARTEMIS),
 )
 
 
@@ -64,8 +64,6 @@ def _connect(session: Session, frame: Frame) -> None:
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"
     session.plain = session.exact and broker.plain
-    if session.version == "legacy":  # whose names are in lower case
-        session.artemis_key = session.artemis_key.lower()
     session.router.join(session, session.header(frame, "client-id"))
     manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
     headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
@@ -88,7 +86,7 @@ def _send(session: Session, frame: Frame) -> None:
     sink = session.sinks.get(destination)
     if sink is None:
         sink = usual_sink(session, frame, destination)
-    if sink is None or not session.plain or frame.has_any(*_SPECIAL, session.artemis_key):
+    if sink is None or not session.plain or frame.has_any(*_SPECIAL):
         _send_any(session, frame)
         return
     broker = session.broker

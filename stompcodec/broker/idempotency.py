@@ -341,7 +341,7 @@ def key_of(session: Session, frame: Frame) -> str | None:
     Raises:
         Refused: it is too long.
     """
-    key = session.header(frame, HEADER) or session.header(frame, session.artemis_key)
+    key = session.header(frame, HEADER) or session.header(frame, ARTEMIS)
     if not key:
         return None
     if len(key) > MOST_OCTETS or len(key.encode("utf-8", "surrogatepass")) > MOST_OCTETS:

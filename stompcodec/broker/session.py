@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stompcodec.broker.bounds import Line, Paused, Work
 from stompcodec.broker.commands import HANDLERS
 from stompcodec.broker.consumer import EOL, Consumer
-from stompcodec.broker.idempotency import ARTEMIS
 from stompcodec.broker.journal import Batch, Waiting
 from stompcodec.broker.large import Intake
 from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
 from stompcodec.broker.message import Refused
 from stompcodec.broker.outgoing import Outgoing
 from stompcodec.broker.shares import owner_of
+from stompcodec.broker.spelling import restored
 from stompcodec.broker.texts import Texts
 from stompcodec.broker.transaction import Transaction
 from stompcodec.broker.ttl import Terms
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _LEGACY = ("legacy",)
+#: Versions whose sessions may send header names in lower case. Without one yet, a CONNECT has to tell.
+_MAY_FOLD = ("", "legacy")
 #: So many frames are read before somebody looks at the clock.
 _EACH = 8
 
@@ -52,7 +54,7 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("_also", "ackers", "artemis_key", "discard", "overdue", "parts"),
+        *("_also", "ackers", "discard", "overdue", "parts"),
         *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
@@ -97,8 +99,6 @@ class Session(Outgoing):
         self.router: Router
         #: What stands for it where it makes destinations; None as long as it has made none.
         self.maker: Maker | None = None
-        #: How Artemis spells the header idempotency-key, as this session's version reads names.
-        self.artemis_key = ARTEMIS
         # What it has.
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
@@ -155,7 +155,10 @@ class Session(Outgoing):
         handlers = self.handlers
         left, account = _EACH, self.broker.account
         try:
-            for frame in self.connection.receive(data, now):
+            frames = self.connection.receive(data, now)
+            if self.version in _MAY_FOLD:
+                frames = map(self._spelled, frames)
+            for frame in frames:
                 handlers[frame.command](self, frame)
                 if self.closing:
                     break
@@ -186,6 +189,10 @@ class Session(Outgoing):
             self._note_pending(buffered)
         if account.held > account.reserve:
             self.broker.relieve()
+
+    def _spelled(self, frame: Frame) -> Frame:
+        """Return a frame with the spelling of names that the broker knows."""
+        return restored(frame) if self.connection.version == "legacy" else frame
 
     def _note_pending(self, buffered: int) -> None:
         """So many bytes have come that no frame was made of, or that wait for the session's turn."""
@@ -526,6 +533,7 @@ class Session(Outgoing):
         """
         owner = owner_of(self, self.broker.config.users is not None)
         self.intake = Intake(self.broker.spool, frame, done, f"of {owner}")
+        self.intake.frame = self._spelled(self.intake.frame)
         self.broker.uploads.add(self)
         self.connection.on_piece = self._take_piece
 
