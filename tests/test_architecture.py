@@ -58,7 +58,7 @@ RANKS = {
     **dict.fromkeys([f"broker.selector_{name}" for name in ("grammar", "rules", "values")], 5.9),
     **dict.fromkeys(["broker.folder", "broker.remover"], 5.8),
     "broker.body_folder": 5.9,
-    **dict.fromkeys(["broker.beats", "broker.jms", "broker.terms", "broker.ttl"], 6),
+    **dict.fromkeys(["broker.beats", "broker.jms", "broker.spelling", "broker.terms", "broker.ttl"], 6),
     **dict.fromkeys(["broker.marks", "broker.wildcards"], 6.2),
     **dict.fromkeys(["broker.addresses", "broker.spool", "broker.wanted"], 6.3),
     **dict.fromkeys([f"broker.{name}" for name in ("backlog", "credit", "faults", "forms", "large")], 6.4),

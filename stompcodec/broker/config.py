@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, TypeVar, cast
 
 from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User
@@ -19,6 +19,22 @@ __all__ = ["Config"]
 _MIB = 2**20
 #: A stranger has a CONNECT frame to send, and little else.
 _FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=100, max_body=65536)
+_T = TypeVar("_T")
+
+
+class _Unset(Enum):
+    """What a field holds that no argument has set. A default of the usual type could not be told from an argument."""
+
+    UNSET = "by dialect"
+
+
+def _by_dialect(usual: _T) -> _T:
+    """Declare a field whose default a dialect may change.
+
+    Args:
+        usual: its default in all other dialects.
+    """
+    return cast("_T", field(default=_Unset.UNSET, metadata={"usual": usual}))
 
 
 @dataclass(frozen=True)
@@ -67,9 +83,9 @@ class Config:
     ws_frame: int = 128 * _MIB
     ws_origins: tuple[str, ...] | None = None
     ws_hosts: tuple[str, ...] = ()
-    heart_beat: tuple[int, int] = (500, 1000)
-    heart_beat_answer: str = "own"
-    ttl: int = 0
+    heart_beat: tuple[int, int] = _by_dialect((500, 1000))
+    heart_beat_answer: str = _by_dialect("own")
+    ttl: int = _by_dialect(0)
     ttl_override: int = 0
     ttl_min: int = 1000
     ttl_max: int = 2**31 - 1
@@ -84,12 +100,12 @@ class Config:
     write_high: int = 256 * 1024
     commands: tuple[str, ...] = ("PING", "RECEIVE")
     version_header: bool = False
-    transactional_acks: bool = True
+    transactional_acks: bool = _by_dialect(True)
     queue_prefixes: tuple[str, ...] = ("/queue/",)
     temp_queue_prefix: str = "/temp-queue/"
-    prefetch: int = 100
-    window: int | None = None
-    prefetch_octets: bool = False
+    prefetch: int = _by_dialect(100)
+    window: int | None = _by_dialect(None)
+    prefetch_octets: bool = _by_dialect(False)
     priority: bool = True
     max_delayed: int = 100_000
     max_attempts: int = 6
@@ -112,30 +128,33 @@ class Config:
     dialect: str = "stompcodec"
     anycast_prefix: str = ""
     multicast_prefix: str = ""
-    routing: str = "ANYCAST"
-    routing_headers: bool = True
-    wildcards: str = "none"
+    routing: str = _by_dialect("ANYCAST")
+    routing_headers: bool = _by_dialect(True)
+    wildcards: str = _by_dialect("none")
     delimiter: str = ""
     address_settings: tuple[Setting, ...] = ()
     presets: tuple[Preset, ...] = ()
-    composite: bool = False
-    virtual_topics: bool = False
-    exchanges: Mapping[str, str] = field(default_factory=dict)
-    dsub_prefix: str = ""
-    retain: bool = False
+    composite: bool = _by_dialect(False)
+    virtual_topics: bool = _by_dialect(False)
+    exchanges: Mapping[str, str] = _by_dialect({})
+    dsub_prefix: str = _by_dialect("")
+    retain: bool = _by_dialect(False)
     max_retained_octets: int = 64 * _MIB
     durable_overflow: str = "block"
-    same_client: str = "refuse"
-    exclusive: str = "consumer"
-    queue_arguments: str = "first"
-    reply_to_subscribes: bool = False
-    refuse_message_id: bool = False
+    same_client: str = _by_dialect("refuse")
+    exclusive: str = _by_dialect("consumer")
+    queue_arguments: str = _by_dialect("first")
+    reply_to_subscribes: bool = _by_dialect(False)
+    refuse_message_id: bool = _by_dialect(False)
     virtual_hosts: tuple[str, ...] | None = None
     log_frames: str = "off"
     users: Mapping[str, User] | None = field(default=None, repr=False)
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, value in _usual(self.dialect).items():
+            if getattr(self, name) is _Unset.UNSET:
+                object.__setattr__(self, name, value)  # the only way into a frozen dataclass
         for fault, target, message in self._faults():
             if fault:
                 raise ConfigError(message, key=target)
@@ -226,22 +245,10 @@ def _defaults(dialect: str) -> Mapping[str, Any]:
     return DIALECTS[dialect]
 
 
-#: Field that some dialect sets -> its value where none does.
-_PLAIN = {name: getattr(Config(), name) for defaults in DIALECTS.values() for name in defaults}
+#: Field that a dialect may set -> its value where none does.
+_PLAIN = {each.name: each.metadata["usual"] for each in fields(Config) if "usual" in each.metadata}
 
 
 def _usual(dialect: str) -> dict[str, Any]:
-    """Return the defaults of a dialect, for all fields that some dialect sets."""
+    """Return the defaults of a dialect, for all fields that a dialect may set."""
     return {**_PLAIN, **_defaults(dialect)}
-
-
-_init = Config.__init__
-
-
-@wraps(_init)
-def _init_in_dialect(self: Config, *values: Any, **given: Any) -> None:
-    _init(self, *values, **{**_defaults(given.get("dialect", "stompcodec")), **given})
-
-
-# A dataclass cannot tell a default from the same value that somebody gave; its arguments can.
-setattr(Config, "__init__", _init_in_dialect)  # noqa: B010  (an assignment has no type that mypy accepts)

@@ -378,15 +378,15 @@ KEYS: tuple[Key, ...] = (
         "idempotency.window",
         "key_window",
         values.seconds_or_0,
-        "Seconds for which the broker knows the idempotency-key (or _AMQ_DUPL_ID) of a SEND: one that comes again with "
-        "the same key is confirmed, and not stored a second time. 0 turns it off.",
+        "How many seconds the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with the "
+        "same key gets its RECEIPT but is not stored. 0 turns this off.",
     ),
     Key(
         "idempotency.max_keys",
         "max_keys",
         _COUNT,
-        "How many keys it knows of each scope: user, virtual host, client-id and destination. A newer one takes the "
-        "place of the oldest.",
+        "How many idempotency keys the broker remembers for each sender and destination. A sender is a user, virtual "
+        "host and client-id. Above that, it forgets the oldest key.",
     ),
     Key(
         "addresses.anycast_prefix",
@@ -452,22 +452,24 @@ KEYS: tuple[Key, ...] = (
         "addresses.virtual_topics",
         "virtual_topics",
         values.flag,
-        "Whether a queue Consumer.NAME.VirtualTopic.X gets what is sent to the topic VirtualTopic.X, from its first "
-        "use on and also while nobody consumes it, as in ActiveMQ. X may have wildcards. With it, NAME without a "
-        "prefix is /queue/NAME.",
+        "Whether there are virtual topics, as in ActiveMQ: the queue Consumer.NAME.VirtualTopic.X gets a copy of each "
+        "message that is sent to the topic VirtualTopic.X. This begins with the first SUBSCRIBE or SEND to the queue, "
+        "and goes on while it has no consumer. X may contain wildcards. A destination without a prefix, such as "
+        "orders, is then the queue /queue/orders.",
     ),
     Key(
         "addresses.exchanges",
         "exchanges",
         values.exchanges,
-        "Exchanges for /exchange/NAME/KEY, by name: topic, direct or fanout. With any of them, amq.topic, amq.direct, "
-        "amq.fanout and /amq/queue/NAME are there, too, and NAME without a prefix is /queue/NAME.",
+        "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one exchange, "
+        "amq.topic, amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, such "
+        "as orders, is the queue /queue/orders.",
     ),
     Key(
         "addresses.dsub_prefix",
         "dsub_prefix",
         values.line,
-        "What the names begin with by which durable subscriptions are consumed as queues, such as /dsub/. With it, "
+        "Prefix, such as /dsub/, of the destinations by which durable subscriptions are consumed as queues. With it, "
         "persistent:true names a durable subscription by its id alone.",
     ),
     Key(
