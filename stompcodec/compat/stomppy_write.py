@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,9 @@ __all__ = ["convert_frame", "strict_convert_frame", "transmitting"]
 
 _encode: Any = stomp.utils.encode
 _clean_lines: Any = stomp.utils.clean_lines
-_PASSCODE = re.compile(rb"(?<=\npasscode:)[^\n]*")
+#: Their function, from before any patch; it gives the pieces that they log.
+_pieces: Callable[[Any], list[bytes]] = stomp.utils.convert_frame
+_PASSCODE = b"passcode:"
 
 
 def _pairs(frame: Any) -> list[tuple[str, Any]]:
@@ -76,6 +77,14 @@ holds a line feed (use a newer version, or leave the header or body out)
     return [serialize(written, "1.0", content_length="auto" if given else "never", commands=(frame.cmd,))]
 
 
+def _shown(frame: Any) -> list[bytes]:
+    """Return the pieces of a frame as stomp.py logs them, since programs search its log; without the passcode."""
+    pieces = _pieces(frame)
+    if frame.cmd in ("CONNECT", "STOMP"):
+        return [_PASSCODE + b"********\n" if piece.startswith(_PASSCODE) else piece for piece in pieces]
+    return pieces
+
+
 def transmitting(
     convert: Callable[[Any], list[bytes]], connecting: Callable[[Any, Any], None] | None = None
 ) -> Callable[[Any, Any], None]:
@@ -100,8 +109,7 @@ def transmitting(
             self._BaseTransport__disconnect_receipt = frame.headers["receipt"]
         data = b"".join(convert(frame))
         if log.isEnabledFor(log.DEBUG):
-            shown = _PASSCODE.sub(b"********", data) if frame.cmd in ("CONNECT", "STOMP") else data
-            log.debug("sending frame: %s", _clean_lines([shown]))
+            log.debug("sending frame: %s", _clean_lines(_shown(frame)))
         # Since 9.0 the I/O thread writes to TLS sockets.
         if getattr(self, "send_queue", None) is not None and not self.blocking:
             self.send_queue.put(data)

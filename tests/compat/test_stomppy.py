@@ -362,6 +362,34 @@ def test_no_passcode_is_logged(quirks, caplog):
     assert "sesame" not in caplog.text
 
 
+def sent_in_the_log(name, broker, caplog):
+    """The frames of a session, as stomp.py's log has them."""
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, "stomp.py"):
+        connection = getattr(stomp, name)([("127.0.0.1", broker.port)])
+        listener = connected(connection)
+        connection.subscribe("/queue/log", id="1", headers={"odd": ODD if name != "Connection10" else "plain"})
+        connection.begin("t1")
+        connection.send("/queue/other", "h\u00e9 'llo'", headers={"many": ("1", "2"), "none": None}, transaction="t1")
+        connection.send("/queue/other", b"\0\n", headers={"passcode": "kept"}, content_type="a/b", transaction="t1")
+        connection.commit("t1")
+        connection.unsubscribe(id="1")
+        disconnect(connection, listener)
+    return [line.replace("passcode:guest", "passcode:********") for line in caplog.messages if "sending" in line]
+
+
+@pytest.mark.parametrize("name", CLASSES[:3])
+@pytest.mark.parametrize("options", [{}, {"quirks": False}, {"heart_beats": (0, 0)}], ids=["quirks", "strict", "beats"])
+def test_frames_are_logged_as_before(broker, name, options, caplog):
+    """Programs, and suites such as django-stomp's, look for `sending frame: [b'ACK', …` in the log."""
+    wanted = sent_in_the_log(name, broker, caplog)
+    with compat.install(**options):
+        first = 1 if "heart_beats" in options else 0  # CONNECT offers heart-beats that it did not offer before
+        assert sent_in_the_log(name, broker, caplog)[first:] == wanted[first:]
+    assert len(wanted) == 8
+    assert wanted[1].startswith("sending frame: [b'SUBSCRIBE', b'\\n', b'ack:auto\\n', ")
+
+
 PARSED = [
     b"FOO",
     b"\nRECEIPT\nreceipt-id:1\n\n",

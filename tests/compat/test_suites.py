@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape as quote
 
 import pytest
 from interop import suites
@@ -114,6 +115,27 @@ def test_outcomes_by_names_that_pytest_takes(tmp_path: Path) -> None:
     assert "2 passed" in again.stdout
 
 
+def test_what_a_suite_asks_for_besides_stomp_has_an_outcome_of_its_own(tmp_path: Path) -> None:
+    """As django-stomp, which asks a management page over HTTP."""
+    besides = suites.SUITES["django-stomp"].besides
+    text = "HTTPConnectionPool(host='localhost', port={}): Max retries exceeded with url: /api/queues"
+    cases = {
+        "test_page": text.format(15672),
+        "test_console": text.format(8161),
+        "test_other": text.format(80),
+        "test_assert": "assert 0 == 2",
+    }
+    lines = [
+        f'<testcase file="t.py" classname="t" name="{name}"><failure message="E">{quote(words)}</failure></testcase>'
+        for name, words in cases.items()
+    ]
+    (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
+    ((word, _),) = {(word, "") for _, word in besides}
+    outcomes = dict(zip(cases, [word, word, "failed", "failed"]))
+    assert suites.read(tmp_path / "report.xml", besides) == {f"t.py::{name}": found for name, found in outcomes.items()}
+    assert set(suites.read(tmp_path / "report.xml").values()) == {"failed"}
+
+
 @pytest.mark.parametrize(
     ("runs", "differ"),
     [
@@ -203,7 +225,7 @@ def test_a_suite_that_crashed_is_no_outcome(kind: str, tmp_path: Path, monkeypat
 def test_an_internal_error_of_pytest_is_no_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was in the report of a run under load: pytest's own failure stands there as a test."""
     monkeypatch.setattr(suites, "_RAN", (0, 1, 3))
-    monkeypatch.setattr(suites, "read", lambda report: {"pytest::internal": "error"})
+    monkeypatch.setattr(suites, "read", lambda *_: {"pytest::internal": "error"})
     suite = suites.Suite("coilmq", (), {}, ("test_suite.py",))
     with pytest.raises(suites.DidNotRun, match="pytest itself failed"):
         suites.run_suite(sys.executable, suite, tmp_path, "", ["--version"], None, tmp_path / "run", tmp_path / "log")
@@ -283,14 +305,16 @@ def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ([{"a": "passed", "b": "failed"}], (1, [])),
-        ([{"a": "failed", "b": "passed"}, {"a": "passed"}], (2, [])),
-        ([{"a": "failed"}, {}, {"a": "error"}], (0, ["a"])),
+        ([{"a": "passed", "b": "failed"}], (1, {})),
+        ([{"a": "failed", "b": "passed"}, {"a": "passed"}], (2, {})),
+        ([{"a": "failed"}, {}, {"a": "error"}], (0, {"a": "error"})),
+        ([{}, {}, {"b": "passed"}], (0, {"a": "missing"})),
+        ([{"a": "no page", "b": "passed"}], (1, {"a": "no page"})),
     ],
-    ids=["as-there", "the-clock", "ours-alone"],
+    ids=["as-there", "the-clock", "ours-alone", "gone", "besides"],
 )
 def test_what_passes_on_the_real_broker_has_to_pass_on_ours(
-    answers: list[dict[str, str]], expected: tuple[int, list[str]]
+    answers: list[dict[str, str]], expected: tuple[int, dict[str, str]]
 ) -> None:
     asked: list[list[str]] = []
 

@@ -20,8 +20,10 @@ from patience import patience
 
 from stompcodec import Frame, serialize
 
-__all__ = ["BROKERS", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
+__all__ = ["BROKERS", "UNKNOWN", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
 
+#: What `server_of` returns for a broker that does not say what it is.
+UNKNOWN = "unknown/0"
 #: The one user of our broker, so that wrong passcodes are refused.
 _USERS = ("--login", "guest", "--passcode", "guest")
 AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
@@ -72,7 +74,7 @@ def server_of(target: Target) -> str:
     if not said.startswith(b"CONNECTED"):
         raise ConnectionError("it refused")
     told = dict(line.split(":", 1) for line in said.decode(errors="replace").splitlines() if ":" in line)
-    return told.get("server", "unknown/0")
+    return told.get("server", UNKNOWN)
 
 
 class Foreign:

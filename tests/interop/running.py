@@ -27,9 +27,10 @@ _KINDS = {
     "activemq-artemis": {"nack": "/queue/DLQ"},
     "apache-activemq-artemis": {"nack": "/queue/DLQ"},
     "activemq": {"nack": "/queue/ActiveMQ.DLQ", "headers": (("activemq.prefetchSize", "100"),)},
+    "apache-apollo": {},
     "stompcodec": {},
 }
-_NAMES = {"activemq-artemis": "artemis", "apache-activemq-artemis": "artemis"}
+_NAMES = {"activemq-artemis": "artemis", "apache-activemq-artemis": "artemis", "apache-apollo": "apollo"}
 
 
 class BadAddress(ValueError):

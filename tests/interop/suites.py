@@ -75,6 +75,8 @@ class Suite(NamedTuple):
     """Variables for the suite; {host}, {port}, {login} and {passcode} are those of the broker."""
     unfit: tuple[tuple[str, str], ...] = ()
     """Real brokers on which it cannot be run, and why."""
+    besides: tuple[tuple[str, str], ...] = ()
+    """Text of a failure -> its outcome instead of "failed": what the suite asks for besides STOMP and does not get."""
     edits: tuple[tuple[str, str, str], ...] = ()
     """File of the suite, text in it, and what stands there instead; for suites that name their broker in the source."""
 
@@ -153,6 +155,10 @@ SUITES = {
             ("STOMP_SERVER_USER", "{login}"),
             ("STOMP_SERVER_PASSWORD", "{passcode}"),
         ),
+        besides=tuple(
+            (f"port={port}): Max retries exceeded", "no management page at http://localhost:15672 or :8161")
+            for port in (15672, 8161)
+        ),
     ),
     "aiostomp": Suite(
         "aiostomp", ("aiostomp>=1.7,<2", "pytest", "pytest-timeout", "mock"), {"tests": "tests"}, ("tests",)
@@ -205,7 +211,7 @@ def run_suite(
         log: a file, for what it prints.
 
     Returns:
-        Test -> "passed", "failed", "error" or "skipped".
+        Test -> "passed", "failed", "error", "skipped", or an outcome of `Suite.besides`.
 
     Raises:
         DidNotRun: there is no outcome.
@@ -241,7 +247,7 @@ def run_suite(
         why = f"signal {-done.returncode}" if done.returncode < 0 else f"pytest's exit status was {done.returncode}"
         raise DidNotRun(why, log)
     try:
-        found = read(report)
+        found = read(report, suite.besides)
     except (OSError, ElementTree.ParseError) as error:
         raise DidNotRun(f"its report cannot be read: {error}", log) from error
     if internal := [name for name in found if name.startswith("pytest::") or name == "pytest"]:
@@ -251,8 +257,9 @@ def run_suite(
     return found
 
 
-def read(report: Path) -> dict[str, str]:
-    """The outcomes in a report of pytest, by the names that it takes. What cannot be collected counts as one test."""
+def read(report: Path, besides: tuple[tuple[str, str], ...] = ()) -> dict[str, str]:
+    """Return the outcomes in a report of pytest, by the names that it takes. What cannot be collected counts as one
+    test. `besides` is that of `Suite`."""
     found = {}
     for case in ElementTree.parse(report).iter("testcase"):
         words = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
@@ -261,11 +268,16 @@ def read(report: Path) -> dict[str, str]:
         classes = (case.get("classname") or "").removeprefix(module).strip(".").replace(".", "::")
         name = "::".join(filter(None, (file, classes, case.get("name"))))
         found[name] = {"failure": "failed"}.get(words[0], words[0]) if words else "passed"
+        if found[name] == "failed":
+            text = "".join(f"{child.get('message')}\n{child.text}" for child in case if child.tag == "failure")
+            found[name] = next((word for part, word in besides if part in text), "failed")
     return found
 
 
-def as_on(real: dict[str, str], run: Callable[[list[str]], dict[str, str]], turns: int = 3) -> tuple[int, list[str]]:
-    """Run a suite on our broker, and what does not pass there once more: some tests watch the clock.
+def as_on(
+    real: dict[str, str], run: Callable[[list[str]], dict[str, str]], turns: int = 3
+) -> tuple[int, dict[str, str]]:
+    """Run a suite on our broker, and what fails there alone once more: some tests watch the clock.
 
     Args:
         real: test -> outcome on the real broker.
@@ -273,11 +285,12 @@ def as_on(real: dict[str, str], run: Callable[[list[str]], dict[str, str]], turn
         turns: how often.
 
     Returns:
-        How many tests pass on ours, and those that pass on the real broker alone.
+        How many tests pass on ours, and the outcomes on ours of those that pass on the real broker alone.
     """
-    wanted = {name for name, word in real.items() if word == "passed"}
-    passed = {name for name, word in run([]).items() if word == "passed"}
+    wanted = [name for name, word in sorted(real.items()) if word == "passed"]
+    here = run([])
     for _ in range(turns - 1):
-        if left := sorted(wanted - passed):
-            passed |= {name for name, word in run(left).items() if word == "passed"}
-    return len(passed), sorted(wanted - passed)
+        if again := [name for name in wanted if here.get(name, "missing") in ("missing", "failed", "error", "skipped")]:
+            here |= {name: word for name, word in run(again).items() if name in again}
+    lost = {name: here.get(name, "missing") for name in wanted if here.get(name) != "passed"}
+    return list(here.values()).count("passed"), lost

@@ -13,10 +13,14 @@ if sys.platform == "win32":
     pytest.skip("POSIX only", allow_module_level=True)
 
 from client.broker import BrokerThread
+from client.peer import Peer
 from interop.brokers import server_of
+from interop.fields import FIELDS, run_fields
 from interop.running import BadAddress, kind_of, named
 
 from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.broker.dialects import DIALECTS
+from stompcodec.client import dialects as rows
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "interop.py"
 
@@ -68,6 +72,7 @@ def test_other_urls_are_refused_without_their_passcode(texts):
         ("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine", "activemq-artemis"),
         ("apache-activemq-artemis/2.40", "apache-activemq-artemis"),
         ("artemis-2", "activemq-artemis"),
+        ("apache-apollo/1.7.1", "apache-apollo"),
         ("stompcodec/0.1 as artemis", "stompcodec"),
         ("other/1", ""),
     ],
@@ -131,6 +136,62 @@ def test_checks_of_a_running_broker(script, files, monkeypatch, capsys):
             assert "se%3Acret" not in text
 
 
+@pytest.fixture
+def fields(script, monkeypatch, capsys):
+    """Runs the table of fields against URLs; the exit status and what was shown."""
+
+    def run(*brokers):
+        urls = [word for broker in brokers for word in ("--broker", broker)]
+        monkeypatch.setattr(sys, "argv", ["interop.py", *urls, "--check", "fields"])
+        return script.main(), capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_fields_of_a_running_broker(fields, files, monkeypatch, dialect):
+    """By URL, with login, virtual host and TLS; our own broker says in which dialect it is."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.pem"))
+    tls = {"tls_port": 0, "tls_cert": str(files / "own.pem"), "tls_key": str(files / "own.pem")}
+    users = {"me": User("me", hash_passcode("se:cret", n=16))}
+    jms = dialect in ("activemq", "artemis", "apollo")
+    with BrokerThread(**tls, users=users, dialect=dialect, jms=jms) as broker:
+        status, shown = fields(f"mine=stomp+ssl://me:se%3Acret@127.0.0.1:{broker.tls_port}/shop")
+    assert "The table of our client's dialects against mine" in shown
+    assert (status, shown.splitlines()[-1]) == (0, f"{len(FIELDS)} passed, 0 failed, 0 skipped"), shown
+
+
+def test_a_row_that_is_wrong_fails_its_fields(fields, monkeypatch):
+    monkeypatch.setitem(rows.BROKERS, "rabbitmq", rows.BROKERS["rabbitmq"]._replace(prefetch=()))
+    with BrokerThread(dialect="rabbitmq") as broker:
+        status, shown = fields(f"mine=stomp://127.0.0.1:{broker.port}")
+    assert status == 1
+    assert "FAIL prefetch" in shown
+
+
+def test_fields_of_brokers_that_our_client_has_no_row_for_are_skipped(fields):
+    with Peer(server="other/1") as peer:
+        status, shown = fields(f"mine=stomp://127.0.0.1:{peer.port}")
+    assert (status, shown.splitlines()[-1]) == (0, f"0 passed, 0 failed, {len(FIELDS)} skipped")
+
+
+def test_a_broker_that_does_not_say_what_it_is_has_the_row_of_its_name(monkeypatch):
+    """As Artemis with disableStompServerHeader."""
+    said = []
+    monkeypatch.setitem(FIELDS, "name", lambda place: said.append((place.name, place.connect().dialect)))
+    with Peer() as peer:
+        peer.rules["CONNECT"] = lambda side, frame: (side.connection.accept({}), side.flush())
+        with named([f"artemis-2=stomp://127.0.0.1:{peer.port}"])["artemis-2"] as target:
+            assert run_fields(target, ["name"])["name"].word == "ok"
+    assert said == [("artemis", "artemis")]
+
+
+def test_a_broker_that_does_not_answer_fails_its_fields(fields):
+    status, shown = fields("gone=stomp://u:secret@127.0.0.1:1")
+    assert (status, shown.splitlines()[-1]) == (1, f"0 passed, {len(FIELDS)} failed, 0 skipped")
+    assert "secret" not in shown
+
+
 def test_a_broker_that_does_not_answer_fails_its_checks(script, monkeypatch, capsys):
     arguments = ["--broker", "gone=stomp://u:secret@127.0.0.1:1", "--client", "sync 1.2", "--check", "queues"]
     monkeypatch.setattr(sys, "argv", ["interop.py", *arguments])
@@ -167,3 +228,41 @@ def test_wrong_usage(script, monkeypatch, capsys, text):
         script.main()
     assert ended.value.code == 2
     assert ("NAME=URL" if text == "pika" else "the scheme") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("here", "word", "why"),
+    [
+        ({"a": "passed", "b": "passed"}, "ok", "2 of 3 tests pass there, 2 on ours"),
+        ({"a": "passed", "b": "no page"}, "ok", "2 of 3 tests pass there, 1 on ours; 1 find no page"),
+        ({"a": "failed", "b": "no page"}, "FAIL", "2 of 3 tests pass there, 0 on ours; 1 find no page; here fail a"),
+    ],
+)
+def test_whole_suites_on_a_running_broker_and_on_ours(script, monkeypatch, tmp_path, here, word, why):
+    """What passes there has to pass here, except for what our broker does not have at all."""
+    suite = script.SUITES["django-stomp"]._replace(besides=(("refused", "no page"),))
+    monkeypatch.setitem(script.SUITES, "django-stomp", suite)
+    monkeypatch.setattr(script, "python_of", lambda *_: "python")
+    answers = [{"a": "passed", "b": "passed", "c": "failed"}, *[{**here, "c": "failed"}] * 3]
+    places = []
+
+    def run_suite(python, suite, checkout, mode, only, place, folder, log):
+        places.append(place)
+        return answers[len(places) - 1]
+
+    class Ours:
+        port = 2
+
+        def __init__(self, folder, memory, config):
+            assert config.name == "rabbitmq.toml"
+
+        __enter__, __exit__ = lambda self: self, lambda *_: None
+
+    monkeypatch.setattr(script, "run_suite", run_suite)
+    monkeypatch.setattr(script, "BrokerProcess", Ours)
+    with Peer(server="RabbitMQ/4.3.0") as peer:
+        (candidate,) = named([f"rabbit=stomp://me:word@127.0.0.1:{peer.port}"]).values()
+        outcome = script.whole("django-stomp", tmp_path, candidate, tmp_path)
+    assert outcome == (word, why)
+    assert places[0] == ("127.0.0.1", peer.port, 0, "me", "word")
+    assert {place.port for place in places[1:]} == {2}
