@@ -11,9 +11,6 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
-from stompcodec.broker.config import Config
-from stompcodec.broker.core import Broker
-from stompcodec.broker.sqlite import SqliteStore
 from stompcodec.codec import Frame, Parser, serialize
 
 __all__ = ["MESSAGES", "ROWS", "Row"]
@@ -55,6 +52,11 @@ class Row:
         self._destination = "/topic/a" if name == "fan_out" else "/queue/a"
 
     def __enter__(self) -> Row:
+        # Here, and not when rows of the codec are counted: under valgrind this takes longer than they do.
+        from stompcodec.broker.config import Config
+        from stompcodec.broker.core import Broker
+        from stompcodec.broker.sqlite import SqliteStore
+
         self._folder = tempfile.TemporaryDirectory(prefix="stompcodec-instructions-")
         self._store = SqliteStore(self._folder.name) if self._stored else None
         self.broker = Broker(Config(), self._store, wall=lambda: 1e9, epoch="e", call_soon=None)

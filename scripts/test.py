@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.console_main())"]
 #: Tests wait as long as they compute, so two processes for each of two processors share them.
-SHARED = ["--numprocesses", "4", "--dist", "loadgroup", "-o", "tmp_path_retention_policy=failed"]
+SHARED = ["--numprocesses", "4", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]
 DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
@@ -179,6 +179,8 @@ def main() -> int:
         rows = [[stage for stage in row if stage.name in arguments.only] for row in [*QUICK, *SLOW]]
         rows = [row for row in rows if row]
     began = time.monotonic()
+    # Each of the processes would compile all of the tests anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="stompcodec-test-", dir=in_memory()) as folder:
         os.environ["TMPDIR"] = folder  # of pytest and Spark, too
         counts = run_all(rows, Path(folder))

@@ -54,7 +54,7 @@ def closing_line(output: str) -> str:
 def run_suite(version: str, python: str, sdist: Path) -> tuple[bool, str]:
     folder, log = WORK / version, WORK / f"{version}.log"
     log.unlink(missing_ok=True)
-    pytest = [folder / "bin" / "pytest", "--numprocesses", "2", "--dist", "loadgroup"]
+    pytest = [folder / "bin" / "pytest", "--numprocesses", "2"]
     try:
         make_environment(python, folder, sdist, log)
         both = closing_line(call(pytest, log))

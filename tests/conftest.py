@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import importlib
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from patience import patience
+from sharing import SPARK, file_of, make_scheduler, worth_first
 
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
@@ -58,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     known = {row["id"] for row in requirements()}
     hangs = config.pluginmanager.hasplugin("timeout")
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if "spark" in getattr(item, "fixturenames", ()) and file_of(item.nodeid) not in SPARK:
+            raise pytest.UsageError(f"{item.nodeid} takes a Spark session: add its file to SPARK of tests/sharing.py")
         if hangs and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_HANGS_SLOW if item.get_closest_marker("slow") else _HANGS))
         if not {"codec", "both"}.isdisjoint(getattr(item, "fixturenames", ())):
@@ -71,13 +74,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         out = [item for item in items if _needs_c(item)]
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if not _needs_c(item)]
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        items.sort(key=lambda item: worth_first(item.nodeid))
 
 
-def _group(item: pytest.Item) -> str:
-    """What stays together where several processes share the tests: a file, or half of all that need a Spark session."""
-    if "spark" not in getattr(item, "fixturenames", ()):
-        return item.path.relative_to(HERE).as_posix()
-    return "spark 1" if item.path.stem in ("test_file", "test_functions", "test_report") else "spark 2"
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every search for garbage: tests that ask for one would wait 0.3 s for it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests as sharing.py says, unless another way is asked for."""
+    return make_scheduler(config, log) if config.getvalue("dist") == "load" else None
 
 
 def backend(name: str) -> Any:

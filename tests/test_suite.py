@@ -9,10 +9,11 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import patience as waiting
 import pytest
+import sharing
 
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "scripts" / "test.py"
@@ -127,6 +128,56 @@ def test_make_test_keeps_a_process_test_of(what: str) -> None:
     text = (HERE / name).read_text(encoding="utf-8")
     assert f"def {function}(" in text
     assert not any(f"def {function}(" in part for part in _slow_parts(text))
+
+
+# ---- who runs what ----
+
+
+class _Worker:
+    """A process of pytest-xdist that notes what it is given."""
+
+    shutting_down = False
+    gateway = SimpleNamespace(id="test")
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def send_runtest_some(self, places: list[int]) -> None:
+        self.given += places
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_units_are_handed_out_whole_and_once() -> None:
+    remote = pytest.importorskip("xdist.remote")
+    config = SimpleNamespace(
+        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=False), hook=None
+    )
+    spark = [f"tests/{file}::test_{number}" for file in sharing.SPARK for number in range(3)]
+    whole = [f"tests/{file}::test_{number}" for file in sharing.WHOLE for number in range(50)]
+    pieces = [f"tests/broker/test_{file}.py::test_x[{n}]" for file in "ab" for n in range(4 * sharing._PIECE + 1)]
+    tests = sorted([*reversed(pieces), *whole, *spark], key=sharing.worth_first)
+    assert tests[: len(spark)] == spark
+    assert tests[-len(pieces) :] == list(reversed(pieces))
+    scheduler = sharing.make_scheduler(config, remote.Producer("test", enabled=False))
+    workers = [_Worker(), _Worker()]
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, tests)
+    scheduler.schedule()
+    ran: list[list[str]] = [[], []]
+    while scheduler.has_pending:
+        for worker, done in zip(workers, ran):
+            if len(done) < len(worker.given):
+                place = worker.given[len(done)]
+                done.append(tests[place])
+                scheduler.mark_test_complete(worker, place)
+    assert sorted(ran[0] + ran[1]) == sorted(tests)
+    for names in (spark, *(whole[at : at + 50] for at in range(0, len(whole), 50))):
+        assert any(set(names) <= set(done) for done in ran)
+    assert all(set(done) & set(pieces) for done in ran)
+    assert len(set(sharing.units(pieces).values())) == 10
 
 
 # ---- how long tests wait ----

