@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from simulation.plan import plan_of
+from simulation.records import Violation
 from simulation.world import run
 
 from stompcodec import Frame
@@ -81,8 +82,8 @@ def _same_selector(right: Any) -> Any:
 
 
 def _unsynced(right: Any) -> Any:
-    def open_database(path: Any, *rest: Any) -> Any:
-        connection = right(path, *rest)
+    def open_database(path: Any, **options: Any) -> Any:
+        connection = right(path, **options)
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
@@ -252,10 +253,16 @@ def planted(bug: Bug) -> Iterator[None]:
 
 
 def find(bug: Bug, most: int, first: int = 0) -> tuple[int, str] | None:
-    """The first seed that finds a bug, and what it says; None if none does."""
+    """Return the first seed that finds a bug, and what it says; None if none does.
+
+    Raises:
+        Exception: the bug no longer fits the broker: a run failed by an exception that is no finding of the simulation.
+    """
     with planted(bug):
         for seed in range(first, first + most):
             outcome = run(plan_of(seed))
-            if outcome.fault is not None:
+            if isinstance(outcome.fault, Violation):
                 return seed, str(outcome.fault)
+            if outcome.fault is not None:
+                raise outcome.fault
     return None
