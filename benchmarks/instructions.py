@@ -172,13 +172,14 @@ def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
     return callgrind([sys.executable, __file__, "--child", name, *judged], turns)
 
 
-def callgrind(command: list[str], turns: int, line: str = "totals") -> list[int]:
+def callgrind(command: list[str], turns: int, line: str = "totals", *options: str) -> list[int]:
     """Run a command under callgrind, and return the instructions of each of its turns, from `os.getpgrp` to
-    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before."""
+    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before. `options` are
+    further ones of callgrind."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         tool = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
-        tool += ["--quiet", f"--callgrind-out-file={dump}"]
+        tool += ["--quiet", f"--callgrind-out-file={dump}", *options]
         done = subprocess.run(tool + command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")
