@@ -53,3 +53,11 @@ def test_a_durable_subscription_outlives_the_broker(dialect, shell, tmp_path):
         client.send("/topic/a", b"after the deletion", receipt=True)
         assert subscription.get(patience(10)).body == b"after the deletion"
         subscription.unsubscribe(delete=True)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("field", ["prefetch", "durable"])
+def test_a_field_with_capitals_in_its_headers_holds_over_the_legacy_dialect(field, dialect, shell):
+    options = {"versions": ["legacy"], "login": "fred", "passcode": "x"}
+    with BrokerThread(dialect=dialect, detect_legacy=True) as broker:
+        FIELDS[field](Place(dialect, lambda **more: shell.connect(broker.url, **options, **more), own=True))
