@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -65,9 +64,12 @@ def _mode(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _ended(result: Any, base: dict[str, Any], quiet: bool) -> dict[str, Any]:
-    """The figures at the end, of a stream or not."""
-    return {**base, **waited(result, quiet)} if hasattr(result, "awaitTermination") else {**base, "frames": result}
+def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> Any:
+    """Run a job to its end: the counts of a stream, or what the job returns."""
+    if reading.streaming:
+        return waited(start, quiet)
+    with Line(quiet).stages(spark):
+        return start()
 
 
 @command.command("archive")
@@ -94,13 +96,13 @@ def archive(
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark import jobs
 
-        with Line(quiet).stages(spark) if not reading.streaming else nullcontext():
-            made = jobs.archive(
+        made = _done(
+            lambda: jobs.archive(
                 reading.frames(spark), output, dedupe=dedupe, within=within, partition_by=partition_by.split(","),
                 mode=mode or "errorifexists", **reading.how,
-            )  # fmt: skip
-        result = _ended(made, {"archive": output}, quiet)
-    finish(result, as_json, quiet)
+            ), reading, spark, quiet,
+        )  # fmt: skip
+    finish({"archive": output, **(made if reading.streaming else {"frames": made})}, as_json, quiet)
 
 
 @command.command("explode")
@@ -136,19 +138,21 @@ def explode(
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark import jobs
 
-        frames = reading.frames(spark, *_EXPLODED)
-        exploded = jobs.explode(frames, preset, schema, gzip=gzip, max_body=max_body)
         totals = dict.fromkeys(("frames", "good", "quarantined", "rows", "quarantine"), 0)
+        last: dict[str, int] = {}
 
         def add(counts: dict[str, int]) -> None:
-            totals.update({name: totals[name] + counts[name] for name in totals})
+            again = last if last.get("batch") == counts.get("batch") else {}  # its source was killed before it was done
+            totals.update({name: total + counts[name] - again.get(name, 0) for name, total in totals.items()})
+            last.update(counts)
 
-        with Line(quiet).stages(spark) if not reading.streaming else nullcontext():
-            made = jobs.write_exploded(exploded, output, mode=mode or "errorifexists", on_counts=add, **reading.how)
-        if isinstance(made, dict):
+        def start() -> Any:
+            exploded = jobs.explode(reading.frames(spark, *_EXPLODED), preset, schema, gzip=gzip, max_body=max_body)
+            return jobs.write_exploded(exploded, output, mode=mode or "errorifexists", on_counts=add, **reading.how)
+
+        made = _done(start, reading, spark, quiet)
+        if not reading.streaming:
             add(made)
-        else:
-            waited(made, quiet)
     named = {"frames": "frames", "good": "good_frames", "quarantined": "quarantined_frames"}
     finish({"output": output, **{named.get(name, name): count for name, count in totals.items()}}, as_json, quiet)
 
@@ -187,17 +191,20 @@ def metrics(
         from stompcodec.spark import jobs
 
         columns = (*_MEASURED, "headers") if sequence else _MEASURED
-        rows = jobs.metrics(reading.frames(spark, *columns), window=window, watermark=watermark, sequence=sequence)
+
+        def windows() -> Any:
+            return jobs.metrics(reading.frames(spark, *columns), window=window, watermark=watermark, sequence=sequence)
+
         if output is None:
             with Line(quiet).stages(spark):
-                found = [row.asDict(recursive=True) for row in rows.orderBy("start", "destination").collect()]
+                found = [row.asDict(recursive=True) for row in windows().orderBy("start", "destination").collect()]
             _print_rows(found, as_json, ("sequences", "end", "lag_p95", "size_p95", "size_p99"))
             return
-        with Line(quiet).stages(spark) if not reading.streaming else nullcontext():
-            made = jobs.write_metrics(rows, output, mode=mode or "errorifexists", **reading.how)
-        base: dict[str, Any] = {"metrics": output}
-        result = {**base, "windows": made} if isinstance(made, int) else {**base, **waited(made, quiet)}
-    finish(result, as_json, quiet)
+        made = _done(
+            lambda: jobs.write_metrics(windows(), output, mode=mode or "errorifexists", **reading.how),
+            reading, spark, quiet,
+        )  # fmt: skip
+    finish({"metrics": output, **(made if reading.streaming else {"windows": made})}, as_json, quiet)
 
 
 @command.command("deadletters")

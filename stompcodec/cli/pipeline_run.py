@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,9 +116,9 @@ def started(cores: int | None, memory: str | None, log: str | None, quiet: bool)
         with _stderr_to(log or os.devnull):
             from pyspark.sql import SparkSession
 
-            from stompcodec.spark.session import session
+            from stompcodec.spark.session import _there, session
 
-            running = SparkSession.getActiveSession() is not None  # then it is not ours
+            running = _there(SparkSession) is not None  # then it is not ours
             spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
     except (StompError, ImportError, OSError, RuntimeError) as error:
         _fail(error, line)
@@ -299,44 +300,78 @@ def output_options(function: F) -> F:
     return function
 
 
-def waited(query: StreamingQuery, quiet: bool) -> dict[str, Any]:
-    """Wait for a stream, until Ctrl-C or SIGTERM, and tell how far it is.
+@dataclass
+class _Counts:
+    """Counts of a stream, over all starts of its query."""
+
+    batches: int = 0
+    frames: int = 0
+    late: int = 0
+    _newest: int = -1
+    """The last batch that counts: Spark tells of the last hundred each time."""
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        late = sum(state.get("numRowsDroppedByWatermark", 0) for state in progress["stateOperators"])
+        if progress["batchId"] > self._newest and (progress["numInputRows"] or late):
+            self._newest = progress["batchId"]
+            self.batches += 1
+            self.frames += progress["numInputRows"]
+            self.late += late
+
+
+class _Watched:
+    """A running stream that shows how far it is, and can be stopped."""
+
+    def __init__(self, query: StreamingQuery, line: Line, stop: threading.Event, counts: _Counts) -> None:
+        self._query, self._line, self._stop, self._counts = query, line, stop, counts
+
+    def awaitTermination(self) -> None:
+        """Wait until the stream ends or is told to stop; raise what it failed with."""
+        from pyspark.errors import PySparkException
+
+        query, stop, counts = self._query, self._stop, self._counts
+        try:
+            while query.isActive and not stop.is_set():
+                query.awaitTermination(1)
+                self._look()
+                last = query.lastProgress
+                rate = 0.0 if last is None else last["processedRowsPerSecond"]
+                self._line.show(f"{counts.frames:,} frames in {counts.batches:,} batches, {rate:,.0f}/s")
+            if stop.is_set():
+                query.stop()
+            query.awaitTermination()  # raises what the query failed with
+        except PySparkException:
+            if not stop.is_set():
+                raise
+        finally:
+            self._line.clear()
+            self._look()
+
+    def _look(self) -> None:
+        for progress in self._query.recentProgress:
+            self._counts.add(progress)
+
+
+def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
+    """Run a stream until Ctrl-C or SIGTERM, and start it again when a process of Spark is killed under it.
+
+    Args:
+        start: starts the query; its checkpoint is the same each time.
+        quiet: show no progress.
 
     Returns:
         Counts: batches, frames, late (too late for their window).
 
     Raises:
-        StreamingQueryException: it failed.
+        SourceDiedError: processes of Spark were killed too often.
+        StreamingQueryException: the query failed for another reason.
     """
-    line, stop = Line(quiet), threading.Event()
-    seen: dict[int, tuple[int, int]] = {}
+    from stompcodec.spark.jobs import supervise
 
-    def look() -> dict[str, Any]:
-        for each in query.recentProgress:
-            late = sum(state.get("numRowsDroppedByWatermark", 0) for state in each["stateOperators"])
-            if each["numInputRows"] or late:
-                seen[each["batchId"]] = each["numInputRows"], late
-        return {
-            "batches": len(seen),
-            "frames": sum(frames for frames, _ in seen.values()),
-            "late": sum(late for _, late in seen.values()),
-        }
-
+    line, stop, counts = Line(quiet), threading.Event(), _Counts()
     with stopping(stop.set):
-        while query.isActive:
-            query.awaitTermination(1)
-            if stop.is_set():
-                query.stop()
-                break
-            counts = look()
-            last = query.lastProgress
-            rate = 0.0 if last is None else last["processedRowsPerSecond"]
-            line.show(f"{counts['frames']:,} frames in {counts['batches']:,} batches, {rate:,.0f}/s")
-    line.clear()
-    error = query.exception()
-    if error is not None and not stop.is_set():
-        raise error
-    return look()
+        supervise(lambda: _Watched(start(), line, stop, counts))
+    return {"batches": counts.batches, "frames": counts.frames, "late": counts.late}
 
 
 def finish(result: Mapping[str, Any], as_json: bool, quiet: bool) -> None:

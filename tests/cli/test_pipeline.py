@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,7 +18,10 @@ pytest.importorskip("pyarrow")
 from click.testing import CliRunner, Result
 
 from stompcodec.cli.pipeline import command
-from stompcodec.cli.pipeline_run import Input, one_line
+from stompcodec.cli.pipeline_run import Input, one_line, waited
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def run(*arguments: str | Path) -> Result:
@@ -107,3 +113,63 @@ def test_a_passcode_file_wins(given: dict[str, object], tmp_path: Path) -> None:
     reading = Input("stomp://localhost", {**given, "passcode_file": str(tmp_path / "secret")})
     assert reading.credentials == {"login": "ann", "passcodeFile": str(tmp_path / "secret")}
     assert "STOMPCODEC_PASSCODE" not in os.environ
+
+
+# A stream whose source is killed
+
+
+class Query:
+    """A stream that makes batches of 10 frames, then ends, or fails."""
+
+    def __init__(self, batches: range, error: str | None = None) -> None:
+        rows = {"processedRowsPerSecond": 1.0, "stateOperators": [{"numRowsDroppedByWatermark": 1}]}
+        self.recentProgress = [{"batchId": number, "numInputRows": 10, **rows} for number in batches]
+        self.lastProgress = self.recentProgress[-1]
+        self.isActive, self.error = True, error
+
+    def awaitTermination(self, seconds: float | None = None) -> None:
+        from pyspark.errors import StreamingQueryException
+
+        if self.error is not None:
+            raise StreamingQueryException(self.error)
+        self.isActive = False
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+def test_a_stream_whose_source_is_killed_starts_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    queries = [Query(range(3), "Connection reset"), Query(range(2, 4), "java.io.EOFException"), Query(range(4, 5))]
+    left = queries.copy()
+    assert waited(lambda: cast("StreamingQuery", left.pop(0)), True) == {"batches": 5, "frames": 50, "late": 5}
+    assert caplog.text.count("starts again") == 2
+    assert left == []
+
+
+def test_another_failure_ends_a_stream() -> None:
+    from pyspark.errors import StreamingQueryException
+
+    left = [Query(range(1), "Traceback (most recent call last): no disk"), Query(range(1))]
+    with pytest.raises(StreamingQueryException, match="no disk"):
+        waited(lambda: cast("StreamingQuery", left.pop(0)), True)
+    assert len(left) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stream_that_is_told_to_stop_does_not_start_again(number: signal.Signals) -> None:
+    starts = []
+
+    class Stopped(Query):
+        def awaitTermination(self, seconds: float | None = None) -> None:
+            os.kill(os.getpid(), number)
+            super().awaitTermination(seconds)
+
+    def start() -> StreamingQuery:
+        starts.append(Stopped(range(1), "Connection reset"))
+        return cast("StreamingQuery", starts[-1])
+
+    assert waited(start, True) == {"batches": 1, "frames": 10, "late": 1}
+    assert len(starts) == 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from click.testing import CliRunner, Result
+from patience import patience
+from spark.live_making import LiveBroker, publish, runner, wait_for
 from spark.making import make_capture, message
 
 from stompcodec.cli.pipeline import command
@@ -104,3 +109,43 @@ def test_what_goes_wrong_is_one_line(spark: Any, tmp_path: Path, arguments: list
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out/rows").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["archive", "explode", "metrics"])
+def test_a_stream_goes_on_when_its_source_is_killed(spark: Any, tmp_path: Path, verb: str) -> None:
+    out, spool = tmp_path / "out", tmp_path / "spool"
+    further = {"archive": ["--no-dedupe"], "explode": ["-p", "networkrail-td"], "metrics": ["--window", "1 hour"]}
+    results: list[Any] = []
+    with LiveBroker() as broker:
+        arguments = (verb, broker.url, "-d", "/queue/a", "--spool", spool, "-o", out, *further[verb])
+        thread = threading.Thread(target=lambda: results.extend(good(*arguments)))
+        thread.start()
+
+        def done(count: int, but: Any = None) -> Any:
+            """The query, when it has read so many frames since its start."""
+            for query in spark.streams.active:
+                if query.runId != but and sum(each["numInputRows"] for each in query.recentProgress) >= count:
+                    return query
+            assert thread.is_alive(), results
+            return None
+
+        try:
+            publish(broker.url, "/queue/a", 20, body=EVENT)
+            wait_for(lambda: done(20))
+            killed = done(20).runId
+            os.kill(runner(spool), signal.SIGKILL)
+            publish(broker.url, "/queue/a", 20, first=20, body=EVENT)
+            wait_for(lambda: done(20, killed))
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+            thread.join(patience(120))
+    assert not thread.is_alive()
+    assert results[0]["frames"] == 40
+    if verb == "archive":
+        assert jobs.read_archive(spark, str(out)).count() == 40
+    elif verb == "explode":
+        assert spark.read.parquet(str(out / "rows")).count() == results[0]["rows"] == 40
+    else:
+        assert sum(row["count"] for row in jobs.read_metrics(spark, str(out)).collect()) == 40

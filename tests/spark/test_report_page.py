@@ -363,3 +363,15 @@ def test_a_damaged_spool_is_told(tmp_path):
     assert state["octets"] == len(FRAME)
     with pytest.raises(StoreError):
         spool.spool_state(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("first", "last"), [(100, 50), (900, 100), (10, 900), (500, 1000)])
+def test_no_bar_is_higher_than_the_highest_rate(first, last):
+    """The first and the last bar stand for a part of their time, and are drawn as a rate, at most that of the tile."""
+    frames = [first, *[500] * 10, last]
+    found = everything(text="/queue/a", buckets=12)
+    found["rate"] |= {"bucket_seconds": 0.2, "destinations": ["/queue/a"], "frames": [frames], "other": False}
+    found["figures"] |= {"first": START + 190_000, "last": START + 11 * 200_000 + 10_000}
+    found["figures"]["per_second_peak"] = peak = max(frames) / 0.2
+    (highest,) = set(re.findall(r"highest ([\d,]+) frames/s", page_of(found)))
+    assert float(highest.replace(",", "")) == peak

@@ -181,7 +181,8 @@ def _after(driver: Driver, producer: Producer, left: Any, stored: int, screen: S
     frames = producer.frames
 
     def turn() -> None:
-        screen.show(producer.ledger.sent, stored + driver.heard("stream").get("rows", 0), frames)
+        different = len(producer.ledger.bodies) if producer.done else None
+        screen.show(producer.ledger.sent, stored + driver.heard("stream").get("rows", 0), frames, different)
 
     driver.wait("session", turn=turn)
     screen.stage("Spark goes on where its checkpoint says")

@@ -50,10 +50,17 @@ class Screen:
         at = Text(f"{time.monotonic() - self._started:6.1f} s  ", style="dim")
         self._console.print(at.append(what, style="bold red" if bad else "default"))
 
-    def show(self, sent: int, stored: int, total: int) -> None:
-        """How far the feed is."""
-        for task, count in zip(self._tasks, (sent, stored)):
-            self._bars.update(task, completed=count, total=total)
+    def show(self, sent: int, stored: int, total: int, different: int | None = None) -> None:
+        """Show how far the feed is.
+
+        Args:
+            sent: messages that were sent.
+            stored: messages in the sink.
+            total: messages to send.
+            different: messages to store, as soon as that is known: those sent twice are stored once.
+        """
+        for task, count, whole in zip(self._tasks, (sent, stored), (total, different or total)):
+            self._bars.update(task, completed=count, total=whole)
 
     def table(self, result: dict[str, Any]) -> None:
         """The proof, and where the report is."""

@@ -206,7 +206,8 @@ def write_exploded(
         available_now: of a stream: end when all that there is now is done.
         every: of a stream, how often, as in "1 minute".
         mode: of what is no stream, if `path` is there: errorifexists, overwrite, or append.
-        on_counts: of a stream: called with the counts of each batch.
+        on_counts: of a stream: called with the counts of each batch, and its number as `batch`, the same when it
+            is done again.
 
     Returns:
         The query, of a stream, else counts: `frames`; of them `good` and `quarantined`, which have something in
@@ -229,7 +230,7 @@ def write_exploded(
 
         counts = _written(batch, append("rows"), append("_quarantine"))
         if on_counts is not None:
-            on_counts(counts)
+            on_counts({**counts, "batch": number})
 
     return start(exploded.sparkSession, exploded.writeStream.foreachBatch(write), how)
 

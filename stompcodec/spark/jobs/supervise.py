@@ -7,14 +7,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pyspark.errors import PySparkException
 
 from stompcodec.errors import StompError
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["SourceDiedError", "has_died", "supervise"]
 
@@ -32,6 +29,12 @@ _WHAT = (
     "a Python process of Spark ended, most likely the one that runs the source: it was killed, or ran out of memory. "
     "Nothing is lost, for what was acknowledged is in the spool"
 )
+
+
+class _Running(Protocol):
+    """A `StreamingQuery`, or an object that waits for one."""
+
+    def awaitTermination(self) -> object: ...
 
 
 class SourceDiedError(StompError):
@@ -56,7 +59,7 @@ def has_died(error: BaseException) -> bool:
 
 
 def supervise(
-    start: Callable[[], StreamingQuery],
+    start: Callable[[], _Running],
     *,
     restarts: int = 10,
     within: float = 3600.0,

@@ -82,15 +82,18 @@ def _starts(rate: Mapping[str, Any]) -> list[float]:
 
 
 def _covered(found: Mapping[str, Any]) -> list[float]:
-    """The seconds of each bar in which the feed ran: the first and the last one are not whole. So a feed that goes on
-    does not look as if it were about to end."""
+    """Return the seconds of each bar in which the feed ran: the first and the last one are not whole. So a feed that
+    goes on does not look as if it were about to end. No bar is higher than the rate that the tile gives as the most."""
     rate, figures = found["rate"], found["figures"]
     width, many = rate["bucket_seconds"], rate["buckets"]
     spans = [width] * many
     if many >= 10:
         begin = (figures["first"] - rate["start"]) / _MICRO
         end = (figures["last"] - rate["start"]) / _MICRO - (many - 1) * width
-        spans[0], spans[-1] = (min(width, max(width / 10, span)) for span in (width - begin, end))
+        peak = figures["per_second_peak"] or 0
+        for index, span in ((0, width - begin), (-1, end)):
+            frames = sum(column[index] for column in rate["frames"])
+            spans[index] = min(width, max(width / 10, span, frames / peak if peak > 0 else width))
     return spans
 
 
