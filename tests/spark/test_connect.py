@@ -14,7 +14,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
+import pyspark
+
+NEEDED = ["grpc", "grpc_status", "google.rpc", "pandas"]
+if not pyspark.__version__.startswith("4.0."):
+    NEEDED.append("zstandard")
 
 
 def missing() -> list[str]:

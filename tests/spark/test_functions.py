@@ -97,7 +97,8 @@ def test_modes() -> None:
     good = octets([message(1)])
     items = [good, *BAD, None, good]
     dropped = taken(items, mode="DROPMALFORMED")
-    assert [row and row["message_id"] for row in dropped] == ["id-1", *[None] * len(BAD), None, "id-1"]
+    assert dropped[1:-1] == [None] * (len(BAD) + 1)  # not even a struct
+    assert [row["message_id"] for row in (dropped[0], dropped[-1])] == ["id-1", "id-1"]
     for bad in BAD:
         with pytest.raises(MalformedError, match="mode is FAILFAST"):
             taken([good, bad], mode="FAILFAST")

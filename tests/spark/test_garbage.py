@@ -21,7 +21,7 @@ from spark.reading import rows, schema_of
 from stompcodec import codec
 from stompcodec.spark import cut, decode
 from stompcodec.spark import octets as pieces
-from stompcodec.spark.garbage import begins_frame, clean, declared_end, looker
+from stompcodec.spark.garbage import begins_frame, clean, declared_end, looker, rest_of_run
 from stompcodec.spark.options import FileOptions
 from stompcodec.spark.plan import batch_splits, chains_of, ends_of, limit_chains, splits_between
 
@@ -138,6 +138,20 @@ def test_the_octets_of_a_long_run_are_bounded(tmp_path: Path) -> None:
     ((_, length, body),) = wrong(found)
     assert (length, body) == (len(garbage) - 1, garbage[: 2**20])
     assert right(found) == ["id-1", "id-2"]
+
+
+def test_a_run_of_nuls_is_passed_over_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one they would cost a step each: a disk that lost its contents gives gigabytes of them."""
+    steps = []
+
+    def counted(view: memoryview, end: int) -> int:
+        steps.append(end)
+        return rest_of_run(view, end)
+
+    monkeypatch.setattr(decode, "rest_of_run", counted)
+    path = make_stream(tmp_path / "a.stomp", [*frames(1), b"\0" * 20_000, *frames(2)])
+    assert [(length, body) for _, length, body in wrong(rows(path, SCHEMA))] == [(20_000, b"\0" * 20_000)]
+    assert len(steps) <= 5
 
 
 def test_garbage_in_a_capture_is_not_cut_at_the_rows_of_its_index(tmp_path: Path) -> None:

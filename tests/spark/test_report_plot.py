@@ -235,3 +235,23 @@ def test_shares_never_round_to_nothing_or_to_all(part, whole):
 def test_moments_are_utc():
     at = datetime(2024, 2, 29, 23, 59, 58, tzinfo=timezone.utc)
     assert text.moment(at.timestamp() * 1e6) == "2024-02-29 23:59:58"
+
+
+@given(st.integers(300, 1100), st.floats(1e4, 1e10), st.integers(0, 10**10))
+@example(348, 2e5, 700_000)
+def test_labels_of_times_do_not_overlap(width, step, offset):
+    """Wherever the first tick is: a digit is at least 6.2 px wide."""
+    start = 1_763_730_000_000_000 + offset
+    bars = [Series("/queue/TRAIN_MVT_ALL_TOC", [1] * 177)]
+    for drawn in (
+        plot.timeline(bars, start, step, title="t", width=width),
+        plot.stacked(bars, start, step, title="t", unit="", width=width),
+    ):
+        end = 0.0
+        labels = re.findall(
+            r'<text x="([\d.]+)" y="[\d.]+" text-anchor="(\w+)" class="tick">(\d[\d:. A-Za-z]*)<', drawn
+        )
+        for x, anchor, words in (each for each in labels if ":" in each[2]):
+            left = float(x) - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * 6.2 * len(words)
+            assert left > end, labels
+            end = left + 6.2 * len(words)

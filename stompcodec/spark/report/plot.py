@@ -8,6 +8,7 @@ drawn and no more. What is no finite number is left out.
 from __future__ import annotations
 
 import html
+import math
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -23,6 +24,8 @@ MOST_SERIES = 8
 MOST_ROWS = 20
 
 _LEFT, _RIGHT, _TOP, _FOOT = 62, 14, 12, 40
+#: The width of a digit of a tick's label.
+_DIGIT = 6.9
 
 
 class Series(NamedTuple):
@@ -80,10 +83,16 @@ def _value_axis(box: _Box, scale: Scale, ticks: list[Tick]) -> list[str]:
 
 def _time_axis(box: _Box, scale: Scale, start: float, end: float) -> list[str]:
     found = [_line(box.x0, box.y1, box.x1, box.y1, "axis")]
+    free = -math.inf  # where there is room behind the label before
     for tick in time_ticks(start, end, max(2, int((box.x1 - box.x0) / 90))):
         x = scale(tick.value)
         found.append(_line(x, box.y1, x, box.y1 + 4, "axis"))
         anchor = "middle" if box.x0 + 26 <= x <= box.x1 - 20 else "start" if x < box.x1 - 60 else "end"
+        wide = _DIGIT * len(tick.label)
+        left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
+        if left < free:
+            continue
+        free = left + wide + _DIGIT
         found.append(_text(x, box.y1 + 17, tick.label, anchor))
         if tick.below and x < box.x1 - 40:
             found.append(_text(x, box.y1 + 31, tick.below, anchor, "tick day"))
