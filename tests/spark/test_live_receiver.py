@@ -269,10 +269,13 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
         stuck = receiver.count
         assert 20 <= stuck < 30
         assert len(numbers(spool)) == stuck  # nothing that Spark has not read is deleted
-        while receiver.count < 60:
+
+        def all_came() -> bool:
             receiver.check()
             receiver.release(receiver.ends())
-            time.sleep(0.005)
+            return receiver.count >= 60
+
+        wait_for(all_came)
         wait_for(lambda: receiver.stalled is None)
         rest = numbers(spool)
     assert rest == list(range(rest[0], 60))
@@ -295,10 +298,13 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> 
         assert most <= size() < most + 150_000
         time.sleep(2.5 * module._LOOK)
         assert receiver.count == kept
-        while receiver.count < 200:
+
+        def all_came() -> bool:
             receiver.release(receiver.ends())
-            time.sleep(0.01)
             assert size() < most + 300_000
+            return receiver.count >= 200
+
+        wait_for(all_came)
         rest = numbers(spool)
     assert rest == list(range(rest[0], 200))
     assert rest[0] > 50
