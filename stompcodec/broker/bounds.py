@@ -15,7 +15,7 @@ __all__ = ["AT_ONCE", "Bound", "Line", "Paused", "Turns", "Waiter", "Work"]
 AT_ONCE = 1000
 
 #: Seconds for which one session may keep the loop, while others wait.
-_SHARE = 0.01
+_SHARE = 0.005
 
 
 class Bound:

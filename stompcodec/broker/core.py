@@ -378,6 +378,15 @@ class Broker:
             self.account.release()
         if self.failing:
             self._end_failing()
+        yield from self.settle(now)
+
+    def settle(self, now: float) -> Iterator[Session]:
+        """Hand out the sessions that have something to write or to close, and commit what is to be stored.
+
+        The last part of a turn. Between two turns it comes when a commit is done: receipts need not wait for the
+        sessions that have their share of the loop, and the next commit begins.
+        """
+        self.now = now
         yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:

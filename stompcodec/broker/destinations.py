@@ -32,8 +32,8 @@ __all__ = ["Destinations"]
 
 #: What the key of a retained message's queue begins with. No destination does.
 _RETAINED = "\0r"
-#: A look at a queue takes a fifth of what it takes to deal with a message.
-_LOOKS = 5
+#: Queues that are looked at before others have a turn; some are deleted.
+_LOOKS = 200
 #: Characters of a name. Each destination keeps it some times over, and no bound counts that.
 _MOST_NAME = 4096
 
@@ -100,7 +100,7 @@ class Destinations:
         self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
-        self.topics = Topics(self.addresses, opened, self.check_room, self.shares)
+        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.turns, account)
         words = self.addresses.wildcards.words
         self.retained = Retained(
             self._retained_queue,
@@ -409,7 +409,7 @@ class Destinations:
                 queue.sweep(now)
                 if is_unused(queue, now) and self.queues.get(queue.name) is queue:
                     self.delete(queue.name)
-            if not count % (_LOOKS * AT_ONCE):
+            if not count % _LOOKS:
                 yield turns
         self._expiring = False
 

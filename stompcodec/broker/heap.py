@@ -5,10 +5,12 @@ glibc keeps freed memory that lies between what is still in use. After 70,000 me
 
 from __future__ import annotations
 
-__all__ = ["Heap"]
+__all__ = ["Heap", "give_back_large"]
 
 #: Octets of messages that must be gone before it is worth while.
 _LEAST = 16 * 2**20
+#: A parameter of `mallopt`, and its value in bytes: the one that glibc begins with.
+_MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 
 
 class Heap:
@@ -41,11 +43,25 @@ class Heap:
         return True
 
 
+def give_back_large() -> None:
+    """Have the C library give each large buffer back to the system as soon as it is free, for this process.
+
+    By default glibc does so only with buffers that are larger than all that were freed before. Then what unfinished
+    frames took is not to be had for messages, which are small.
+    """
+    _call("mallopt", _MMAP_THRESHOLD, _LARGE)
+
+
 def _give_back() -> None:
-    """Where the C library knows how: glibc does. It takes some milliseconds."""
+    """It takes some milliseconds."""
+    _call("malloc_trim", 0)
+
+
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library, if it has that: glibc does."""
     try:
         import ctypes
 
-        ctypes.CDLL(None).malloc_trim(0)
+        getattr(ctypes.CDLL(None), name)(*arguments)
     except (ImportError, OSError, AttributeError, TypeError):
         return

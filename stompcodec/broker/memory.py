@@ -48,8 +48,9 @@ MESSAGE = 420
 DELAY = 500
 #: A SEND, ACK or NACK in a transaction.
 OPERATION = 420
-#: A subscription: 2,400 where it is to a topic, and so has a queue of its own, else 1,400. Its id is kept six times.
-_SUBSCRIPTION, _IDS = 2400, 6
+#: A subscription: 2,400 where it is to a topic, and so has a queue of its own, 800 more while something waits there,
+#: else 1,400. Its id is kept six times.
+_SUBSCRIPTION, _IDS = 3200, 6
 #: A selector, and each character of it.
 _SELECTOR, _SELECTOR_CHARACTER = 1000, 60
 #: A queue, a topic or a durable subscription.

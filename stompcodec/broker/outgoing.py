@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.delayed import Delayed
     from stompcodec.broker.journal import Journal, Waiting
     from stompcodec.broker.queue import Queue
+    from stompcodec.broker.spreading import Spreading
     from stompcodec.broker.stock import Stock
     from stompcodec.broker.topic import Topic
     from stompcodec.connection import Connection
@@ -84,7 +85,7 @@ class Outgoing:
         self._rests = False
         self.paused = False
         self._paused_at = 0.0
-        self._blockers: set[Stock | Delayed | Journal | Turns] = set()
+        self._blockers: set[Stock | Delayed | Journal | Spreading | Turns] = set()
         self.ended = False
         #: A message could not be written to it: it gets no more, and ends with this turn.
         self.failing = False
@@ -270,7 +271,7 @@ class Outgoing:
 
     # ---- who waits ----
 
-    def block(self, holder: Stock | Delayed | Journal | Turns) -> bool:
+    def block(self, holder: Stock | Delayed | Journal | Spreading | Turns) -> bool:
         """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
 
         One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
@@ -325,7 +326,7 @@ class Outgoing:
                 holder.blocked.pop(self, None)  # type: ignore[call-overload]  # it is a Session
                 self.unblock(holder)
 
-    def unblock(self, holder: Stock | Delayed | Journal | Turns) -> None:
+    def unblock(self, holder: Stock | Delayed | Journal | Spreading | Turns) -> None:
         """There is room again."""
         self._blockers.discard(holder)
         self._look_paused()

@@ -225,8 +225,7 @@ class Router:
                 consumer.close()
             else:
                 self.destinations.topics.drop(consumer, consumer.address)
-                consumer.close()
-                consumer.queue.close()
+                _end(consumer)
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
@@ -296,6 +295,21 @@ class Router:
 def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
     consumer.durable = durable
     return consumer
+
+
+def _end(consumer: Consumer) -> None:
+    """End a subscription to topics, and its queue. Neither knows the other any more.
+
+    As parts of a cycle they would stay in memory until Python looks for cycles among all objects.
+    """
+    queue = consumer.queue
+    if consumer in queue.members:
+        queue.drop(consumer)
+    else:
+        consumer.close()
+    queue.close()
+    queue.overflow = None
+    queue.ready.clear()
 
 
 class _Overflow:

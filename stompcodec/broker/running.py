@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 from stompcodec.broker.config import Config
+from stompcodec.broker.garbage import Garbage
+from stompcodec.broker.heap import give_back_large
 from stompcodec.broker.server import Server, serve
 
-__all__ = ["collect_less", "new_loop", "run"]
+__all__ = ["new_loop", "run"]
+
+#: Seconds for which a thread that has something to do waits for another one: the helper that writes to the disk needs
+#: the interpreter several times for a commit.
+_SWITCH = 0.001
+
+#: Seconds between two looks at what is in memory.
+_LOOK = 10.0
 
 log = logging.getLogger("stompcodec.broker.server")
 
@@ -37,11 +46,13 @@ def run(
         OSError, StoreError: see `Server.start`.
     """
     _raise_file_limit()
-    collect_less()
+    sys.setswitchinterval(_SWITCH)
+    give_back_large()
     loop = new_loop(uvloop)
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(_serve_until_signal(config, ready, started))
+        with Garbage() as garbage:
+            loop.run_until_complete(_serve_until_signal(config, ready, started, garbage))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         asyncio.set_event_loop(None)
@@ -49,7 +60,7 @@ def run(
 
 
 async def _serve_until_signal(
-    config: Config, ready: str | os.PathLike[str] | None, started: Callable[[Server], None]
+    config: Config, ready: str | os.PathLike[str] | None, started: Callable[[Server], None], garbage: Garbage
 ) -> None:
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[str] = asyncio.Queue()
@@ -62,6 +73,12 @@ async def _serve_until_signal(
         server = serve(config, ready=ready)
         await server.start()
         started(server)
+
+        def look() -> None:
+            garbage.look(server.broker.account.used, server.broker.stats.sessions_total)
+            loop.call_later(_LOOK, look)
+
+        look()
         log.info("%s: stopping", await signals.get())
         stopping = asyncio.ensure_future(server.stop())
         hurry = asyncio.ensure_future(signals.get())
@@ -86,16 +103,6 @@ def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
             loop: asyncio.AbstractEventLoop = module.new_event_loop()
             return loop
     return asyncio.new_event_loop()
-
-
-def collect_less() -> None:
-    """Have Python look for cycles less often, for this process.
-
-    It looks at every object that it keeps: with a million messages, that holds up the loop for half a second. By
-    default it does so each time that their number has grown by a quarter; here four million must have been made, too.
-    Cycles of what is used only for a while are found long before, among the youngest objects.
-    """
-    gc.set_threshold(5000, 20, 40)
 
 
 def _raise_file_limit() -> None:

@@ -14,7 +14,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -56,7 +56,7 @@ class Clock(Protocol):
 class _Peer:
     """One connection: the owner of its wire, and the way to its session."""
 
-    __slots__ = ("bounded", "gone", "listener", "paused", "server", "session", "wire")
+    __slots__ = ("bounded", "gone", "listener", "paused", "read_in", "server", "session", "wire")
 
     def __init__(self, server: Server, listener: str) -> None:
         self.server = server
@@ -66,6 +66,8 @@ class _Peer:
         """Its messages of WebSocket may be small only, until it has logged in."""
         self.gone: tuple[BaseException | None] | None = None
         """Why the wire is lost, while the session waits for its turn with what was read before."""
+        self.read_in = -1
+        """The turn before which its wire was read last."""
         self.wire: aio.Wire
         self.session: Session
 
@@ -101,6 +103,10 @@ class _Peer:
         if not server.marked:
             server.broker.turns.since = now
         self.session.receive(data, now)
+        if self.read_in != server.passes:
+            self.read_in = server.passes
+        elif server.broker.turns.is_over(now):
+            self.stop_reading()
         if server.marked:
             return
         if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
@@ -112,6 +118,12 @@ class _Peer:
     def writable(self, yes: bool) -> None:
         self.session.writable(yes, self.server.now())
         self.server.mark()
+
+    def stop_reading(self) -> None:
+        """Read no more before the session's next turn: a wire that always has something is read again and again."""
+        self.session.wait_for_turn()
+        self.paused = True
+        self.wire.pause_reading()
 
     def wait(self) -> None:
         """Go on with what was read when the session has its next turn."""
@@ -231,15 +243,19 @@ class Server:
         self.marked = False
         self.turning = False
         """A turn is under way."""
+        self.passes = 0
+        """How many there were."""
         self.latest: _Peer | None = None
         """From whom octets came last."""
         self.store = store
         self.broker: Broker
-        self._heap = Heap()
+        #: Of all that is held; and of frames and transactions, whose large pieces are not to be had for anything small.
+        self._heap, self._frames = Heap(), Heap()
         self._gate = _gate(config, False)  # until it is known where it listens
         self._listeners: list[aio.Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
         self._timer_at = 0.0
 
     async def __aenter__(self) -> Server:
@@ -271,7 +287,7 @@ class Server:
                 self.store,
                 wall=self.clock.time,
                 epoch=_epoch(),
-                call_soon=self._loop.call_soon_threadsafe,
+                call_soon=self._call_soon,
             )
             self.broker.wake = self.mark
             if self.sessions is not None:
@@ -398,26 +414,42 @@ class Server:
         if not self.marked:
             self.marked = True
             self.broker.turns.since = self.now()
-            self._loop.call_soon(self.turn)
+            self._soon = self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
         """The end of a turn: commit, and write to every peer what is there for it."""
+        if self.marked and self._soon is not None:
+            self._soon.cancel()  # it may come before the one that it had asked for: there is one at a time
         self.marked = False
-        self.turning = True
-        peers = self.peers
+        self.passes += 1
         self.broker.turns.since = now = self.now()
+        self._flush_all(self.broker.turn(now))
+        account = self.broker.account
+        self._heap.note(account.used)
+        self._frames.note(account.held)
+        if self.reads_little and account.used < account.first:
+            self.read_little(False)
+        self._arm()
+
+    def _flush_all(self, sessions: Iterator[Session]) -> None:
+        """Write to every peer what is there for it."""
+        peers = self.peers
+        self.turning = True
         try:
-            for session in self.broker.turn(now):
+            for session in sessions:
                 peer = peers.get(session)
                 if peer is not None:
                     peer.flush()
         finally:
             self.turning = False
-        account = self.broker.account
-        self._heap.note(account.used)
-        if self.reads_little and account.used < account.first:
-            self.read_little(False)
-        self._arm()
+
+    def _call_soon(self, done: Callable[[], object]) -> None:
+        """Have the loop hear of a commit that is done in another thread."""
+        self._loop.call_soon_threadsafe(self._committed, done)
+
+    def _committed(self, done: Callable[[], object]) -> None:
+        done()
+        self._flush_all(self.broker.settle(self.now()))
 
     def read_little(self, yes: bool) -> None:
         """Read little at a time while memory is short: what was read of senders that wait is kept."""
@@ -454,7 +486,9 @@ class Server:
             peer.note_unwritten()
         self.broker.tick(self.now())
         self.turn()
-        self._heap.look(self.broker.account.used)
+        account = self.broker.account
+        self._heap.look(account.used)
+        self._frames.look(account.held)
 
 
 def serve(

@@ -331,7 +331,7 @@ class Session(Outgoing):
         try:
             self.connection.close(now)
         except RemoteProtocolError as truncated:
-            error = error or truncated
+            error = error or _untraced(truncated)
         if error is not None:
             self.broker.log.info("%s: lost: %s", self, error)
         self._give_up()
@@ -352,6 +352,8 @@ class Session(Outgoing):
         self.consumers, self.by_number, self.sinks, self.declared = {}, {}, {}, None
         if self.intake is not None:
             self.intake.drop()
+            self.intake = None
+        self.more = None
         if self.version:
             self.router.stop(consumers, orphans)
             self.router.forget(self)
@@ -568,3 +570,14 @@ class Session(Outgoing):
     def too_slow(self, consumer: Consumer) -> None:
         """The backlog of a topic's subscription is full."""
         self.fail("slow consumer", f"The backlog of the subscription to {consumer.destination} is full.")
+
+
+def _untraced(error: Exception) -> Exception:
+    """Drop the tracebacks of an error and of its causes: they know the frames that know the error, in a cycle."""
+    chain: list[BaseException | None] = [error]
+    while chain:
+        each = chain.pop()
+        if each is not None:
+            each.__traceback__ = None
+            chain += [each.__cause__, each.__context__]
+    return error

@@ -1,7 +1,7 @@
 """Topic: every message goes to every subscription. Each subscription has a queue of its own, with one consumer.
 
-Messages are gathered until the turn ends, or until there are many; then they go out together, and subscriptions with
-the same id, which are most, share one chunk of octets. That is all the difference to putting each into each queue.
+Messages are gathered until the turn ends, or until there are many; then they go out together: that is all the
+difference to putting each into each queue. Where subscriptions are very many, some get them in each turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.message import Message
+from stompcodec.broker.spreading import Bundle, Spreading, fullest
 from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
@@ -37,22 +38,34 @@ class Topic:
         opened: topics that have gathered something; whoever ends the turn calls their `flush`.
         patterns: who asks for several topics. Whoever changes them flushes all topics before.
         words: of the name, as patterns match them; () for what no pattern means.
+        line: what is on its way to very many subscriptions of this topic alone.
+        shared: the same of those that come by patterns, of all topics: they get messages in the order of all.
     """
 
     __slots__ = (
-        *("_consumers", "_durables", "_gathered", "_most", "_octets", "_opened", "_own", "_patterns", "_version"),
-        *("_words", "full", "maker", "name"),
+        *("_consumers", "_durables", "_gathered", "_line", "_most", "_octets", "_opened", "_others", "_own"),
+        *("_patterns", "_shared", "_slow", "_version", "_words", "full", "maker", "name"),
     )
 
     def __init__(
-        self, name: str, opened: list[Topic], patterns: Patterns[Consumer | Durable], words: tuple[str, ...] = ()
+        self,
+        name: str,
+        opened: list[Topic],
+        patterns: Patterns[Consumer | Durable],
+        words: tuple[str, ...],
+        line: Spreading,
+        shared: Spreading,
     ) -> None:
         self.name = name
+        self._line = line
+        self._shared = shared
         #: Who made it.
         self.maker: Maker | None = None
         #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped. Both are made
         #: anew by `_refresh` when the next message comes, not when a subscription does: that would cost all others.
         self._consumers: tuple[Consumer, ...] = ()
+        #: The same of those that come by patterns.
+        self._others: tuple[Consumer, ...] = ()
         #: Subscriptions that outlive their consumers.
         self._durables: tuple[Durable, ...] = ()
         #: Those of this topic alone, in order; the others come by patterns.
@@ -61,8 +74,9 @@ class Topic:
         self._words = words
         #: Of the patterns, when they were last looked at. -1: look again, for the subscriptions of this topic changed.
         self._version = -1
-        #: A subscription's queue was full when it was last looked at, and senders should wait.
+        #: A subscription's queue was full when the latest message came, and senders should wait; those queues.
         self.full = False
+        self._slow: list[Queue] = []
         self._opened = opened
         self._gathered: list[Message] = []
         self._octets = 0
@@ -80,7 +94,8 @@ class Topic:
         """
         if message.special or stored:  # it does not go with others
             self.flush()
-            self.full = self._spread([message], stored)
+            self._refresh()
+            self.full = self._give([message], not message.special, stored)
             return self.full
         if not self._gathered:
             self._begin()
@@ -110,45 +125,26 @@ class Topic:
 
     def flush(self) -> None:
         """Deliver what was gathered."""
-        messages, octets = self._gathered, self._octets
+        messages = self._gathered
         if not messages:
             return
         self._gathered, self._octets = [], 0
-        tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in messages]
-        chunks: dict[bytes, bytes] = {}
-        full = False
-        durables = self._durables  # a slow consumer that is dropped below has both forgotten
-        for consumer in self._consumers:
-            session = consumer.session
-            # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
-            try:
-                if consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
-                    start = consumer.start
-                    chunk = chunks.get(start)
-                    if chunk is None:
-                        chunk = chunks[start] = start + start.join(tails)
-                    session.outbox.append(chunk)
-                    session.room -= octets
-                    if not session.dirty:
-                        session.mark()
-                else:
-                    full = _put(consumer, messages) or full
-            except Exception as error:  # it ends this subscriber; those behind it get theirs
-                session.fault(consumer.queue, messages[0], error)
-        for durable in durables:
-            full = durable.take(messages) or full
-        self.full = full
+        self.full = self._give(messages)
 
-    def _spread(self, messages: list[Message], stored: bool) -> bool:
-        """As `flush`, without its short cut."""
-        self._refresh()
-        fulls, durables = [], self._durables
-        for consumer in self._consumers:
-            try:
-                fulls.append(_put(consumer, messages))
-            except Exception as error:
-                consumer.session.fault(consumer.queue, messages[0], error)
-        return any([*fulls, *(durable.take(messages, stored) for durable in durables)])
+    def _give(self, messages: list[Message], plain: bool = True, stored: bool = False) -> bool:
+        """Give messages to all who ask for this topic. Return whether their sender should wait."""
+        durables = self._durables  # a slow consumer that is dropped below has both forgotten
+        others = self._others
+        bundle = Bundle(messages, plain)
+        self._line.give(bundle, self._consumers)
+        if others:
+            self._shared.give(bundle, others)
+        slow = bundle.slow
+        for durable in durables:
+            if durable.take(messages, stored):
+                slow.append(durable.queue)
+        self._slow = fullest(slow)
+        return bool(slow or self._line or self._shared)
 
     def stores(self, message: Message) -> Sequence[Queue]:
         """The queues whose journal has to know of a message."""
@@ -159,9 +155,11 @@ class Topic:
 
     def block(self, session: Session) -> None:
         """Make a session wait for the slow ones."""
-        self._refresh()
         self.full = False
-        for queue in [*(consumer.queue for consumer in self._consumers), *self.holders()]:
+        for line in (self._line, self._shared):
+            if line:
+                line.block(session)
+        for queue in self._slow:
             if queue.full:
                 queue.block(session)
 
@@ -181,13 +179,15 @@ class Topic:
     def drop(self, feed: Consumer | Durable) -> None:
         """The end of a subscription. It got what came before."""
         self.flush()
+        if self._line and isinstance(feed, Consumer) and not feed.session.ended:
+            self._line.hurry(feed)
         self._own.pop(feed, None)
         self._changed()
 
     def _changed(self) -> None:
         """Look again before the next message, and keep nobody alive until then."""
         self._version = -1
-        self._consumers = self._durables = ()
+        self._consumers = self._others = self._durables = ()
 
     def _refresh(self) -> None:
         """Look who asks for this topic, by its name or by a pattern, if that may have changed.
@@ -198,17 +198,17 @@ class Topic:
             return
         self._version = self._patterns.version
         others = self._patterns.find(self._words)
-        feeds = (*self._own, *others)
-        self._consumers = tuple(feed for feed in feeds if isinstance(feed, Consumer))
-        self._durables = tuple(feed for feed in feeds if not isinstance(feed, Consumer))
+        self._consumers = tuple(feed for feed in self._own if isinstance(feed, Consumer))
+        self._others = tuple(feed for feed in others if isinstance(feed, Consumer))
+        self._durables = tuple(feed for feed in (*self._own, *others) if not isinstance(feed, Consumer))
         at_once = bool(others) or any(durable.prompt for durable in self._durables)
-        self._most = 0 if at_once else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(feeds)))
+        self._most = 0 if at_once else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(self._own)))
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:
         """Those that are there now, in order. For looking at."""
         self._refresh()
-        return self._consumers
+        return (*self._consumers, *self._others)
 
     @property
     def durables(self) -> tuple[Durable, ...]:
@@ -219,13 +219,4 @@ class Topic:
     @property
     def is_idle(self) -> bool:
         """Nobody asks for it alone: for those who ask for several it is made again by the next SEND."""
-        return not self._own and not self._gathered
-
-
-def _put(consumer: Consumer, messages: list[Message]) -> bool:
-    """Into the queue of a consumer. True: it is full."""
-    selector, put, full = consumer.selector, consumer.queue.put, False
-    for message in messages:
-        if selector is None or selector.matches(message):
-            full = put(message) or full
-    return full
+        return not self._own and not self._gathered and not self._line

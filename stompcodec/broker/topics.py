@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.addresses import Address, Addresses
+from stompcodec.broker.bounds import Turns
 from stompcodec.broker.consumer import Consumer
+from stompcodec.broker.memory import Account
+from stompcodec.broker.spreading import Spreading
 from stompcodec.broker.topic import Topic
 from stompcodec.broker.wildcards import Patterns
 
@@ -25,6 +28,8 @@ class Topics:
         opened: where topics enter themselves that are to be flushed.
         check_room: takes a new name, and who makes it; raises Refused when there are too many, or it is too long.
         shares: where topics are counted.
+        turns: where those wait who give messages to very many subscriptions.
+        account: of the broker's memory.
     """
 
     def __init__(
@@ -33,6 +38,8 @@ class Topics:
         opened: list[Topic],
         check_room: Callable[[str, Maker | None], None],
         shares: Shares,
+        turns: Turns,
+        account: Account,
     ) -> None:
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
@@ -40,6 +47,10 @@ class Topics:
         self._check_room = check_room
         self._shares = shares
         self._patterns: Patterns[Consumer | Durable] = Patterns()
+        self._turns = turns
+        self._account = account
+        #: To those who ask for several topics.
+        self._spreading = Spreading(turns, account)
 
     def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
         """Where a SEND goes; None when nobody would get it. Where only a pattern asks for the topic, it is made.
@@ -61,7 +72,8 @@ class Topics:
         topic = self.by_name.get(address.name)
         if topic is None:
             self._check_room(address.name, maker)
-            topic = Topic(address.name, self._opened, self._patterns, self._words(address))
+            line = Spreading(self._turns, self._account)
+            topic = Topic(address.name, self._opened, self._patterns, self._words(address), line, self._spreading)
             topic.maker = maker
             self.by_name[address.name] = topic
             self._shares.made(topic)
@@ -88,6 +100,8 @@ class Topics:
         pattern = self._addresses.pattern(address)
         if pattern is not None:
             self._flush()
+            if self._spreading and isinstance(feed, Consumer) and not feed.session.ended:
+                self._spreading.hurry(feed)
             self._patterns.remove(pattern, feed)
         elif address.name in self.by_name:
             self.by_name[address.name].drop(feed)

@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from broker.sockets import Client, run, send
 
 from stompcodec import Frame, serialize
 from stompcodec.broker.config import Config
-from stompcodec.broker.server import Server, serve
+from stompcodec.broker.server import Server, _Peer, serve
 from stompcodec.broker.session import Session
 from stompcodec.client import connect_async
 
@@ -210,3 +210,101 @@ class _Counting:
             handlers = {**Session.handlers, "SEND": counted}  # noqa: RUF012
 
         return Counted
+
+
+# ---- the loop ----
+
+
+class Endless:
+    """Somebody who always waits for another turn."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.shares = 0
+
+    def take_turn(self, now: float) -> None:
+        self.shares += 1
+        self.server.broker.turns.line_up(self)
+
+
+def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
+    """A turn that comes before the one that was asked for takes its place."""
+
+    async def main() -> int:
+        async with serve(Config(port=0)) as server:
+            endless = Endless(server)
+            server.broker.turns.line_up(endless)
+            for _ in range(10):
+                server.turn()
+            before = endless.shares
+            for _ in range(20):
+                await asyncio.sleep(0)
+            shares = endless.shares - before
+            endless.take_turn = lambda now: None  # type: ignore[method-assign]
+            return shares
+
+    assert asyncio.run(main()) <= 21
+
+
+class Wire:
+    """A connection that counts what is asked of it."""
+
+    peer, secure, whole_frames, buffered = "test", False, False, 0
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def write(self, chunks: list[bytes]) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_is_read_again_when_the_share_of_all_is_over_waits() -> None:
+    """Else one wire that always has something is read many times before others are."""
+
+    async def main() -> list[list[str]]:
+        async with serve(Config(port=0)) as server:
+            wires = [Wire(), Wire()]
+            peers = [_Peer(server, "stomp") for _ in wires]
+            for peer, wire in zip(peers, wires):
+                peer.opened(wire)  # type: ignore[arg-type]
+                peer.received(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            server.turn()
+            server.broker.turns.clock = lambda: server.now() + 1
+            for peer in peers:
+                peer.received(many(1))
+            peers[0].received(many(1))
+            seen = [list(wire.calls) for wire in wires]
+            server.broker.turns.clock = server.now
+            for _ in range(3):
+                server.turn()
+            for peer in peers:
+                peer.lost(None)
+            return [*seen, *(wire.calls for wire in wires)]
+
+    assert asyncio.run(main()) == [["pause"], [], ["pause", "resume"], []]
+
+
+def test_a_receipt_follows_its_commit_without_a_turn_and_the_next_commit_begins() -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    peers = [bench.peer(), bench.peer()]
+    for number, peer in enumerate(peers):
+        peer.session.receive(many(1, persistent="true", receipt=f"r{number}"), bench.now)
+        one_turn(bench)
+    assert (store.commits, [peer.take() for peer in peers]) == (1, [[], []])
+    for number, peer in enumerate(peers):
+        store.finish()
+        bench.soon.pop()()
+        for session in bench.broker.settle(bench.now):
+            bench.peers[session].flush()
+        assert [frame.headers["receipt-id"] for frame in peer.take()] == [f"r{number}"]
+    assert store.commits == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -314,6 +314,8 @@ class Host:
     def _run_soon(self, life: int) -> None:
         if life == self.life and self._soon:
             self._soon.popleft()()
+            if self.broker is not None and not self.dying:
+                self._flush(self.broker.settle(self.clock.now))
             self.look()
 
     def mark(self) -> None:
@@ -332,16 +334,19 @@ class Host:
             return
         self._marked = False
         self.turns += 1
-        for session in broker.turn(self.clock.now):
+        self._flush(broker.turn(self.clock.now))
+        self.look()
+        if self.broker is broker:
+            self.watcher.turned()
+            self._arm()
+
+    def _flush(self, sessions: Iterator[Session]) -> None:
+        for session in sessions:
             if self.dying:
                 break
             peer = self.peers.get(session)
             if peer is not None:
                 peer.flush()
-        self.look()
-        if self.broker is broker:
-            self.watcher.turned()
-            self._arm()
 
     def _arm(self) -> None:
         assert self.broker is not None
