@@ -348,10 +348,12 @@ def test_without_quirks_what_cannot_be_read_back_is_not_sent(headers, body):
         stomp.utils.convert_frame(frame)
 
 
+@pytest.mark.parametrize("name", CLASSES[:3])
 @pytest.mark.parametrize("quirks", [True, False])
-def test_no_passcode_is_logged(quirks, caplog):
+def test_no_passcode_is_logged(quirks, name, caplog):
+    """1.0 sends it by CONNECT, the others by STOMP."""
     with Server() as server, compat.install(quirks), caplog.at_level(logging.DEBUG, "stomp.py"):
-        connection = stomp.Connection12([("127.0.0.1", server.port)])
+        connection = getattr(stomp, name)([("127.0.0.1", server.port)])
         listener = Listener()
         connection.set_listener("", listener)
         connection.connect("guest", "sesame", wait=True)
