@@ -77,12 +77,12 @@ class Count:
 
 #: Stages in one row run at the same time.
 QUICK = [
-    [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
-    [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
     [
         Stage("examples", [*PYTEST, *DOCTESTS]),
         Stage("instructions", [sys.executable, "benchmarks/instructions.py", "--judged"], "--report"),
     ],
+    [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
+    [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],
 ]
 SLOW = [
     [Stage("c-slow", [*PYTEST, *SHARED, "-m", "slow"])],
@@ -179,11 +179,13 @@ def main() -> int:
         rows = [[stage for stage in row if stage.name in arguments.only] for row in [*QUICK, *SLOW]]
         rows = [row for row in rows if row]
     began = time.monotonic()
-    # Each of the processes would compile all of the tests anew.
+    # Else each of the processes compiles all of the tests anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    compiling = subprocess.Popen([*PYTEST, "--collect-only", "-qq"], cwd=ROOT, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="stompcodec-test-", dir=in_memory()) as folder:
         os.environ["TMPDIR"] = folder  # of pytest and Spark, too
         counts = run_all(rows, Path(folder))
+    compiling.wait()
     print(f"\n==== summary, {time.monotonic() - began:.0f} s ====\n{summary(counts)}", flush=True)
     return 1 if any(count.failed for count in counts.values()) else 0
 
