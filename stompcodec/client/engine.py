@@ -271,7 +271,7 @@ class Engine:
                 self._give_up(error)
                 return
             backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # `startup_timeout` holds in any case
-            delays = delays or (backoff.delays(random.random) if backoff else iter(()))
+            delays = delays or (backoff.delays(random.Random().random) if backoff else iter(()))
             delay = next(delays, None)
             if delay is None:
                 self._give_up(error or self.core.error or ConnectionLostError("the connection was lost"))

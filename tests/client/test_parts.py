@@ -1,9 +1,11 @@
 """The small parts of the client: delays, deadlines, the outbox, news, options, and the door."""
 
+import random
 import subprocess
 import sys
 
 import pytest
+from client.peer import free_port
 from client.scripted import Scripted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,18 @@ def test_delays_stay_in_their_bounds(first, factor, jitter, attempts, random):
     for delay in delays:
         assert longest * (1 - jitter) * 0.999 <= delay <= longest * 1.001
         longest = min(longest * factor, policy.most)
+
+
+def test_attempts_to_connect_take_no_random_numbers_of_the_program():
+    """A program that seeds them gets the same ones, whatever the broker does."""
+    before = random.getstate()
+    with pytest.raises(stomp.ConnectionLostError):
+        stomp.connect(
+            f"stomp://127.0.0.1:{free_port()}",
+            reconnect=stomp.Backoff(first=0.001, most=0.002, attempts=3),
+            startup_timeout=0.1,
+        )
+    assert random.getstate() == before
 
 
 @pytest.mark.parametrize(
