@@ -68,8 +68,8 @@ def attack(
         for process in attackers:
             process.kill()
             process.wait()
-        left = _clean(broker, before)
-        return Figures(found, top, broker.rss(), left)
+        left, later = _clean(broker, before)
+        return Figures(found, max(top, later), broker.rss(), left)
 
 
 def _start(module: str, *arguments: object) -> subprocess.Popen[bytes]:
@@ -153,17 +153,22 @@ def _more(broker: BrokerProcess, before: Counter[str]) -> list[str]:
     return [f"{name}: {before[name]} before, {now[name]} after" for name in now if now[name] > before[name]]
 
 
-def _clean(broker: BrokerProcess, before: Counter[str]) -> list[str]:
-    """Empty what the attackers have filled, and wait until the broker is as before. Return what is not."""
+def _clean(broker: BrokerProcess, before: Counter[str]) -> tuple[list[str], int]:
+    """Empty what the attackers have filled, and wait until the broker is as before.
+
+    Returns:
+        What is not, once nothing has changed for a while; and the largest resident memory in bytes.
+    """
     if not broker.running:
-        return ["the broker has ended"]
-    give_up = time.monotonic() + patience(120)
-    while (refusal := _drain_all(broker)) is not None:
-        if time.monotonic() > give_up:
-            return [f"a new client is not served: {refusal}"]
-        time.sleep(1)
-    while (more := _more(broker, before)) and time.monotonic() < give_up:
-        time.sleep(0.1)
+        return ["the broker has ended"], 0
+    top, more, changed = broker.rss(), [""], time.monotonic()
+    while more and time.monotonic() < changed + patience(60):
+        refusal = _drain_all(broker)
+        time.sleep(1)  # its own connection goes
+        now = _more(broker, before) if refusal is None else [f"a new client is not served: {refusal}"]
+        top = max(top, broker.rss())
+        if now != more:
+            more, changed = now, time.monotonic()
     log = broker.log.read_text(encoding="utf-8", errors="replace")
     words = [word for word in ("Traceback", "internal error") if word in log]
-    return more + [f"the log has {log.count(word)} times {word!r}" for word in words]
+    return more + [f"the log has {log.count(word)} times {word!r}" for word in words], top
