@@ -17,7 +17,7 @@ _MANY = 20_000
 
 
 class Garbage:
-    """Collects cycles as long as it is entered, by setting up the collector of the whole process.
+    """A context in which Python collects cycles in short steps. It changes the settings of the whole process.
 
     What a look at all objects has left is not looked at again (`gc.freeze`), so no look takes long, but cycles among
     those objects stay. So from time to time, most often when there is little else in memory, it forgets that.

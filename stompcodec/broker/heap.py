@@ -44,7 +44,7 @@ class Heap:
 
 
 def give_back_large() -> None:
-    """Have the C library give each large buffer back to the system as soon as it is free, for this process.
+    """Tell the C library to return large buffers to the system when they are freed. It holds for this process.
 
     By default glibc does so only with buffers that are larger than all that were freed before. Then what unfinished
     frames took is not to be had for messages, which are small.

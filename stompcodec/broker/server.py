@@ -244,7 +244,7 @@ class Server:
         self.turning = False
         """A turn is under way."""
         self.passes = 0
-        """How many there were."""
+        """The number of turns so far."""
         self.latest: _Peer | None = None
         """From whom octets came last."""
         self.store = store

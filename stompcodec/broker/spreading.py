@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -100,14 +100,15 @@ class _Round:
         #: Made when one of them ends; most never do meanwhile.
         self._places: dict[Consumer, int] = {}
 
-    def go_on(self, is_over: Callable[[], bool]) -> None:
-        """Give it to some more. Those that have ended meanwhile got it before."""
+    def go_on(self, turns: Turns) -> None:
+        """Give it to more subscriptions, until the turn is over. Those that have ended since got it when they ended."""
+        began = turns.clock()
         last = min(self.done + AT_ONCE, len(self.consumers))
         while self.done < last:
             some = self.consumers[self.done : min(self.done + _STEP, last)]
             self.done += len(some)
             self.bundle.give([consumer for consumer in some if not consumer.closed])
-            if is_over():
+            if turns.is_over(began):
                 break
 
     def gives_later(self, consumer: Consumer) -> bool:
@@ -118,7 +119,7 @@ class _Round:
 
 
 class Spreading:
-    """What is given to very many subscriptions, in order: each one gets a bundle after the one before.
+    """The bundles that many subscriptions are still to get. Each subscription gets them in order.
 
     Args:
         turns: where it waits for the next turn.
@@ -150,8 +151,8 @@ class Spreading:
     def _going_round(self) -> Iterator[Line]:
         slow: list[Queue] = []
         while self._rounds:
-            first, began = self._rounds[0], self._turns.clock()
-            first.go_on(lambda began=began: self._turns.is_over(began))  # type: ignore[misc]
+            first = self._rounds[0]
+            first.go_on(self._turns)
             if first.done >= len(first.consumers):
                 self._rounds.popleft()
                 self._account.used -= first.bundle.cost
