@@ -37,9 +37,7 @@ RANKS = {
     "connection": 5,
     "": 5.5,  # the door, `stompcodec` itself
     "transport": 6,
-    **dict.fromkeys(
-        [f"broker.{name}" for name in ("message", "destination", "selector", "transform", "auth", "store")], 6
-    ),
+    **dict.fromkeys([f"broker.{name}" for name in ("message", "selector", "transform", "auth", "store")], 6),
     **dict.fromkeys(
         [
             *("broker.bodies", "broker.bounds", "broker.heap", "broker.helper", "broker.memory", "broker.schema"),
@@ -59,7 +57,8 @@ RANKS = {
     **dict.fromkeys(["broker.folder", "broker.garbage", "broker.remover"], 5.8),
     "broker.body_folder": 5.9,
     **dict.fromkeys(["broker.beats", "broker.jms", "broker.spelling", "broker.terms", "broker.ttl"], 6),
-    **dict.fromkeys(["broker.marks", "broker.wildcards"], 6.2),
+    **dict.fromkeys(["broker.marks", "broker.wildcards", "broker.settings"], 6.2),
+    **dict.fromkeys(["broker.destination", "broker.dialects", "broker.config"], 6.25),
     **dict.fromkeys(["broker.addresses", "broker.spool", "broker.wanted"], 6.3),
     **dict.fromkeys([f"broker.{name}" for name in ("backlog", "credit", "faults", "forms", "large")], 6.4),
     **dict.fromkeys(["broker.consumer", "broker.journal", "broker.writer"], 6.5),
@@ -90,9 +89,9 @@ RANKS = {
     "broker.windows": 7.3,
     "broker.transaction": 7.6,
     **dict.fromkeys(["broker.destinations", "broker.wishlist"], 7.8),
-    **dict.fromkeys(["broker.dialects", "broker.framelog"], 8.5),
+    "broker.framelog": 8.5,
     **dict.fromkeys([f"broker.{name}" for name in ("router", "session", "management", "commands", "subscribing")], 8),
-    **dict.fromkeys([f"broker.{name}" for name in ("core", "config")], 9),
+    "broker.core": 9,
     "broker.values": 8,
     "broker.keytable": 9.3,
     "broker.keys": 9.5,

@@ -7,88 +7,18 @@ prefix for a routing type, which is cut off; a prefix of queues or topics; the h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
-from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.config import Config
+from stompcodec.broker.destination import Naming
 from stompcodec.broker.message import Refused
+from stompcodec.broker.settings import EXCHANGES, ROUTING, Address, Kind, Setting
 from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
 
-if TYPE_CHECKING:
-    from stompcodec.broker.config import Config
-
-__all__ = ["EXCHANGES", "ROUTING", "Address", "Addresses", "Preset", "Setting"]
-
-#: Values of destination-type and subscription-type, which are case sensitive.
-ROUTING = {"ANYCAST": Kind.QUEUE, "MULTICAST": Kind.TOPIC}
-#: Exchanges that RabbitMQ has from the start, and what they do with a routing key.
-EXCHANGES = {"amq.topic": "topic", "amq.direct": "direct", "amq.fanout": "fanout"}
+__all__ = ["Addresses"]
 
 _EXCHANGE, _AMQ_QUEUE = "/exchange/", "/amq/queue/"
 #: Names whose settings are remembered.
 _MOST_KNOWN = 1000
-
-
-class Setting(NamedTuple):
-    """What holds for the names that a pattern means: one table [[addresses.settings]].
-
-    >>> Setting("queue.#").default_address_routing_type
-    'ANYCAST'
-    """
-
-    match: str = "#"
-    """"#" stands for any number of words, "*" for one."""
-    default_address_routing_type: str = "ANYCAST"
-    """For SEND."""
-    default_queue_routing_type: str = "ANYCAST"
-    """For SUBSCRIBE."""
-    auto_create_addresses: bool = True
-    """Topics come into being by SEND and SUBSCRIBE."""
-    auto_create_queues: bool = True
-    """Queues do."""
-    auto_delete_addresses: bool = True
-    """Topics that nobody listens to are forgotten."""
-    auto_delete_queues: bool = True
-    """Queues that are idle are."""
-
-    def is_usable(self, delimiter: str) -> bool:
-        """It has no more words than are matched."""
-        return bool(Wildcards(SYNTAXES["artemis"], delimiter).words("", self.match))
-
-
-class Preset(NamedTuple):
-    """An address that is there from the start: one table [[addresses.preset]].
-
-    >>> Preset("prices", "MULTICAST", ("desk.prices",)).queues
-    ('desk.prices',)
-    """
-
-    name: str
-    """A destination, as a client would name it."""
-    routing: str = "ANYCAST"
-    queues: tuple[str, ...] = ()
-    """Of a MULTICAST one: durable subscriptions, each named by client-id, dot, subscription name."""
-
-
-class Address(NamedTuple):
-    """What a destination stands for.
-
-    >>> Address(Kind.TOPIC, "/topic/", "a").name
-    '/topic/a'
-    """
-
-    kind: Kind
-    prefix: str
-    rest: str
-    """Behind the prefix: words, where wildcards are read."""
-    literal: bool = False
-    """Nothing in it is a wildcard."""
-    found: str = ""
-    """It is not made by its first use: a "queue", or a "durable" subscription of that name has to be there."""
-
-    @property
-    def name(self) -> str:
-        """By which queues are known, and topics."""
-        return self.prefix + self.rest
 
 
 class Addresses:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.origins import fault_of
+from stompcodec.broker.settings import Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
 

@@ -12,10 +12,10 @@ from stompcodec.broker.wanted import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
-    from stompcodec.broker.addresses import Address
     from stompcodec.broker.durable import Durable
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.session import Session
+    from stompcodec.broker.settings import Address
     from stompcodec.broker.wanted import Wanted
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery"]

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
-__all__ = ["Kind", "Naming"]
+from stompcodec.broker.settings import Kind
 
-
-class Kind(enum.Enum):
-    """What a destination is."""
-
-    QUEUE = "queue"
-    """Each message goes to one consumer, and waits for it."""
-    TOPIC = "topic"
-    """Each message goes to every consumer there is."""
-    TEMP_QUEUE = "temp-queue"
-    """A queue that ends with the session that subscribed to it."""
-    TEMP_TOPIC = "temp-topic"
-    """A topic that ends with the session that subscribed to it."""
+__all__ = ["Naming"]
 
 
 class Naming:

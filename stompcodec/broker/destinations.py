@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address, Addresses
+from stompcodec.broker.addresses import Addresses
 from stompcodec.broker.bounds import AT_ONCE, Bound, Line, Turns, Work
-from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.destination import Naming
 from stompcodec.broker.durables import Durables
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.kept import Kept
@@ -16,6 +16,7 @@ from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.owners import Owners
 from stompcodec.broker.queue import Queue
 from stompcodec.broker.retained import Retained, Retaining
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.shares import Maker, Shares
 from stompcodec.broker.terms import Terms, agree, is_unused
 from stompcodec.broker.topic import Topic

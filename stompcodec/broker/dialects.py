@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stompcodec.broker.addresses import EXCHANGES
+from stompcodec.broker.settings import EXCHANGES
 
 __all__ = ["DIALECTS"]
 

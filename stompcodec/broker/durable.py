@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from stompcodec.broker.addresses import Address
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settings import Address
 from stompcodec.broker.store import Subscribed
 
 if TYPE_CHECKING:

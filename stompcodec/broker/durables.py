@@ -10,13 +10,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address
-from stompcodec.broker.destination import Kind
 from stompcodec.broker.durable import Durable, durable_name, title
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.memory import selector_cost
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.store import Subscribed
 from stompcodec.broker.texts import Texts
 from stompcodec.broker.topics import Topics

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address
-from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.destination import Naming
 from stompcodec.broker.durable import Durable
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.store import Subscribed
 from stompcodec.broker.terms import agree, terms_from
 from stompcodec.broker.topics import Topics

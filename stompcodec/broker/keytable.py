@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stompcodec.broker import values
-from stompcodec.broker.addresses import ROUTING
 from stompcodec.broker.beats import ANSWERS
 from stompcodec.broker.config import Config
 from stompcodec.broker.dialects import DIALECTS
+from stompcodec.broker.settings import ROUTING
 from stompcodec.broker.terms import ARGUMENTS
 from stompcodec.broker.wildcards import SYNTAXES
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address
 from stompcodec.broker.memory import Part
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settings import Address
 from stompcodec.broker.topic import Topic
 
 if TYPE_CHECKING:

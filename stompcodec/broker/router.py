@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address
 from stompcodec.broker.browser import Browser
 from stompcodec.broker.consumer import Consumer, Delivery
 from stompcodec.broker.dead import DeadLetters
-from stompcodec.broker.destination import Kind
 from stompcodec.broker.destinations import Destinations
 from stompcodec.broker.durable import Durable, owner_of
 from stompcodec.broker.journal import Journal
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message, Refused
 from stompcodec.broker.queue import Queue
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.topic import Topic
 from stompcodec.broker.wanted import check_writable
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.addresses import Address, Addresses
+from stompcodec.broker.addresses import Addresses
 from stompcodec.broker.bounds import Turns
 from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.memory import Account
+from stompcodec.broker.settings import Address
 from stompcodec.broker.spreading import Spreading
 from stompcodec.broker.topic import Topic
 from stompcodec.broker.wildcards import Patterns

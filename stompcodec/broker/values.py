@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Rule, User, parse_hash
 from stompcodec.broker.origins import fault_of
+from stompcodec.broker.settings import Preset, Setting
 from stompcodec.file_access import mode_of
 
 __all__ = [

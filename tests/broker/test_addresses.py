@@ -4,12 +4,13 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker import commands
-from stompcodec.broker.addresses import Addresses, Preset, Setting
+from stompcodec.broker.addresses import Addresses
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config import Config
-from stompcodec.broker.destination import Kind, Naming
+from stompcodec.broker.destination import Naming
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.keys import parse_config
+from stompcodec.broker.settings import Kind, Preset, Setting
 from stompcodec.errors import ConfigError
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import stompcodec
 from stompcodec.broker import keys
-from stompcodec.broker.addresses import Preset, Setting
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
 from stompcodec.broker.config import Config
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.keys import KEYS, explain, load_config, markdown, parse_config
+from stompcodec.broker.settings import Preset, Setting
 from stompcodec.errors import ConfigError, MissingExtraError
 from stompcodec.spec import Limits
 

@@ -4,7 +4,7 @@ import pytest
 from broker.durables import NAME, TOPIC, client, leave, names, subscribe
 from broker.harness import Bench
 
-from stompcodec.broker.addresses import Preset
+from stompcodec.broker.settings import Preset
 from stompcodec.broker.store import MemoryStore
 
 

@@ -10,10 +10,10 @@ import pytest
 from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec import Limits, Parser
-from stompcodec.broker.addresses import Preset
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.dialects import DIALECTS
 from stompcodec.broker.schema import MIGRATIONS
+from stompcodec.broker.settings import Preset
 from stompcodec.broker.sqlite import SqliteStore
 
 TOPIC = "/topic/a"
