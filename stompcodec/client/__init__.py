@@ -10,14 +10,16 @@ with stomp.connect("stomp://user:pass@localhost:61613/vhost") as client:
 """
 
 from stompcodec.client.aio import AsyncClient, connect_async
-from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
+from stompcodec.client.aio_calls import AsyncTransaction
+from stompcodec.client.aio_link import AsyncReceipt
 from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync import Client, connect
-from stompcodec.client.sync_calls import Receipt, Transaction
+from stompcodec.client.sync_calls import Transaction
+from stompcodec.client.sync_link import Receipt
 from stompcodec.client.sync_messages import Message, Subscription
 from stompcodec.errors import (
     ConnectionLostError,

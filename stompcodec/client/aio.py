@@ -13,15 +13,18 @@ import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
+from stompcodec.client.aio_calls import AsyncTransaction
+from stompcodec.client.aio_link import AsyncReceipt
 from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
 from stompcodec.client.handlers import Policy, check_possible, checked_policy
 from stompcodec.client.hooks import show
+from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now, outgoing, timeout_of_connect
+from stompcodec.client.subscription import Subscription as BaseSubscription
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -47,6 +50,7 @@ class AsyncClient(BaseClient):
     """A client for asyncio; `connect_async` makes it. It belongs to the event loop in which it was opened."""
 
     subscription_class = AsyncSubscription
+    message_class = AsyncMessage
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, url: str | list[Address], options: Options) -> None:
@@ -293,7 +297,7 @@ class AsyncClient(BaseClient):
         return message
 
     async def unsubscribe(
-        self, subscription: AsyncSubscription, *, delete: bool, wait: bool, timeout: float | None
+        self, subscription: BaseSubscription, *, delete: bool, wait: bool, timeout: float | None
     ) -> None:
         """As `AsyncSubscription.unsubscribe`."""
         receipt = AsyncReceipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
@@ -304,7 +308,7 @@ class AsyncClient(BaseClient):
 
     async def settle(
         self,
-        message: AsyncMessage,
+        message: BaseMessage,
         command: str,
         *,
         headers: Mapping[str, str] | None = None,

@@ -1,71 +1,23 @@
-"""Receipts and transactions for asyncio."""
+"""Transactions for asyncio."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
+from stompcodec.client.aio_link import AsyncLink, AsyncReceipt
 from stompcodec.client.aio_messages import AsyncMessage
-from stompcodec.client.forks import process, refuse
-from stompcodec.client.receipts import Call
 from stompcodec.client.shell import HeaderSource, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
-if TYPE_CHECKING:
-    from stompcodec.client.aio import AsyncClient
-
-__all__ = ["AsyncReceipt", "AsyncTransaction"]
-
-
-class AsyncReceipt:
-    """A call whose outcome may be awaited later: accepted, rejected, or unknown."""
-
-    __slots__ = ("_call", "_future", "_process")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._process = process.mark
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call.wake = self._wake
-
-    def _wake(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-    def __repr__(self) -> str:
-        return repr(self._call).replace("Call", "Receipt", 1)
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is there."""
-        return self._call.done
-
-    async def wait(self) -> Any:
-        """Wait for the outcome, at most for the time-out of the call. Returns when the broker accepted.
-
-        Raises:
-            RejectedError: the broker refused.
-            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
-        """
-        if self._process is not process.mark:
-            raise refuse()
-        await asyncio.shield(self._future)
-        if self._call.error is not None:
-            raise self._call.error
-        return self._call.result
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.wait().__await__()
+__all__ = ["AsyncTransaction"]
 
 
 class AsyncTransaction(BaseTransaction):
     """SEND, ACK and NACK that take effect together: COMMIT at the end of its `async with`, ABORT if that raises."""
 
-    def __init__(self, client: AsyncClient, id: str, timeout: float | None) -> None:
+    def __init__(self, client: AsyncLink, id: str, timeout: float | None) -> None:
         super().__init__(id)
         self._client = client
         self._timeout = timeout

@@ -6,16 +6,13 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stompcodec.client.aio_link import AsyncLink, AsyncReceipt
 from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
-
-if TYPE_CHECKING:
-    from stompcodec.client.aio import AsyncClient
-    from stompcodec.client.aio_calls import AsyncReceipt
 
 __all__ = ["AsyncMessage", "AsyncSubscription"]
 
@@ -107,8 +104,7 @@ class AsyncSubscription(Base):
     It is asked for at once. Awaiting it waits until the broker has confirmed, and so does the first message.
     """
 
-    message_class = AsyncMessage
-    client: AsyncClient
+    client: AsyncLink
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

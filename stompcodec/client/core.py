@@ -41,6 +41,7 @@ class ClientCore(Offers):
         options: as `connect` takes them.
         new_id: makes ids that nobody else makes, for correlation and for what may be sent twice.
         make_replies: makes the subscription by which replies to requests come.
+        message_class: what a MESSAGE becomes.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -56,8 +57,9 @@ class ClientCore(Offers):
         options: Options,
         new_id: Callable[[], str],
         make_replies: Callable[[], Subscription] = lambda: Subscription(REPLIES, id=REPLIES),
+        message_class: type[BaseMessage] = BaseMessage,
     ) -> None:
-        super().__init__(options, new_id)
+        super().__init__(options, new_id, message_class)
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
 

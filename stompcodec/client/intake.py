@@ -45,9 +45,12 @@ def said(frame: Frame) -> str:
 class Intake(Link):
     """The part of the core that receives."""
 
-    def __init__(self, options: Options, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, options: Options, new_id: Callable[[], str], message_class: type[BaseMessage] = BaseMessage
+    ) -> None:
         super().__init__(options)
         self.new_id = new_id
+        self.message_class = message_class  # what a MESSAGE becomes
         self.subscriptions: dict[str, Subscription] = {}  # what a new connection restores
         self.touched: list[Subscription] = []  # those with news
         self.paused = False  # the shell has to leave octets in the kernel
@@ -65,6 +68,7 @@ class Intake(Link):
             return
         self._now = now
         subscriptions, touched, trace, epoch = self.subscriptions, self.touched, self.trace, self.epoch
+        message_class = self.message_class
         try:
             for frame in connection.receive(data, now):
                 if trace is not None:
@@ -81,7 +85,7 @@ class Intake(Link):
                 if not subscription.confirmed:
                     self._confirm(subscription)
                 subscription.seq = seq = subscription.seq + 1
-                message = subscription.message_class(frame, subscription, epoch, seq)
+                message = message_class(frame, subscription, epoch, seq)
                 if subscription is self._reply_subscription:
                     self._reply(frame.get("correlation-id"), message)
                     continue
@@ -166,7 +170,7 @@ class Intake(Link):
         """The message that a RECEIVE asked for. Its receipt comes behind it."""
         subscription: Subscription = call.subject
         subscription.seq = subscription.open = 1
-        call.result = subscription.message_class(frame, subscription, self.epoch, 1)
+        call.result = self.message_class(frame, subscription, self.epoch, 1)
 
     def _by_destination(self, frame: Frame) -> Subscription | None:
         """Servers of 1.0 may leave the subscription header out."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame, Headers
 from stompcodec.content import decode_content, json_value, text_of
 from stompcodec.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from stompcodec.client.subscription import Subscription
 
 __all__ = ["BaseMessage"]
 

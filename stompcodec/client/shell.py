@@ -10,6 +10,7 @@ from typing import Any
 
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.engine import Engine, News
+from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
@@ -73,11 +74,15 @@ class BaseClient:
     """The part of a client that does not wait. `stompcodec.client.connect` and `connect_async` make clients."""
 
     subscription_class: type[Subscription]
+    message_class: type[BaseMessage]
 
     def __init__(self, url: str | list[Address], options: Options) -> None:
         self.options = options
         self.core = ClientCore(
-            options, lambda: uuid.uuid4().hex, lambda: self._new_subscription(REPLIES, "auto", None, id=REPLIES)
+            options,
+            lambda: uuid.uuid4().hex,
+            lambda: self._new_subscription(REPLIES, "auto", None, id=REPLIES),
+            self.message_class,
         )
         self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, self)
         self._ids = itertools.count(1)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
-from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
 
 __all__ = ["ACK_MODES", "Subscription"]
@@ -21,8 +20,6 @@ class Subscription:
     Messages come into `inbox` in the I/O thread. Consumers take all of it at once into `batch`, so that the two
     threads meet once a batch and not once a message.
     """
-
-    message_class: type[BaseMessage] = BaseMessage
 
     def __init__(
         self,

@@ -11,10 +11,13 @@ from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
 from stompcodec.client.handlers import Policy, check_possible, checked_policy
 from stompcodec.client.hooks import Watcher
+from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now, outgoing, timeout_of_connect
-from stompcodec.client.sync_calls import Receipt, Transaction
+from stompcodec.client.subscription import Subscription as BaseSubscription
+from stompcodec.client.sync_calls import Transaction
+from stompcodec.client.sync_link import Receipt
 from stompcodec.client.sync_messages import Message, Subscription
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
@@ -41,6 +44,7 @@ class Client(BaseClient):
     """A client for threads; `connect` makes it. Close it, or use it in a `with`."""
 
     subscription_class = Subscription
+    message_class = Message
 
     def __init__(self, url: str | list[Address], options: Options) -> None:
         super().__init__(url, options)
@@ -273,7 +277,7 @@ class Client(BaseClient):
         message: Message | None = receipt.wait()
         return message
 
-    def unsubscribe(self, subscription: Subscription, *, delete: bool, wait: bool, timeout: float | None) -> None:
+    def unsubscribe(self, subscription: BaseSubscription, *, delete: bool, wait: bool, timeout: float | None) -> None:
         """As `Subscription.unsubscribe`."""
         receipt = Receipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
         call = receipt._call if wait else None
@@ -283,7 +287,7 @@ class Client(BaseClient):
 
     def settle(
         self,
-        message: Message,
+        message: BaseMessage,
         command: str,
         *,
         headers: Mapping[str, str] | None = None,

@@ -1,78 +1,23 @@
-"""Receipts and transactions for threads."""
+"""Transactions for threads."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
-from stompcodec.client.forks import process, refuse
-from stompcodec.client.receipts import Call
 from stompcodec.client.shell import HeaderSource, now, outgoing
+from stompcodec.client.sync_link import Link, Receipt
 from stompcodec.client.sync_messages import Message
 from stompcodec.client.transaction import BaseTransaction
-from stompcodec.errors import ReceiptTimeoutError, StompError
+from stompcodec.errors import StompError
 
-if TYPE_CHECKING:
-    from stompcodec.client.sync import Client
-
-__all__ = ["Receipt", "Transaction"]
-
-#: The I/O thread ends every call in time. Should it ever fail to, nobody waits much longer.
-_GRACE = 5.0
-
-
-class Receipt:
-    """A call whose outcome may be waited for later: accepted, rejected, or unknown."""
-
-    __slots__ = ("_call", "_process", "_waiters")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._process = process.mark
-        # Each who waits has a lock of their own, so that one who is interrupted leaves nothing locked.
-        self._waiters: list[threading.Lock] = []
-        call.wake = self._wake
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.release()
-
-    def __repr__(self) -> str:
-        return repr(self._call).replace("Call", "Receipt", 1)
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is there."""
-        return self._call.done
-
-    def wait(self) -> Any:
-        """Wait for the outcome, at most for the time-out of the call. Returns when the broker accepted.
-
-        Raises:
-            RejectedError: the broker refused.
-            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
-        """
-        call = self._call
-        if self._process is not process.mark:
-            raise refuse()
-        waiter = threading.Lock()
-        waiter.acquire()
-        self._waiters.append(waiter)
-        # Invariant: `done` is set before `_wake` looks who waits, so nobody is missed.
-        if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
-            raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
-        if call.error is not None:
-            raise call.error
-        return call.result
+__all__ = ["Transaction"]
 
 
 class Transaction(BaseTransaction):
     """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
 
-    def __init__(self, client: Client, id: str, timeout: float | None) -> None:
+    def __init__(self, client: Link, id: str, timeout: float | None) -> None:
         super().__init__(id)
         self._client = client
         self._timeout = timeout

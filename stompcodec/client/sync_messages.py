@@ -9,15 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base
+from stompcodec.client.sync_link import Link
 from stompcodec.errors import StompError
-
-if TYPE_CHECKING:
-    from stompcodec.client.sync import Client
 
 __all__ = ["Message", "Subscription"]
 
@@ -109,8 +107,7 @@ class Subscription(Base):
     Several threads may take messages from one subscription.
     """
 
-    message_class = Message
-    client: Client
+    client: Link
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

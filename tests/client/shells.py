@@ -14,7 +14,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.aio_calls import AsyncReceipt, AsyncTransaction
+from stompcodec.client.aio_calls import AsyncTransaction
+from stompcodec.client.aio_link import AsyncReceipt
 from stompcodec.client.aio_messages import AsyncMessage, AsyncProcessing, AsyncSubscription
 
 _WRAPPED = (stomp.AsyncClient, AsyncReceipt, AsyncTransaction, AsyncMessage, AsyncProcessing, AsyncSubscription)
