@@ -1,6 +1,7 @@
 """Other people's clients, our client and Spark against brokers: tables of real runs. `make interop`.
 
-With --install first: what is missing comes from the package managers, as far as they are there.
+Clients that pip and npm have are installed into build/interop when they are needed first. --install installs the other
+clients and brokers, too, by apt.
 
 Brokers are started here, or run already: --broker NAME=URL takes any of them, with user, passcode, virtual host and TLS
 in the URL, as in rabbitmq-4.2=stomp+ssl://user:passcode@host:61614/vhost. A second URL with the same NAME gives its
@@ -56,9 +57,9 @@ program of `tests/interop/clients`. `-` is what the client, its version of STOMP
 reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
 Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`. The last table is Spark, by the format `stomp`.
 
-What each check does stands in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `python
-scripts/interop.py --install` installs clients and brokers by apt, pip and npm; what is not installed is skipped, and
-said.
+What each check does stands in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `make interop`
+installs clients by pip and npm into `build/interop`, `python scripts/interop.py --install` clients and brokers by apt,
+too. What is not installed is skipped, with the reason.
 
 `--broker NAME=URL` runs the checks against a broker that runs already, with user, passcode, virtual host and TLS in the
 URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
@@ -72,17 +73,22 @@ SERVERS: dict[str, str] = {}
 
 def install() -> None:
     """Install clients and brokers. What fails is said, and the rest goes on."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
     # A command of another origin will do: its package is left out.
     wanted = [name for name in DEBIAN if not (name in ("nodejs", "npm") and shutil.which(name.replace("js", "")))]
     _debian(wanted)
+    install_clients()
+
+
+def install_clients() -> None:
+    """Install the clients that pip and npm have into FOLDER. What fails is said, and tried again the next time."""
     if not (FOLDER / "venv").exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
         venv.create(FOLDER / "venv", with_pip=True)
     pip = [str(FOLDER / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for package in PYTHON:
-        _call([*pip, package])
-    if shutil.which("npm"):
-        _call(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER / "node"), *NODE])
+    npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER / "node")]
+    done = [_call([*pip, package]) for package in PYTHON]
+    if all([*done, shutil.which("npm") is not None and _call([*npm, *NODE])]):
+        (FOLDER / "ready").touch()
 
 
 def _debian(wanted: list[str]) -> None:
@@ -107,11 +113,12 @@ def _debian(wanted: list[str]) -> None:
         _call(["apt-get", "install", "-qq", "--no-install-recommends", name], quiet)
 
 
-def _call(command: list[str], environment: dict[str, str] | None = None) -> None:
+def _call(command: list[str], environment: dict[str, str] | None = None) -> bool:
     print("+", " ".join(command), flush=True)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print("  failed:", (done.stderr or done.stdout).strip().splitlines()[-1:] or "no word")
+    return done.returncode == 0
 
 
 def about(rows: list[Row]) -> dict[str, str]:
@@ -201,6 +208,8 @@ def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namesp
         why = f"the broker does not answer: {error}"
         return {row.name: {check: Outcome("FAIL", why) for check in arguments.check} for row in rows}
     print("\n".join(table(outcomes, markdown=False)), flush=True)
+    if any(row.missing() for row in rows):
+        print("python scripts/interop.py --install installs the clients that are missing", flush=True)
     return outcomes
 
 
@@ -400,6 +409,8 @@ def main() -> int:
     for broker, make in arguments.brokers.items() if arguments.check else ():
         for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
             if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
+                if rows[0] in OTHERS and not (FOLDER / "ready").exists():
+                    install_clients()
                 title = f"{whose} against {make().title}"
                 sections.append((title, section(title, rows, broker, arguments)))
     for broker, make in arguments.brokers.items() if fields else ():

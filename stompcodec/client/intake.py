@@ -225,6 +225,7 @@ class Intake(Link):
     def _subscribe(self, subscription: Subscription) -> None:
         """Send SUBSCRIBE on this connection."""
         subscription.attempt_headers = self.dialect.attempts
+        subscription.folds_case = self.version == "legacy"
         if subscription is self._reply_subscription and self.dialect.implicit_replies:
             self._confirm(subscription)
             return

@@ -48,15 +48,18 @@ class BaseMessage:
         return self.frame.headers["destination"]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """A header's first entry, or `default`."""
-        return self.frame.get(name, default)
+        """Return a header's first entry, or `default`.
+
+        Names are case-sensitive. Only in the legacy dialect, where they come in lower case, any case finds them.
+        """
+        return self.frame.get(name.lower() if self.subscription.folds_case else name, default)
 
     def value(self, name: str, default: object = None) -> object:
         """A header's first entry as the JSON value that it says, the text where it says none; or `default`.
 
         So 9 is a number, "9" in quotes a text, true a truth value, and so is what is in brackets. It never raises.
         """
-        text = self.frame.get(name)
+        text = self.get(name)
         return default if text is None else json_value(text)
 
     def text(self) -> str:

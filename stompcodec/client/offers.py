@@ -44,6 +44,7 @@ class Offers(Intake):
         if not self._offers("RECEIVE"):
             raise LocalProtocolError("this broker offers no RECEIVE: subscribe, and take one message")
         subscription.attempt_headers = self.dialect.attempts
+        subscription.folds_case = self.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
         self._fetches[subscription.id] = call
         headers = self._subscribe_headers(subscription)

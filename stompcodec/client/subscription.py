@@ -49,6 +49,7 @@ class Subscription:
         self.explicit = ack != "auto"
         self.cumulative = ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
+        self.folds_case = False  # header names of its messages come in lower case
         self.inbox: deque[Any] = deque()
         self.inbox_octets = 0
         self.batch: deque[Any] = deque()

@@ -84,13 +84,14 @@ def _missing(program: str, python: str) -> str:
 
 
 _NO_BEATS = ("heart-beats", "it has no heart-beats")
+_TEXT = "it sends every body in a text message of WebSocket, which has to be UTF-8"
 _RAW = ("escapes", "it writes and shows headers as they are")
 
 OTHERS = (
     *(Row("stomp.py", version, False, "stomp_py_client.py") for version in ("1.0", "1.1", "1.2")),
     Row("stomp.py", "1.2", True, "stomp_py_client.py"),
     Row("stompman", "1.2", False, "stompman_client.py"),
-    Row("stompman", "1.2", True, "stompman_client.py"),
+    Row("stompman", "1.2", True, "stompman_client.py", (("binary", _TEXT), ("one-mebibyte", _TEXT))),
     Row("aiostomp", "1.1", False, "aiostomp_client.py"),
     *(Row("ruby-stomp", version, False, "ruby_stomp_client.rb") for version in ("1.0", "1.1", "1.2")),
     Row("php-stomp", "1.0", False, "php_stomp_client.php", (_NO_BEATS,)),

@@ -301,3 +301,25 @@ def test_whole_suites_on_a_running_broker_and_on_ours(script, monkeypatch, tmp_p
     assert outcome == (word, why)
     assert places[0] == ("127.0.0.1", peer.port, 0, "me", "word")
     assert {place.port for place in places[1:]} == {2}
+
+
+def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monkeypatch, tmp_path):
+    called, fails = [], ["aiostomp"]
+
+    def call(command, environment=None):
+        called.append(command[-1])
+        return command[-1] not in fails
+
+    monkeypatch.setattr(script, "_call", call)
+    monkeypatch.setattr(script, "FOLDER", tmp_path / "interop")
+    monkeypatch.setattr(script.venv, "create", lambda folder, with_pip: folder.mkdir())
+    monkeypatch.setattr(script.shutil, "which", lambda name: name)
+    monkeypatch.setattr(script, "section", lambda *_: {"stomp.py 1.2": {"connect": script.Outcome("ok")}})
+    everything = [*script.PYTHON, script.NODE[-1]]
+    for client, expected in [("sync", []), ("stomp.py", everything), ("stomp.py", everything), ("stomp.py", [])]:
+        called.clear()
+        monkeypatch.setattr(sys, "argv", ["interop.py", "--broker", "stompcodec", "--client", client])
+        assert script.main() == 0
+        assert called == expected
+        if fails and expected:  # the second try succeeds
+            fails.clear()

@@ -72,7 +72,8 @@ class Program:
         if url:
             parts = urlsplit(url)
             options |= {"ws_path": parts.path or "/", "header": ["Sec-WebSocket-Protocol: v12.stomp"]}
-            connection = stomp.WSConnection([(parts.hostname, parts.port)], **options)
+            # In a text message, its default, a body would have to be UTF-8.
+            connection = stomp.WSConnection([(parts.hostname, parts.port)], binary_mode=True, **options)
         else:
             connection = _CONNECTIONS[version]([(host, port)], **options)
         made = self.links[link] = Link(version, connection)
