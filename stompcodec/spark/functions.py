@@ -3,7 +3,8 @@ them together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -82,7 +83,11 @@ def from_stomp(
     def each(values: pa.Array) -> pa.Array:
         return reader(values)
 
-    made: Column = _arrow(each, kind)(frame)
+    def one(value: Any) -> Any:
+        return _plain(each(pa.array([value], pa.binary()))[0].as_py())
+
+    arrow_udf = getattr(F, "arrow_udf", None)  # new in PySpark 4.1: 4.0 gives single values
+    made: Column = F.udf(one, kind, useArrow=False)(frame) if arrow_udf is None else arrow_udf(each, kind)(frame)
     return made
 
 
@@ -99,19 +104,6 @@ def _fields(schema: T.StructType | str | None) -> T.StructType:
         if not field.nullable:
             raise SchemaError(f"column {field.name} is NOT NULL: a malformed value has nothing there: make it nullable")
     return kind
-
-
-def _arrow(each: Callable[[Any], Any], kind: T.DataType) -> Any:
-    """Return a function of Spark for a function of Arrow arrays. In PySpark 4.0 it gets single values."""
-    arrow_udf = getattr(F, "arrow_udf", None)
-    if arrow_udf is not None:
-        return arrow_udf(each, kind)
-
-    def single(value: Any) -> Any:
-        result = each(value if isinstance(value, T.Row) else pa.array([value], pa.binary()))
-        return result if isinstance(result, bytes) or result is None else _plain(result[0].as_py())
-
-    return F.udf(single, kind, useArrow=True)
 
 
 def _plain(value: Any) -> Any:
@@ -235,15 +227,54 @@ def to_stomp(frame: Column | str, *, version: str = "1.2") -> Column:
         raise OptionError(f"version is {version!r:.80}: it has to be one of {', '.join(VERSIONS)}")
 
     def each(structs: pa.Array) -> pa.Array:
-        if isinstance(structs, T.Row):  # PySpark 4.0
-            return _octets(structs.asDict(), version)
         if isinstance(structs, pa.Array) and not pa.types.is_struct(structs.type):
             if structs.null_count == len(structs):
                 return pa.nulls(len(structs), pa.binary())
-            raise SinkError(f"to_stomp was given {structs.type}: it takes structs, as in to_stomp(F.struct(...))")
+            raise _no_struct(structs.type)
         return pa.array([_octets(value, version) for value in structs.to_pylist()], pa.binary())
 
-    made: Column = _arrow(each, T.BinaryType())(frame)
+    def one(struct: Any, kind: str) -> bytes | None:
+        if struct is not None and not kind.startswith("struct<"):
+            raise _no_struct(kind)
+        return None if struct is None else _octets(_moments(struct, kind), version)
+
+    arrow_udf = getattr(F, "arrow_udf", None)
+    made: Column = (
+        F.udf(one, T.BinaryType(), useArrow=False)(frame, F.typeof(frame))
+        if arrow_udf is None
+        else arrow_udf(each, T.BinaryType())(frame)
+    )
+    return made
+
+
+def _no_struct(kind: object) -> SinkError:
+    return SinkError(f"to_stomp was given {kind}: it takes structs, as in to_stomp(F.struct(...))")
+
+
+def _moments(row: Any, kind: str) -> dict[str, Any]:
+    """Return a row of PySpark 4.0 as Arrow would give it: a timestamp is in UTC, one without a time zone has none.
+
+    Both come without one, the first in local time. The type, as text, tells which is which.
+
+    >>> row = T.Row(a=datetime.fromtimestamp(1.5), b=datetime(1970, 1, 1, 0, 0, 1), c=1)
+    >>> made = _moments(row, "struct<a:timestamp,b:timestamp_ntz,c:decimal(2,0)>")
+    >>> str(made["a"]), str(made["b"]), made["c"]
+    ('1970-01-01 00:00:01.500000+00:00', '1970-01-01 00:00:01', 1)
+    """
+    made = row.asDict()
+    rest = kind.removeprefix("struct<")
+    for name in row.__fields__:
+        quoted = f"`{name.replace('`', '``')}`"
+        rest = rest.removeprefix(quoted if rest.startswith(quoted) else name)
+        value = made[name]
+        if isinstance(value, datetime) and re.match(r":timestamp[,>]", rest):
+            made[name] = value.astimezone(timezone.utc)
+        depth = 0
+        for place, sign in enumerate(rest):
+            depth += (sign in "(<") - (sign in ")>")
+            if depth == 0 and sign == ",":
+                rest = rest[place + 1 :]
+                break
     return made
 
 
