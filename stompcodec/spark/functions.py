@@ -261,7 +261,7 @@ def _moments(row: Any, kind: str) -> dict[str, Any]:
     >>> str(made["a"]), str(made["b"]), made["c"]
     ('1970-01-01 00:00:01.500000+00:00', '1970-01-01 00:00:01', 1)
     """
-    made = row.asDict()
+    made: dict[str, Any] = row.asDict()
     rest = kind.removeprefix("struct<")
     for name in row.__fields__:
         quoted = f"`{name.replace('`', '``')}`"

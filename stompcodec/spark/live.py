@@ -262,8 +262,8 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
 
         if self._receiver is None:
             tell_once()
-            self._look_for_loss(start)
-            self._receiver = Receiver(self._options)
+            short = self._look_for_loss(start)
+            self._receiver = Receiver(self._options, anew=short)  # it may soon be longer than the offset
             self._receiver.wait(_FIRST)
         return self._receiver, self._here(start, self._receiver)
 
@@ -274,8 +274,11 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         identity, positions = positions_of(offset)
         return positions if identity in (None, receiver.identity) else {}
 
-    def _look_for_loss(self, start: Offset) -> None:
-        """See that the spool is the one that was read, and as long; `partitions` looks for what was not read."""
+    def _look_for_loss(self, start: Offset) -> bool:
+        """See that the spool is the one that was read; return whether it is, but ends before what was read.
+
+        `partitions` looks for what was not read.
+        """
         from stompcodec.spark.plan import spool_end
         from stompcodec.spark.spool import identity_of, positions_of
 
@@ -291,10 +294,12 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             )
         if identity is not None and identity != identity_of(folder):
             self._lost(", ".join(f"what {chain} had behind octet {offset}" for chain, offset in begin.items()))
-            return
-        for chain, offset in begin.items():
-            if offset > ends.get(chain, 0):
-                self._lost(f"octets {ends.get(chain, 0)} to {offset} of {chain}, which were read already")
+            return False
+        short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
+        if short:
+            gone = (f"octets {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
+            self._lost(f"{', '.join(gone)}, which were read already")
+        return bool(short)
 
     def _lost(self, what: str) -> None:
         """Raise an error, or warn, for frames that are gone with another spool."""

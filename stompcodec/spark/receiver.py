@@ -65,7 +65,9 @@ class Receiver:
         StoreError: the spool cannot be written.
     """
 
-    def __init__(self, options: LiveOptions, *, most: int | None = None, by_release: bool = True) -> None:
+    def __init__(
+        self, options: LiveOptions, *, most: int | None = None, by_release: bool = True, anew: bool = False
+    ) -> None:
         options.link.arguments()  # to be told at once if a passcode or certificates are not there
         self._options = options
         self._most = most
@@ -73,7 +75,7 @@ class Receiver:
         numbers = range(options.subscriptions)
         self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
         self._capture = _opened(options, self._segment)
-        self.identity = self._identified()
+        self.identity = self._identified(anew)
         """Of the spool."""
         self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
         self._came = _last_came(options.spool_dir)
@@ -97,9 +99,9 @@ class Receiver:
         self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
         self._thread.start()
 
-    def _identified(self) -> str:
+    def _identified(self, anew: bool) -> str:
         try:
-            return identify(self._options.spool_dir)
+            return identify(self._options.spool_dir, anew=anew)
         except StoreError:
             self._capture.close()
             raise

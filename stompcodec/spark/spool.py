@@ -42,14 +42,16 @@ def identity_of(folder: str) -> str | None:
     return text
 
 
-def identify(folder: str) -> str:
+def identify(folder: str, *, anew: bool = False) -> str:
     """Return the identity of a spool, which gets one if it has none. Whoever calls holds the lock of the spool.
+
+    With `anew` it gets another one, so that offsets from before are no longer those of this spool.
 
     Raises:
         StoreError: it cannot be read or written.
     """
     found = identity_of(folder)
-    if found is not None:
+    if found is not None and not anew:
         return found
     made, path = uuid.uuid4().hex, Path(folder, _FILE)
     beside = path.with_name(f".{_FILE}")

@@ -156,66 +156,6 @@ def test_several_connections(broker, queue: str, spool: Path) -> None:
 # ---- the spool ----
 
 
-def reader_of(broker, queue: str, spool: Path, **options: str):
-    pytest.importorskip("pyspark")
-    from stompcodec.spark.live import LiveStreamReader
-    from stompcodec.spark.schema import FRAME_SCHEMA
-
-    given = {"url": broker.url, "destination": queue, "spoolDir": str(spool), **options}
-    return LiveStreamReader(given, FRAME_SCHEMA)
-
-
-def end_of(reader, start: dict[str, object]) -> dict[str, object]:
-    """Where the first batch with frames ends; then the reader is stopped."""
-    from stompcodec.spark.versions import ReadAllAvailable
-
-    try:
-        wait_for(lambda: reader.latestOffset(start, ReadAllAvailable()).get("frames"))
-        return reader.latestOffset(start, ReadAllAvailable())
-    finally:
-        reader.stop()
-
-
-def test_a_new_query_on_an_old_spool_is_told(broker, queue: str, spool: Path, caplog) -> None:
-    """A deleted checkpoint looks like that; Spark's file sinks would skip batches then."""
-    publish(broker, queue, 3)
-    last = end_of(reader_of(broker, queue, spool), {})
-    end_of(reader_of(broker, queue, spool), last)
-    assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
-    end_of(reader_of(broker, queue, spool), {})
-    assert caplog.text.count("a file sink of Spark skips batches") == 1
-
-
-@pytest.mark.parametrize("filled", [20, 0])
-def test_another_spool_is_refused_before_anything_is_received(
-    broker, queue: str, spool: Path, tmp_path: Path, caplog, filled: int
-) -> None:
-    """One that is longer than the offset, and one that is not there: each start fails, and so does a planned batch."""
-    publish(broker, queue, 3)
-    last = end_of(reader_of(broker, queue, spool), {})
-    stop = last["frames"]
-    spool.rename(tmp_path / "kept")
-    if filled:
-        publish(broker, queue, filled, size=100)
-        with receiving(broker.url, queue, spool) as receiver:
-            wait_for(lambda: receiver.count == filled and not left(broker, queue))
-    publish(broker, queue, 5, first=3)
-    for _ in range(3):
-        with pytest.raises(
-            StoreError, match=f"is not the spool of the checkpoint.* had behind octet {stop} "
-        ) as caught:
-            end_of(reader_of(broker, queue, spool), last)
-        assert "failOnDataLoss=false reads the new one from its start" in str(caught.value)
-    with pytest.raises(StoreError, match=f"gone is octets 0 to {stop} of frames "):
-        reader_of(broker, queue, spool).partitions({}, last)
-    assert left(broker, queue) == 5
-    assert "gone is" not in caplog.text
-    lenient = reader_of(broker, queue, spool, failOnDataLoss="false")
-    assert lenient.partitions({}, last) == []
-    assert end_of(lenient, last)["#spool"] != last["#spool"]
-    assert caplog.text.count("gone is") == 2
-
-
 def test_a_second_one_waits_and_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
     assert module._LOCK_WAIT == 10.0
     monkeypatch.setattr(module, "_LOCK_WAIT", 0.3)
