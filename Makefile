@@ -24,7 +24,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
@@ -35,6 +35,15 @@ demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables an
 
 demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
 	@cd $(VENV) && bin/python -m stompcodec.cli.demo
+
+dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes effect at once, one of C after `make dev`
+	$(BUILD) $(PIP) install --no-deps --no-build-isolation --editable .
+	@$(if $(STOMPCODEC_BUILD_EXTENSION),$(BUILD) $(BIN)/python setup.py --quiet build_ext --inplace,true)
+	@rm -f $(VENV)/package.stamp
+	@touch $(VENV)/editable.stamp
+
+quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff on what changed, and the tests of ROOM (broker, client, …) that are not slow
+	@$(BIN)/python scripts/quick.py $(ROOM)
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate; in minutes
 	@$(BIN)/python scripts/test.py
@@ -170,6 +179,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.
 $(VENV)/package.stamp: $(VENV)/dev.stamp $(SOURCES)
 	@find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
+	@rm -f $(VENV)/editable.stamp
 	$(BUILD) $(PIP) install --no-deps --no-build-isolation .
 	@$(if $(STOMPCODEC_BUILD_EXTENSION),$(BUILD) $(BIN)/python setup.py --quiet build_ext --inplace,true)
 	@cd $(VENV) && bin/python -c 'import stompcodec; print("installed with the backend:", stompcodec.BACKEND)'

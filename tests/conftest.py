@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from installed import is_source_tree
 from patience import patience
 from sharing import SPARK, file_of, make_scheduler, worth_first
+
+import stompcodec
 
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
@@ -22,6 +25,7 @@ IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
+settings.register_profile("light", max_examples=20, stateful_step_count=15, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=1000, stateful_step_count=80, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
 
@@ -38,6 +42,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
 
 
 def pytest_configure() -> None:
+    if is_source_tree(Path(stompcodec.__file__)):
+        raise pytest.UsageError(
+            "these tests would run on the source tree, where the C backend may be missing or old: use `make test`, "
+            "`make quick ROOM=…` or .venv/bin/pytest, not `python -m pytest`"
+        )
     # What a shell puts in the background has SIGINT ignored, and programs that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,244 @@
+"""The files around the code: make targets, the quick loop, settings of editors, forms, and what the suite runs on."""
+
+from __future__ import annotations
+
+import configparser
+import fnmatch
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import installed
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE)
+#: Folders that builds and tools make.
+MADE = {"build", "dist", "__pycache__", "work", "node_modules", "stompcodec-demo"}
+
+
+# ---- the Makefile ----
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_is_listed_and_explained(target: str) -> None:
+    phony = MAKEFILE[MAKEFILE.index(".PHONY:") :].partition("\n\n")[0].replace("\\\n", " ").split()
+    assert target in phony
+    assert re.search(rf"^{target}:.*## \S", MAKEFILE, re.MULTILINE), "make help does not show it"
+
+
+def test_what_contributors_are_told_to_run_is_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`make ([a-z-]+)", page))
+    table = page[page.index("## The commands") :].partition("\n## ")[0]
+    for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
+        named |= {cell.split()[0] for cell in re.findall(r"`([^`]+)`", row) if re.match(r"[a-z]", cell)}
+    assert {"dev", "quick", "test", "check"} <= named
+    assert {name for name in named if not (name in TARGETS or name.startswith("scripts/"))} <= {"python", "make"}
+
+
+def test_dev_and_test_do_not_share_an_installation() -> None:
+    dev = MAKEFILE[MAKEFILE.index("\ndev:") :].partition("\n\n")[0]
+    package = MAKEFILE[MAKEFILE.index("\n$(VENV)/package.stamp:") :].partition("\n\n")[0]
+    assert "--editable ." in dev
+    assert "rm -f $(VENV)/package.stamp" in dev
+    assert "rm -f $(VENV)/editable.stamp" in package
+
+
+# ---- make quick ----
+
+
+@pytest.fixture
+def quick() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("quick_script", ROOT / "scripts" / "quick.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Commands:
+    """Stands in for subprocess.run: keeps what would run."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.seen: list[tuple[list[str], dict[str, Any]]] = []
+
+    def __call__(self, command: list[Any], **options: Any) -> Any:
+        words = [Path(command[0]).name, *map(str, command[1:])]
+        self.seen.append((words, options))
+        for beginning, answer in self.answers.items():
+            if " ".join(words).startswith(beginning):
+                return SimpleNamespace(stdout=answer, returncode=answer if isinstance(answer, int) else 0)
+        return SimpleNamespace(stdout="", returncode=0)
+
+    def named(self, name: str) -> list[list[str]]:
+        return [words for words, _ in self.seen if words[0] == name]
+
+
+def test_quick_checks_what_changed_and_runs_the_room(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands({"git merge-base": "b1\n", "git diff": "scripts/quick.py\nREADME.md\n", "git ls": "new.py\n"})
+    monkeypatch.setattr(subprocess, "run", commands)
+    assert quick.main(["broker", "-x"]) == 0
+    assert ["git", "diff", "--name-only", "--diff-filter=d", "b1"] in commands.named("git")
+    assert commands.named("ruff") == [
+        ["ruff", "check", "new.py", "scripts/quick.py"],
+        ["ruff", "format", "--check", "new.py", "scripts/quick.py"],
+    ]
+    ((words, options),) = [each for each in commands.seen if each[0][0] == "pytest"]
+    assert words[-2:] == ["-x", "tests/broker"]
+    assert words[words.index("-m") + 1] == "not slow"
+    assert words[words.index("--numprocesses") + 1] == "2"
+    assert "--failed-first" in words
+    assert options["env"]["HYPOTHESIS_PROFILE"] == "light"
+
+
+def test_quick_stops_at_what_ruff_finds(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands({"git diff": "a.py\n", "ruff check": 1})
+    monkeypatch.setattr(subprocess, "run", commands)
+    assert quick.main(["broker"]) == 1
+    assert commands.named("pytest") == []
+
+
+def test_quick_without_git_runs_the_tests_all_the_same(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands({"git": 128, "pytest": 5})
+    monkeypatch.setattr(subprocess, "run", commands)
+    assert quick.main(["client"]) == 5
+    assert commands.named("ruff") == []
+
+
+@pytest.mark.parametrize("arguments", [[], [""], ["brokr"], ["vectors"], ["broker/nowhere"], ["../tests/broker"]])
+def test_quick_names_the_rooms(
+    quick: ModuleType, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "run", Commands({}))
+    assert quick.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "unknown room" in said
+    assert "broker, cli, client" in said
+
+
+def test_the_light_profile_is_lighter() -> None:
+    light, usual = settings.get_profile("light"), settings.get_profile("ci")
+    assert light.max_examples * 4 <= usual.max_examples
+    assert light.stateful_step_count < usual.stateful_step_count
+
+
+# ---- what the suite runs on ----
+
+
+def test_the_source_tree_is_refused_unless_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ROOT / "stompcodec" / "__init__.py"
+    monkeypatch.setattr(installed, "is_editable", lambda: False)
+    assert installed.is_source_tree(source)
+    assert not installed.is_source_tree(Path(pytest.__file__))
+    monkeypatch.setattr(installed, "is_editable", lambda: True)
+    assert not installed.is_source_tree(source)
+
+
+@pytest.mark.parametrize(
+    ("made", "editable"),
+    [
+        ([None], False),
+        ([], False),
+        (['{"url": "file:///src", "dir_info": {}}'], False),
+        (['{"url": "file:///src", "dir_info": {"editable": true}}'], True),
+        ([None, '{"url": "file:///src", "dir_info": {"editable": true}}'], True),
+    ],
+)
+def test_how_it_is_installed(made: list[str | None], editable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [SimpleNamespace(read_text={"direct_url.json": text}.get) for text in made]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda name: found)
+    assert installed.is_editable() is editable
+
+
+# ---- settings of editors, forms ----
+
+
+def _sections() -> list[tuple[str, dict[str, str]]]:
+    path = ROOT / ".editorconfig"
+    if not path.is_file():
+        pytest.skip("no checkout")
+    parser = configparser.ConfigParser()
+    parser.read_string("[root]\n" + path.read_text(encoding="utf-8"))
+    return [(name, dict(parser[name])) for name in parser.sections() if name != "root"]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    before, braces, rest = pattern.partition("{")
+    if not braces:
+        return fnmatch.fnmatch(name, pattern)
+    inner, _, after = rest.partition("}")
+    return any(fnmatch.fnmatch(name, before + each + after) for each in inner.split(","))
+
+
+def _faults(path: Path, rules: dict[str, str]) -> set[str]:
+    raw = path.read_bytes()
+    faults = set()
+    if rules["charset"] == "utf-8":
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            faults.add("charset")
+    if rules["end_of_line"] == "lf" and b"\r\n" in raw:
+        faults.add("end_of_line")
+    if rules["insert_final_newline"] == "true" and raw and not raw.endswith(b"\n"):
+        faults.add("insert_final_newline")
+    if rules["trim_trailing_whitespace"] == "true" and re.search(rb"[ \t]$", raw, re.MULTILINE):
+        faults.add("trim_trailing_whitespace")
+    if rules["indent_style"] == "space" and re.search(rb"^\t", raw, re.MULTILINE):
+        faults.add("indent_style")
+    return faults
+
+
+def test_the_files_are_written_as_the_editor_is_told() -> None:
+    sections = _sections()
+    found = {}
+    for folder in ("", "stompcodec", "src", "tests", "scripts", "docs", "benchmarks", "fuzz", "examples", ".github"):
+        for path in (ROOT / folder).glob("**/*" if folder else "*"):
+            if MADE & set(path.relative_to(ROOT).parts) or path.name == "_codec_c.c" or not path.is_file():
+                continue
+            if path.suffix in {".so", ".xz", ".pyd", ".html"} or path.name.startswith(".git"):
+                continue
+            rules = {
+                key: value for pattern, each in sections if _matches(path.name, pattern) for key, value in each.items()
+            }
+            if faults := _faults(path, rules):
+                found[str(path.relative_to(ROOT))] = faults
+    assert found == {}
+
+
+def test_a_fault_is_seen(tmp_path: Path) -> None:
+    rules = dict(_sections())["*"]
+    (tmp_path / "a.py").write_bytes(b"if 1:\n\tx = '\xff' \r\n\ty = 2")
+    assert _faults(tmp_path / "a.py", rules) == {
+        *("charset", "end_of_line", "insert_final_newline", "indent_style"),
+    }
+    (tmp_path / "b.py").write_bytes(b"x = 1 \n")
+    assert _faults(tmp_path / "b.py", rules) == {"trim_trailing_whitespace"}
+
+
+FORMS = sorted((ROOT / ".github").glob("**/*.yml"))
+
+
+@pytest.mark.parametrize("path", [*FORMS, ROOT / ".pre-commit-config.yaml"], ids=lambda path: path.name)
+def test_yaml_can_be_read(path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    if not path.is_file():
+        pytest.skip("no checkout")
+    page = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.parent.name == "ISSUE_TEMPLATE" and path.name != "config.yml":
+        assert {"name", "description", "body"} <= set(page)
+        ids = [part["id"] for part in page["body"] if part["type"] != "markdown"]
+        assert len(set(ids)) == len(ids) > 2
+    if path.name == ".pre-commit-config.yaml":
+        tools = {hook["entry"].split()[0] for repo in page["repos"] for hook in repo["hooks"] if "entry" in hook}
+        assert tools == {".venv/bin/ruff"}
+    if path.name == "dependabot.yml":
+        assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip"}
