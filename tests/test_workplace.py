@@ -121,7 +121,8 @@ def test_quick_names_the_rooms(
     assert quick.main(arguments) == 2
     said = capsys.readouterr().err
     assert "unknown room" in said
-    assert "broker, cli, client" in said
+    assert " broker, " in said
+    assert " client, " in said
 
 
 def test_the_light_profile_is_lighter() -> None:
@@ -170,7 +171,8 @@ def _sections() -> list[tuple[str, dict[str, str]]]:
     return [(name, dict(parser[name])) for name in parser.sections() if name != "root"]
 
 
-def _matches(name: str, pattern: str) -> bool:
+def _matches(path: Path, pattern: str) -> bool:
+    name = path.relative_to(ROOT).as_posix() if "/" in pattern else path.name
     before, braces, rest = pattern.partition("{")
     if not braces:
         return fnmatch.fnmatch(name, pattern)
@@ -206,9 +208,7 @@ def test_the_files_are_written_as_the_editor_is_told() -> None:
                 continue
             if path.suffix in {".so", ".xz", ".pyd", ".html"} or path.name.startswith(".git"):
                 continue
-            rules = {
-                key: value for pattern, each in sections if _matches(path.name, pattern) for key, value in each.items()
-            }
+            rules = {key: value for pattern, each in sections if _matches(path, pattern) for key, value in each.items()}
             if faults := _faults(path, rules):
                 found[str(path.relative_to(ROOT))] = faults
     assert found == {}

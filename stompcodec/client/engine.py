@@ -22,7 +22,7 @@ from stompcodec.client.options import Credential, Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
-from stompcodec.errors import ConnectionLostError, StompError
+from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.heartbeat import Heartbeat
 from stompcodec.spec import Limits
 from stompcodec.transport.seams import LINGER
@@ -251,6 +251,7 @@ class Engine:
         until = time.monotonic() + options.startup_timeout if options.startup_timeout else None
         delays: Iterator[float] | None = None
         first = True
+        refused: RejectedError | None = None  # says more than that the time is over
         while True:
             error: BaseException | None = None
             for address in list(self.addresses):
@@ -263,12 +264,13 @@ class Engine:
                     delays = None if good else delays
                     self._begin_with(address, after=not good)
                     break
+                refused = error if isinstance(error, RejectedError) else refused
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, error)
                 if until is not None and time.monotonic() >= until:
                     break
             left = 0.0 if until is None else until - time.monotonic()
             if first and error is not None and left <= _LAST_CHANCE:
-                self._give_up(error)
+                self._give_up(refused or error)
                 return
             backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # `startup_timeout` holds in any case
             delays = delays or (backoff.delays(random.Random().random) if backoff else iter(()))

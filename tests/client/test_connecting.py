@@ -102,6 +102,22 @@ def test_the_url_says_who_and_where(shell, peer):
     assert [second.get(name) for name in ("host", "login", "client-id", "x")] == ["/", "bob", "me", "y"]
 
 
+@pytest.mark.parametrize("after", ["silent", "closes"])
+def test_a_refusal_is_told_when_the_time_is_over(shell, after):
+    """The attempt that the time-out ends says less than the broker's answer to the one before."""
+
+    def refuse_once(side, frame):
+        if len(side.peer.got("CONNECT")) == 1:
+            side.send("ERROR", {"message": "Bad CONNECT"}, b"Access refused for user 'ann'")
+        elif after == "closes":
+            side.close()
+
+    with Peer(rules={"CONNECT": refuse_once}) as peer:
+        with pytest.raises(stomp.RejectedError, match="Access refused"):
+            shell.connect(peer.url, login="ann", startup_timeout=patience(0.3), reconnect=QUICK)
+        assert len(peer.got("CONNECT")) > 1
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -312,7 +312,13 @@ def test_a_login_that_is_refused_shows_no_secret(monkeypatch):
     monkeypatch.setenv("SINK_PASSCODE", "s3cret!")
     with BrokerThread(users={"ann": User("ann", passcode=hash_passcode("another"))}) as broker:
         with pytest.raises(SinkError, match="CONNECT was rejected") as error:
-            task(broker.url, batches(1), login="ann", passcodeEnv="SINK_PASSCODE", reconnectTimeout="0.1")
+            task(
+                broker.url,
+                batches(1),
+                login="ann",
+                passcodeEnv="SINK_PASSCODE",
+                reconnectTimeout=f"{patience(0.5):.1f}",
+            )
         seen: BaseException | None = error.value
         while seen is not None:
             assert "s3cret" not in str(seen)
