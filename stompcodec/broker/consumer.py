@@ -57,6 +57,7 @@ class Consumer:
             "number",
             "oldest",
             "picks",
+            "place",
             "queue",
             "quick",
             "selector",
@@ -116,6 +117,8 @@ class Consumer:
         self.destination = queue.name
         #: Of the topics that its queue, which nobody else has, gets messages of; None for a queue in its own right.
         self.address: Address | None = None
+        #: Among the subscriptions of its topic, or among all that ask for several topics: later ones have higher ones.
+        self.place = 0
         #: What stays when it goes.
         self.durable: Durable | None = None
 

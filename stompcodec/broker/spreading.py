@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import Message
     from stompcodec.broker.queue import Queue
     from stompcodec.broker.session import Session
+    from stompcodec.broker.wildcards import Pattern
 
 __all__ = ["Bundle", "Spreading", "fullest"]
 
@@ -43,7 +45,8 @@ class Bundle:
         self.plain = plain
         #: Queues of subscriptions that are full now.
         self.slow: list[Queue] = []
-        self._tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in messages]
+        #: Made when the first of them goes out: until then they would take the bytes of the messages once more.
+        self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
         self._chunks: dict[bytes, bytes] = {}
 
@@ -54,7 +57,11 @@ class Bundle:
 
     def give(self, consumers: Iterable[Consumer]) -> None:
         """Give the messages to each of these subscriptions."""
-        plain, octets, tails, chunks = self.plain, self._octets, self._tails, self._chunks
+        plain, octets, chunks = self.plain, self._octets, self._chunks
+        tails = self._tails
+        if plain and not tails:
+            tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
+            self._tails = tails
         for consumer in consumers:
             session = consumer.session
             # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
@@ -89,61 +96,109 @@ def fullest(queues: list[Queue]) -> list[Queue]:
 
 
 class _Round:
-    """A bundle, the subscriptions that it is for, and how many of those have got it."""
+    """A bundle on its way to the subscriptions that were there when it came.
 
-    __slots__ = ("_places", "bundle", "consumers", "done")
+    Only a round that has begun lists them: lists of all rounds would name the same ones, and keep those that end.
 
-    def __init__(self, bundle: Bundle, consumers: Sequence[Consumer]) -> None:
+    Args:
+        bundle: what they get.
+        before: the place of the first subscription that came later.
+        asking: returns who is there, when it is called.
+        words: of the topic, as patterns match them.
+    """
+
+    __slots__ = ("_asking", "_before", "_consumers", "_done", "_places", "_words", "bundle")
+
+    def __init__(
+        self, bundle: Bundle, before: int, asking: Callable[[], Sequence[Consumer]], words: tuple[str, ...]
+    ) -> None:
         self.bundle = bundle
-        self.consumers = consumers
-        self.done = 0
-        #: Made when one of them ends; most never do meanwhile.
-        self._places: dict[Consumer, int] = {}
+        self._before = before
+        self._asking = asking
+        self._words = words
+        #: In the order of their places; None for one that has ended.
+        self._consumers: list[Consumer | None] = []
+        #: None: it has not begun.
+        self._places: list[int] | None = None
+        #: How many of them have got it.
+        self._done = 0
 
-    def go_on(self, turns: Turns) -> None:
-        """Give it to more subscriptions, until the turn is over. Those that have ended since got it when they ended."""
+    def go_on(self, turns: Turns) -> bool:
+        """Give it to more subscriptions, until the turn is over. Return whether all have it."""
         began = turns.clock()
-        last = min(self.done + AT_ONCE, len(self.consumers))
-        while self.done < last:
-            some = self.consumers[self.done : min(self.done + _STEP, last)]
-            self.done += len(some)
-            self.bundle.give([consumer for consumer in some if not consumer.closed])
+        if self._places is None:
+            mine = [each for each in self._asking() if each.place < self._before]
+            mine.sort(key=attrgetter("place"))
+            self._places = [each.place for each in mine]
+            self._consumers += mine
+        last = min(self._done + AT_ONCE, len(self._consumers))
+        while self._done < last:
+            some = self._consumers[self._done : min(self._done + _STEP, last)]
+            self._done += len(some)
+            self.bundle.give([consumer for consumer in some if consumer is not None and not consumer.closed])
             if turns.is_over(began):
                 break
+        return self._done >= len(self._consumers)
 
-    def gives_later(self, consumer: Consumer) -> bool:
-        """Return whether one is still to get the messages."""
-        if not self._places:
-            self._places = {each: place for place, each in enumerate(self.consumers)}
-        return self._places.get(consumer, -1) >= self.done
+    def forget(self, consumer: Consumer, pattern: Pattern | None) -> bool:
+        """Forget a subscription that ends. Return whether it was still to get the messages."""
+        if self._places is None:
+            return consumer.place < self._before and (pattern is None or pattern.matches(self._words))
+        at = bisect_left(self._places, consumer.place)
+        if at == len(self._places) or self._consumers[at] is not consumer:
+            return False
+        self._consumers[at] = None
+        return at >= self._done
 
 
 class Spreading:
-    """The bundles that many subscriptions are still to get. Each subscription gets them in order.
+    """A line of bundles that many subscriptions are still to get. Each subscription gets them in order.
+
+    A subscription stands in one line only: that of its topic, or the one for all that ask for several topics.
 
     Args:
         turns: where it waits for the next turn.
         account: of the broker's memory.
     """
 
-    __slots__ = ("_account", "_rounds", "_turns", "blocked")
+    __slots__ = ("_account", "_next", "_rounds", "_turns", "blocked")
 
     def __init__(self, turns: Turns, account: Account) -> None:
         self._turns = turns
         self._account = account
         self._rounds: deque[_Round] = deque()
+        #: The place of the next subscription.
+        self._next = 0
         #: Sessions that wait until nothing is on its way.
         self.blocked: dict[Session, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rounds)
 
-    def give(self, bundle: Bundle, consumers: Sequence[Consumer]) -> None:
-        """Give messages to subscriptions: if there are many, to some of them now, unless other messages come first."""
+    def enter(self, consumer: Consumer) -> None:
+        """Give a new subscription its place. It gets what comes from now on."""
+        consumer.place = self._next
+        self._next += 1
+
+    def give(
+        self,
+        bundle: Bundle,
+        consumers: Sequence[Consumer],
+        asking: Callable[[], Sequence[Consumer]],
+        words: tuple[str, ...],
+    ) -> None:
+        """Give messages to subscriptions: if there are many, to some of them now, unless other messages come first.
+
+        Args:
+            bundle: the messages.
+            consumers: who is to get them.
+            asking: returns who is there to get them, when it is called.
+            words: of the topic, as patterns match them.
+        """
         if not self._rounds and len(consumers) * len(bundle.messages) <= _FEW:
             bundle.give(consumers)
             return
-        self._rounds.append(_Round(bundle, consumers))
+        self._rounds.append(_Round(bundle, self._next, asking, words))
         self._account.used += bundle.cost
         if len(self._rounds) == 1:
             Work(self._going_round()).take_turn(0.0)
@@ -152,8 +207,7 @@ class Spreading:
         slow: list[Queue] = []
         while self._rounds:
             first = self._rounds[0]
-            first.go_on(self._turns)
-            if first.done >= len(first.consumers):
+            if first.go_on(self._turns):
                 self._rounds.popleft()
                 self._account.used -= first.bundle.cost
                 slow = fullest(first.bundle.slow)
@@ -166,10 +220,18 @@ class Spreading:
                     queue.block(session)
             session.unblock(self)
 
-    def hurry(self, consumer: Consumer) -> None:
-        """Give a subscription that ends what is on its way to it."""
+    def leave(self, consumer: Consumer, pattern: Pattern | None = None) -> None:
+        """Let go of a subscription that ends. Unless its session has ended, it gets what is on its way to it.
+
+        Args:
+            consumer: the subscription.
+            pattern: by which it asks for several topics; None for one that does not.
+        """
         for each in self._rounds:
-            if each.gives_later(consumer):
+            waits = each.forget(consumer, pattern)
+            if consumer.session.ended:
+                return  # only the first round has a list
+            if waits:
                 each.bundle.give([consumer])
 
     def block(self, session: Session) -> None:

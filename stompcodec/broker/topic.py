@@ -136,9 +136,9 @@ class Topic:
         durables = self._durables  # a slow consumer that is dropped below has both forgotten
         others = self._others
         bundle = Bundle(messages, plain)
-        self._line.give(bundle, self._consumers)
+        self._line.give(bundle, self._consumers, self._alone, self._words)
         if others:
-            self._shared.give(bundle, others)
+            self._shared.give(bundle, others, self._by_pattern, self._words)
         slow = bundle.slow
         for durable in durables:
             if durable.take(messages, stored):
@@ -174,20 +174,24 @@ class Topic:
         """A new subscription. It gets what comes from now on."""
         self.flush()
         self._own[feed] = None
-        self._changed()
+        if isinstance(feed, Consumer):
+            self._line.enter(feed)
+        self.forget()
 
     def drop(self, feed: Consumer | Durable) -> None:
         """The end of a subscription. It got what came before."""
         self.flush()
-        if self._line and isinstance(feed, Consumer) and not feed.session.ended:
-            self._line.hurry(feed)
+        if self._line and isinstance(feed, Consumer):
+            self._line.leave(feed)
         self._own.pop(feed, None)
-        self._changed()
+        self.forget()
 
-    def _changed(self) -> None:
-        """Look again before the next message, and keep nobody alive until then."""
+    def forget(self) -> None:
+        """Look again who is there before the next message, and keep nobody alive until then."""
         self._version = -1
         self._consumers = self._others = self._durables = ()
+        if self._slow:
+            self._slow = [queue for queue in self._slow if not queue.closed]
 
     def _refresh(self) -> None:
         """Look who asks for this topic, by its name or by a pattern, if that may have changed.
@@ -196,6 +200,7 @@ class Topic:
         """
         if self._version == self._patterns.version:
             return
+        self._patterns.forget(self)
         self._version = self._patterns.version
         others = self._patterns.find(self._words)
         self._consumers = tuple(feed for feed in self._own if isinstance(feed, Consumer))
@@ -203,6 +208,18 @@ class Topic:
         self._durables = tuple(feed for feed in (*self._own, *others) if not isinstance(feed, Consumer))
         at_once = bool(others) or any(durable.prompt for durable in self._durables)
         self._most = 0 if at_once else min(_MOST_GATHERED, _MOST_SPREAD // max(1, len(self._own)))
+        if others:
+            self._patterns.remember(self, len(others))
+
+    def _alone(self) -> Sequence[Consumer]:
+        """Those of this topic alone that are there now, in order."""
+        self._refresh()
+        return self._consumers
+
+    def _by_pattern(self) -> Sequence[Consumer]:
+        """Those that ask for several topics, this one among them, and are there now."""
+        self._refresh()
+        return self._others
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:

@@ -94,6 +94,8 @@ class Topics:
             self.make(address, maker).add(feed)
         else:
             self._flush()
+            if isinstance(feed, Consumer):
+                self._spreading.enter(feed)
             self._patterns.add(pattern, feed)
 
     def drop(self, feed: Consumer | Durable, address: Address) -> None:
@@ -101,8 +103,8 @@ class Topics:
         pattern = self._addresses.pattern(address)
         if pattern is not None:
             self._flush()
-            if self._spreading and isinstance(feed, Consumer) and not feed.session.ended:
-                self._spreading.hurry(feed)
+            if self._spreading and isinstance(feed, Consumer):
+                self._spreading.leave(feed, pattern)
             self._patterns.remove(pattern, feed)
         elif address.name in self.by_name:
             self.by_name[address.name].drop(feed)
@@ -115,6 +117,7 @@ class Topics:
         """Let go of a topic, if it is there."""
         topic = self.by_name.pop(name, None)
         if topic is not None:
+            self._patterns.forget(topic)
             self._shares.gone(topic)
 
     def sweep(self, kept: Callable[[str], bool]) -> bool:

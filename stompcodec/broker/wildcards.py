@@ -6,15 +6,17 @@ also none. What is matched is bounded: neither a pattern nor a name that pattern
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from stompcodec.broker.message import Refused
 
-__all__ = ["SYNTAXES", "Pattern", "Patterns", "Syntax", "Wildcards"]
+__all__ = ["SYNTAXES", "Pattern", "Patterns", "Remembering", "Syntax", "Wildcards"]
 
 _MOST_WORDS = 64
 #: Names that no pattern means, which are remembered.
 _MOST_KNOWN = 1000
+#: What all who remember what they have found may remember together.
+_MOST_REMEMBERED = 100_000
 
 _Item = TypeVar("_Item")
 
@@ -142,6 +144,13 @@ class _Node(Generic[_Item]):
         return bool(self.items or self.words or self.one is not None or self.many is not None)
 
 
+class Remembering(Protocol):
+    """Who remembers what it has found."""
+
+    def forget(self) -> None:
+        """Forget it: there may be others now, or too much is remembered."""
+
+
 class Patterns(Generic[_Item]):
     """Who asked for what by patterns, found by the names that are meant.
 
@@ -157,6 +166,9 @@ class Patterns(Generic[_Item]):
         self._root: _Node[_Item] = _Node()
         #: Names that nobody asked for, as far as they were looked for since the last change.
         self._missed: set[tuple[str, ...]] = set()
+        #: Who remembers what was found, and how much; and how much that is in all.
+        self._remembering: dict[Remembering, int] = {}
+        self._remembered = 0
         #: Another one after each change.
         self.version = 0
 
@@ -209,6 +221,30 @@ class Patterns(Generic[_Item]):
     def _change(self) -> None:
         self._missed.clear()
         self.version += 1
+        self._forget_all()
+
+    def remember(self, who: Remembering, count: int) -> None:
+        """Note that somebody keeps what was found for it. It is told when it has to forget that.
+
+        Nobody else must be kept alive by it, and memory must not grow by names times patterns.
+
+        Args:
+            who: keeps it.
+            count: how many items.
+        """
+        if self._remembered + count > _MOST_REMEMBERED:
+            self._forget_all()
+        self._remembering[who] = count
+        self._remembered += count
+
+    def forget(self, who: Remembering) -> None:
+        """Note that somebody goes, and what it remembers with it."""
+        self._remembered -= self._remembering.pop(who, 0)
+
+    def _forget_all(self) -> None:
+        forgetting, self._remembering, self._remembered = self._remembering, {}, 0
+        for each in forgetting:
+            each.forget()
 
     def find(self, words: tuple[str, ...]) -> list[_Item]:
         """Who asked for a name. That nobody did is remembered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from stompcodec import serialize
 from stompcodec.broker import spreading
 from stompcodec.broker.bounds import AT_ONCE
+from stompcodec.broker.consumer import Consumer
 from stompcodec.codec import Frame
 
 MANY = 5 * AT_ONCE
@@ -146,6 +148,25 @@ def test_a_subscription_that_begins_gets_nothing_that_was_sent_before(destinatio
     assert [frame.body for frame in late.take()] == [b"2"]
 
 
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    for _ in range(3):
+        sender = bench.peer()
+        receive(sender, "SEND", b"x" * 1000, destination=TOPIC)
+        one_turn(bench)
+    for peer in peers[::2]:
+        peer.session.lost(bench.now)
+    while not all(peer.session.ended for peer in peers[::2]):
+        one_turn(bench)
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Consumer) and each.session.broker is bench.broker]
+    assert len(kept) == MANY / 2
+    found = counts(bench)
+    assert sum(found) > 0, "the others get theirs"
+
+
 def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
     peers = crowd(bench, TOPIC)
@@ -167,12 +188,14 @@ def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:
 
 # ---- the same to everybody, however many are served at a time ----
 
-DESTINATIONS = ("/topic/a.b", "/topic/a.c", PATTERN)
+#: Topics to send to, and patterns that mean both, or one of them.
+TOPICS = ("/topic/a.b", "/topic/a.c")
+DESTINATIONS = (*TOPICS, PATTERN, "/topic/*.c")
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("SUBSCRIBE"), st.integers(0, 3), st.integers(0, 5), st.sampled_from(DESTINATIONS)),
         st.tuples(st.just("UNSUBSCRIBE"), st.integers(0, 3), st.integers(0, 5)),
-        st.tuples(st.just("SEND"), st.integers(0, 3), st.sampled_from(DESTINATIONS[:2]), st.sampled_from(list(SENDS))),
+        st.tuples(st.just("SEND"), st.integers(0, 3), st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
         st.tuples(st.just("turn"), st.integers(0, 3)),
     ),
     max_size=40,

@@ -7,6 +7,7 @@ from broker.harness import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompcodec.broker import wildcards
 from stompcodec.broker.auth import Auth, Rule, User
 from stompcodec.broker.message import Refused
 from stompcodec.broker.wildcards import SYNTAXES, Patterns, Wildcards
@@ -197,6 +198,36 @@ def test_rules_hold_for_all_that_a_pattern_means(destination, allowed):
     peer.send("SUBSCRIBE", destination=destination, id="1", receipt="r")
     frame = peer.next()
     assert frame.command == ("RECEIPT" if allowed else "ERROR")
+
+
+def topics_of(bench):
+    (router,) = bench.broker._routers.values()
+    return router.destinations.topics.by_name
+
+
+def test_topics_keep_no_subscription_that_has_ended():
+    bench = Bench(wildcards="rabbitmq")
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/topic/#")
+    sender.put("/topic/a", "x")
+    topic = topics_of(bench)["/topic/a"]
+    assert topic._others
+    peer.send("UNSUBSCRIBE", id="1")
+    assert not topic._others
+
+
+def test_what_topics_remember_of_patterns_is_bounded(monkeypatch):
+    monkeypatch.setattr(wildcards, "_MOST_REMEMBERED", 30)
+    bench = Bench(wildcards="rabbitmq")
+    peer, sender = bench.peer(), bench.peer()
+    for number in range(10):
+        peer.send("SUBSCRIBE", id=str(number), destination="/topic/#")
+    remembered = []
+    for number in range(100):
+        sender.put(f"/topic/{number % 7}", "x")
+        remembered.append(sum(len(topic._others) for topic in topics_of(bench).values()))
+    assert max(remembered) == 30, "each of the ten for three topics"
+    assert sum(frame.command == "MESSAGE" for frame in peer.take()) == 1000
 
 
 @given(
