@@ -29,6 +29,11 @@ _FRAME = 512
 _TICK = 0.05
 #: The part of the promised interval after which a heart-beat is sent, so that it arrives in time.
 _EARLY = 0.8
+#: The intervals without a byte after which the server counts as gone. ActiveMQ leaves up to two between its beats: it
+#: looks once in an interval, and skips the beat if it sent a frame since.
+_SILENCE = 2.5
+#: What stomp.py waits, unless a program chooses.
+_THEIR_SILENCE = 1.5
 #: The longest interval in seconds; a longer one would overflow the timers of threads.
 _LONGEST = 86_400.0 * 30
 _NAME = "stompcodec-beats"
@@ -166,14 +171,15 @@ class Beats:
         self.left: tuple[int, ...] = (0, 0)
         self._transport = transport
         self._theirs = theirs
-        self._scale: float = getattr(theirs, "heart_beat_receive_scale", 1.5)
+        scale: float = getattr(theirs, "heart_beat_receive_scale", _THEIR_SILENCE)
+        self._scale = _SILENCE if scale == _THEIR_SILENCE else scale
         self._stop = threading.Event()
         self._socket: Any = None
         self._sent = self._received = 0.0
 
     def received(self) -> None:
         """Octets came, or more would come if there was room for them."""
-        self._received = monotonic()
+        self._received = max(self._received, monotonic())  # which is later at first
 
     def on_send(self, _frame: Any) -> None:
         self._sent = monotonic()
@@ -186,7 +192,9 @@ class Beats:
         if negotiated == (0, 0):
             return
         self._stop, self._socket = threading.Event(), self._transport.socket
-        self._sent = self._received = monotonic()
+        self._sent = now = monotonic()
+        # The first beat may take that long, whatever a program chose: stomp.py is patient with it, too.
+        self._received = now + min(receive / 1000, _LONGEST) * max(_SILENCE - self._scale, 0)
         seconds = [min(value / 1000, _LONGEST) for value in (send * _EARLY, receive * self._scale)]
         self._transport.create_thread_fc(partial(self._run, self._stop, self._socket, *seconds))
 

@@ -7,6 +7,7 @@ import functools
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
@@ -175,6 +176,58 @@ def test_a_dead_server_is_noticed_while_a_listener_blocks():
         assert not connection.is_connected()
         listener.release.set()
         listener.wait("disconnected")
+
+
+def ends_after(monkeypatch, came, scale, until, interval=10.0):
+    """When a connection is cut, in intervals, if octets come at these times; None if it is not, up to `until`."""
+    from stompcodec.compat import stomppy_beats
+
+    now, waiting = 0.0, [interval * at for at in came]
+    threads, told = [], []
+    peer = SimpleNamespace(on_heartbeat_timeout=lambda: told.append(now / interval))
+    transport = SimpleNamespace(socket="socket", create_thread_fc=threads.append, listeners={"test": peer})
+    transport.set_connected = lambda _: None
+    transport.disconnect_socket = transport.stop = lambda: None
+
+    class Stop:
+        set = staticmethod(lambda: None)
+
+        @staticmethod
+        def wait(seconds):
+            """Let time go on to the next octet, or until it is over."""
+            nonlocal now
+            due = now + seconds
+            if waiting and waiting[0] <= due:
+                now = waiting.pop(0)
+                beats.received()
+            else:
+                now = due
+            return now >= until * interval
+
+    monkeypatch.setattr(stomppy_beats, "monotonic", lambda: now)
+    monkeypatch.setattr(stomppy_beats, "threading", SimpleNamespace(Event=Stop))
+    theirs = SimpleNamespace(heart_beat_receive_scale=scale)
+    beats = stomppy_beats.Beats(transport, (0, int(interval * 1000)), (0, 0), theirs)
+    beats.on_connected(SimpleNamespace(headers={"heart-beat": f"{interval * 1000:.0f},0"}))
+    threads[0]()
+    return told[0] if told else None
+
+
+@pytest.mark.parametrize(
+    ("came", "scale", "cut"),
+    [
+        ([2.01, 2.1, 4.09, 6.1], 1.5, None),  # ActiveMQ: the first beat, and one behind a frame
+        ([], 1.5, 2.5),
+        ([1, 2], 1.5, 4.5),
+        ([2.01, 3], 1.2, 4.2),  # what a program chooses holds from the first beat on
+        ([], 1.2, 2.5),
+        ([2.9, 5.8], 3.0, None),
+        ([], 3.0, 3.0),
+    ],
+)
+def test_how_long_a_server_may_be_silent(monkeypatch, came, scale, cut):
+    with monkeypatch.context() as patch:
+        assert ends_after(patch, came, scale, until=came[-1] if cut is None else cut + 1) == pytest.approx(cut)
 
 
 class Server:
