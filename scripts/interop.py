@@ -405,7 +405,7 @@ def main() -> int:
     start = time.monotonic()
     if arguments.check:
         print(f"Checks: {numbered(arguments.check)}")
-    sections = []
+    sections, shown = [], []
     for broker, make in arguments.brokers.items() if arguments.check else ():
         for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
             if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
@@ -413,6 +413,7 @@ def main() -> int:
                     install_clients()
                 title = f"{whose} against {make().title}"
                 sections.append((title, section(title, rows, broker, arguments)))
+                shown += [row for row in rows if row in OTHERS and row not in shown]
     for broker, make in arguments.brokers.items() if fields else ():
         title = f"The table of our client's dialects against {make().title}"
         sections.append((title, field_section(title, broker, arguments)))
@@ -423,7 +424,7 @@ def main() -> int:
         title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
         sections.append((title, suites_section(title, arguments)))
     if arguments.markdown:
-        versions = {**about(chosen(OTHERS)), **SERVERS}
+        versions = {**about(shown), **SERVERS}
         arguments.markdown.write_text(page(sections, versions), encoding="utf-8")
     found = counts([outcomes for _title, outcomes in sections])
     print(f"\ninterop took {time.monotonic() - start:.0f} s")

@@ -323,3 +323,18 @@ def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monke
         assert called == expected
         if fails and expected:  # the second try succeeds
             fails.clear()
+
+
+def test_a_page_names_only_the_clients_that_were_run(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(script, "section", lambda *_: {"sync 1.2": {"connect": script.Outcome("ok")}})
+    monkeypatch.setattr(script, "about", lambda rows: {row.client: "1" for row in rows})
+    monkeypatch.setattr(script, "install_clients", lambda: None)
+    monkeypatch.setattr(script, "SERVERS", {"mine:": "Broker 1"})
+    for broker, versions in [
+        ("mine=stomp://127.0.0.1:1", "mine: Broker 1"),
+        ("stompcodec", "stomp.py 1, mine: Broker 1"),
+    ]:
+        words = f"--broker {broker} --client sync --client stomp.py --markdown {tmp_path}/page.md".split()
+        monkeypatch.setattr(sys, "argv", ["interop.py", *words])
+        assert script.main() == 0
+        assert f"\nVersions: {versions}.\n" in (tmp_path / "page.md").read_text()
