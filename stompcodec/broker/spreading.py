@@ -25,6 +25,8 @@ __all__ = ["Bundle", "Spreading", "fullest"]
 _FEW = 250
 #: Subscriptions that are served between two looks at the clock.
 _STEP = 32
+#: Octets that are kept as ready for each id of a subscription: most clients use the same few.
+_READY = 2**20
 #: Queues that one sender waits for. With more, it waits for the fullest: the others may get one message meanwhile.
 _MOST_SLOW = 16
 
@@ -79,6 +81,8 @@ class Bundle:
                     self.slow.append(consumer.queue)
             except Exception as error:  # it ends this subscriber; those behind it get theirs
                 session.fault(consumer.queue, self.messages[0], error)
+        if len(chunks) * octets > _READY:
+            chunks.clear()
 
 
 def _put(consumer: Consumer, messages: list[Message]) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec import serialize
-from stompcodec.broker import spreading
+from stompcodec.broker import spreading, topic
 from stompcodec.broker.bounds import AT_ONCE
 from stompcodec.broker.consumer import Consumer
 from stompcodec.codec import Frame
@@ -165,6 +165,19 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: st
     assert len(kept) == MANY / 2
     found = counts(bench)
     assert sum(found) > 0, "the others get theirs"
+
+
+def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(max_subscriptions=10**4)
+    made: list[spreading.Bundle] = []
+    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(spreading.Bundle(*args)) or made[-1])
+    for number in range(30):
+        peer = bench.peer()
+        peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
+    receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
+    assert sum(counts(bench)) == 600
+    (bundle,) = made
+    assert sum(map(len, bundle._chunks.values())) < 2 * spreading._READY
 
 
 def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:
