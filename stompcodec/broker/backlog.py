@@ -1,7 +1,9 @@
 """What is READY in a queue, in order: a plain line, or one that knows priorities and lets go of what is in the middle.
 
 A queue begins with a `Fifo`. It changes to a `Backlog` when somebody wants more of it: a message of another priority
-than the usual one, a consumer that picks, a browser. Both take what comes back into its old place.
+than the usual one, a consumer that picks, a browser. Both take what comes back into its old place. The change takes the
+same time however many messages there are: the `Fifo` becomes the end of a level, and is cut into blocks from the front
+as far as somebody looks beyond its first message.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice, repeat, takewhile
 
 from stompcodec.broker.message import Message
 
@@ -19,10 +21,10 @@ __all__ = ["START", "Backlog", "Fifo", "Place"]
 Place = tuple[int, int]
 #: Before all.
 START: Place = (-1, -1)
-#: From so many messages on, it is quicker to sort all than to find a place for each.
-_MANY = 16
-#: Entries of messages that are gone, which are kept at least.
-_FEW = 64
+#: Messages of a block as it is cut. One that has grown to twice as many is split.
+_BLOCK = 512
+#: How far from the end of a line a place is looked for before the line is cut.
+_NEAR = 64
 
 
 class Fifo(deque[Message]):
@@ -55,13 +57,22 @@ class Fifo(deque[Message]):
             self.extend(kept)
         return gone
 
-    def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """Remove those with these seqs, and return them in order. Most often they stand in front."""
+    def take_first(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs that stand in front, and return them in order."""
         gone = []
         while self and self[0].seq in seqs:
             gone.append(self.popleft())
-        if len(gone) < len(seqs):
-            gone += self.take_out(lambda message: message.seq in seqs)
+        return gone
+
+    def take_last(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs, and return them in any order. It costs as much as there is behind the first."""
+        first = min(seqs, default=0)
+        gone: list[Message] = []
+        kept: list[Message] = []
+        while self and self[-1].seq >= first:
+            message = self.pop()
+            (gone if message.seq in seqs else kept).append(message)
+        self.extend(reversed(kept))
         return gone
 
     @property
@@ -79,78 +90,196 @@ class Fifo(deque[Message]):
 
 
 class _Level:
-    """Messages of one priority. Seqs of those that are gone stay in the list for a while."""
+    """Messages of one priority in order: blocks, which can be searched, and behind them a line, which cannot yet.
 
-    __slots__ = ("messages", "seqs", "start")
+    Args:
+        line: in order. It belongs to the level from now on.
+    """
 
-    def __init__(self) -> None:
-        self.messages: dict[int, Message] = {}
-        #: Rising; before `start` all are gone.
-        self.seqs: list[int] = []
-        self.start = 0
+    __slots__ = ("_blocks", "_ends", "_seqs", "last", "line")
 
-    def add(self, message: Message) -> None:
-        seq, seqs = message.seq, self.seqs
-        if not seqs or seq > seqs[-1]:
-            seqs.append(seq)
-        else:
-            index = bisect_left(seqs, seq)
-            if seqs[index] != seq:
-                seqs.insert(index, seq)
-            self.start = min(self.start, index)
-        self.messages[seq] = message
-
-    def add_all(self, messages: list[Message]) -> None:
-        if len(messages) < _MANY:
-            for message in messages:
-                self.add(message)
-            return
-        self.messages.update((message.seq, message) for message in messages)
-        new = {message.seq for message in messages}  # what stands between them is sorted anew, and no more than that
-        first, behind = bisect_left(self.seqs, min(new)), bisect_right(self.seqs, max(new))
-        new.update(self.seqs[first:behind])
-        self.seqs[first:behind] = sorted(new)
-        self.start = min(self.start, first)
-
-    def remove(self, seq: int) -> Message | None:
-        message = self.messages.pop(seq, None)
-        if message is not None and len(self.seqs) > 2 * len(self.messages) + _FEW:
-            self.seqs, self.start = [seq for seq in self.seqs if seq in self.messages], 0
-        return message
-
-    def after(self, seq: int) -> Message | None:
-        """The first one with a higher seq."""
-        seqs, messages = self.seqs, self.messages
-        for index in range(bisect_right(seqs, seq, self.start), len(seqs)):
-            message = messages.get(seqs[index])
-            if message is not None:
-                return message
-            if index == self.start:
-                self.start += 1
-        return None
-
-    def between(self, seq: int, last: int, most: int) -> Iterable[Message]:
-        """The first ones with a higher seq, up to another one."""
-        places = range(bisect_right(self.seqs, seq, self.start), bisect_right(self.seqs, last))
-        return islice(filter(None, map(self.messages.get, map(self.seqs.__getitem__, places))), most)
-
-    @property
-    def last(self) -> int | None:
-        """The highest seq."""
-        return next((seq for seq in reversed(self.seqs) if seq in self.messages), None)
+    def __init__(self, line: Fifo) -> None:
+        #: Invariant: in order, and all its seqs are above those of the blocks.
+        self.line = line
+        #: No seq was ever higher.
+        self.last = line[-1].seq if line else -1
+        self._blocks: list[list[Message]] = []
+        #: The seqs of each block, when they have been asked for; [] before.
+        self._seqs: list[list[int]] = []
+        #: Invariant: the last seq of each block. No block is empty.
+        self._ends: list[int] = []
 
     def __iter__(self) -> Iterator[Message]:
-        for seq in list(self.seqs):
-            message = self.messages.get(seq)
-            if message is not None:
-                yield message
+        return chain(chain.from_iterable(self._blocks), self.line)
+
+    def _read(self, index: int) -> list[int]:
+        """Return the seqs of a block."""
+        seqs = self._seqs[index]
+        if not seqs:
+            seqs = self._seqs[index] = [message.seq for message in self._blocks[index]]
+        return seqs
+
+    def _cut(self, seq: int) -> None:
+        """Move messages from the line into blocks, up to a seq."""
+        line = self.line
+        take = line.popleft
+        while line and line[0].seq <= seq:
+            block = [take() for _ in repeat(None, min(_BLOCK, len(line)))]
+            self._blocks.append(block)
+            self._seqs.append([])
+            self._ends.append(block[-1].seq)
+
+    # ---- in ----
+
+    def insert(self, message: Message) -> bool:
+        """Put a message in its place, which is not the end. Return whether nothing of that seq was there."""
+        seq, line = message.seq, self.line
+        if line:
+            first = line[0].seq
+            if seq < first:
+                if not self._ends:
+                    line.appendleft(message)
+                    return True
+            else:
+                for back, other in enumerate(islice(reversed(line), _NEAR)):
+                    if other.seq == seq:
+                        line[-1 - back] = message
+                        return False
+                    if other.seq < seq:
+                        line.insert(len(line) - back, message)
+                        return True
+                self._cut(seq)
+        elif not self._ends or seq > self._ends[-1]:
+            line.append(message)
+            return True
+        return self._insert_in_block(message)
+
+    def _insert_in_block(self, message: Message) -> bool:
+        seq, ends = message.seq, self._ends
+        index = min(bisect_left(ends, seq), len(ends) - 1)
+        block, seqs = self._blocks[index], self._read(index)
+        place = bisect_left(seqs, seq)
+        if place < len(seqs) and seqs[place] == seq:
+            block[place] = message
+            return False
+        block.insert(place, message)
+        seqs.insert(place, seq)
+        ends[index] = seqs[-1]
+        if len(block) >= 2 * _BLOCK:
+            self._blocks[index : index + 1] = [block[:_BLOCK], block[_BLOCK:]]
+            self._seqs[index : index + 1] = [seqs[:_BLOCK], seqs[_BLOCK:]]
+            ends.insert(index, seqs[_BLOCK - 1])
+        return True
+
+    # ---- out ----
+
+    def remove(self, seq: int) -> Message | None:
+        """Remove and return the message of that seq; None if there is none."""
+        line = self.line
+        if line and line[0].seq <= seq:
+            if line[0].seq == seq:
+                return line.popleft()
+            if line[-1].seq == seq:
+                return line.pop()
+            if line[-1].seq < seq:
+                return None
+            self._cut(seq)
+        index, place = self._find(seq)
+        return None if place < 0 else self._remove(index, place)
+
+    def _find(self, seq: int) -> tuple[int, int]:
+        """Return the block of a seq, and its place there; -1 if there is none."""
+        index = bisect_left(self._ends, seq)
+        if index < len(self._ends):
+            seqs = self._read(index)
+            place = bisect_left(seqs, seq)
+            if seqs[place] == seq:
+                return index, place
+        return index, -1
+
+    def _remove(self, index: int, place: int) -> Message:
+        block, seqs = self._blocks[index], self._seqs[index]
+        message = block.pop(place)
+        if not block:
+            del self._blocks[index], self._seqs[index], self._ends[index]
+            return message
+        if seqs:
+            del seqs[place]
+        if place == len(block):
+            self._ends[index] = block[-1].seq
+        return message
+
+    def popleft(self) -> Message | None:
+        """Remove and return the first message; None if there is none."""
+        if self._ends:
+            return self._remove(0, 0)
+        return self.line.popleft() if self.line else None
+
+    # ---- look ----
+
+    def at(self, seq: int) -> Message | None:
+        """Return the message of that seq; None if there is none."""
+        line = self.line
+        if line and line[0].seq <= seq:
+            if line[0].seq == seq:
+                return line[0]
+            if line[-1].seq < seq:
+                return None
+            self._cut(seq)
+        index, place = self._find(seq)
+        return None if place < 0 else self._blocks[index][place]
+
+    def after(self, seq: int) -> Message | None:
+        """Return the first message with a higher seq; None if there is none."""
+        ends, line = self._ends, self.line
+        if not ends or seq >= ends[-1]:
+            if not line or line[-1].seq <= seq:
+                return None
+            if line[0].seq > seq:
+                return line[0]
+            self._cut(seq)
+            if seq >= ends[-1]:
+                return line[0]
+        index = bisect_right(ends, seq)
+        return self._blocks[index][bisect_right(self._read(index), seq)]
+
+    def between(self, seq: int, last: int, most: int) -> list[Message]:
+        """Return the first messages with a higher seq, up to another one."""
+        found: list[Message] = []
+        if self.after(seq) is None:
+            return found
+        index, line = bisect_right(self._ends, seq), self.line
+        while index < len(self._ends) and len(found) < most:
+            seqs = self._read(index)
+            found += self._blocks[index][bisect_right(seqs, seq) : bisect_right(seqs, last)]
+            index += 1
+        if line and line[0].seq <= last and len(found) < most:
+            found += takewhile(lambda message: message.seq <= last, islice(line, most - len(found)))
+        return found[:most]
+
+    def count(self, last: int) -> int:
+        """Return how many messages have seqs up to that one."""
+        if self.line and self.line[0].seq <= last:
+            if self.line[-1].seq <= last:
+                return sum(map(len, self._blocks)) + len(self.line)
+            self._cut(last)
+        index = bisect_right(self._ends, last)
+        count = sum(map(len, self._blocks[:index]))
+        return count if index == len(self._ends) else count + bisect_right(self._read(index), last)
+
+    @property
+    def highest(self) -> int | None:
+        """The highest seq; None if there is no message."""
+        if self.line:
+            return self.line[-1].seq
+        return self._ends[-1] if self._ends else None
 
 
 class Backlog:
     """Higher priorities first, then oldest first. What is in the middle can be found and removed quickly.
 
     Args:
-        messages: in any order.
+        messages: in any order; or a `Fifo` in order, all of priority 4 if that counts, which is taken over as it is.
         ranked: priorities count. False: all are alike, and the order is that of `Fifo`.
 
     >>> line = Backlog([Message(b"", seq, "/queue/a", b"\\n\\0", priority=seq % 2) for seq in (1, 2, 3)])
@@ -165,14 +294,18 @@ class Backlog:
         #: By rank, rising: rank 0 is priority 9.
         self._levels: dict[int, _Level] = {}
         self._count = 0
-        self.put_back(messages)
+        if not isinstance(messages, Fifo):
+            self.put_back(messages)
+        elif messages:  # one that is empty may be that of all queues
+            self._levels[self.place(messages[0])[0]] = _Level(messages)
+            self._count = len(messages)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Message]:
-        for level in list(self._levels.values()):
-            yield from level
+        """Iterate in order. Nothing may come or go meanwhile."""
+        return chain.from_iterable(self._levels.values())
 
     def __getitem__(self, index: int) -> Message:
         """The first one (0) only: it is the one that a queue asks for."""
@@ -189,40 +322,42 @@ class Backlog:
 
     def append(self, message: Message) -> None:
         """Into its place."""
-        level = self._level(message)
-        before = len(level.messages)
-        level.add(message)
-        self._count += len(level.messages) - before
+        rank = 9 - message.priority if self.ranked else 0
+        level = self._levels.get(rank)
+        if level is None:
+            self._levels[rank] = level = _Level(Fifo())
+            self._levels = dict(sorted(self._levels.items()))
+        if message.seq > level.last:
+            level.last = message.seq
+            level.line.append(message)
+            self._count += 1
+        else:
+            self._count += level.insert(message)
 
     appendleft = append
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Many, each into its place."""
-        levels: dict[int, list[Message]] = {}
-        for message in messages:
-            self._level(message)
-            levels.setdefault(self.place(message)[0], []).append(message)
-        for rank, some in levels.items():
-            level = self._levels[rank]
-            before = len(level.messages)
-            level.add_all(some)
-            self._count += len(level.messages) - before
-
-    def _level(self, message: Message) -> _Level:
-        rank = self.place(message)[0]
-        level = self._levels.get(rank)
-        if level is None:
-            self._levels[rank] = level = _Level()
-            self._levels = dict(sorted(self._levels.items()))
-        return level
+        """Many, each into its place. Most belong in front, so the last ones of those come first."""
+        earlier = []
+        for message in sorted(messages, key=_seq):
+            level = self._levels.get(self.place(message)[0])
+            if level is None or message.seq > level.last:
+                self.append(message)
+            else:
+                earlier.append(message)
+        for message in reversed(earlier):
+            self.append(message)
 
     # ---- out ----
 
     def popleft(self) -> Message:
         """The first one leaves."""
-        message = self[0]
-        self.remove(message)
-        return message
+        for level in self._levels.values():
+            message = level.popleft()
+            if message is not None:
+                self._count -= 1
+                return message
+        raise IndexError(0)
 
     def remove(self, message: Message) -> Message | None:
         """The message of that place leaves; None if there is none."""
@@ -240,10 +375,12 @@ class Backlog:
         return gone
 
     def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """As in `Fifo`."""
+        """Remove those with these seqs, and return them."""
         gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
         self._count -= len(gone)
         return gone
+
+    take_last = take_seqs
 
     # ---- look ----
 
@@ -260,7 +397,7 @@ class Backlog:
     def at(self, place: Place) -> Message | None:
         """The one of that place."""
         level = self._levels.get(place[0])
-        return None if level is None else level.messages.get(place[1])
+        return None if level is None else level.at(place[1])
 
     def after_seq(self, seq: int) -> Message | None:
         """The one with the next higher seq, whatever its priority."""
@@ -276,10 +413,31 @@ class Backlog:
             found.sort(key=_seq)
         return found[:most]
 
+    def seq_of(self, seq: int, last: int, count: int) -> int:
+        """Return the seq of the last of so many messages with a seq above one and not above another.
+
+        Of all of them, if there are fewer; the first seq, if there are none.
+        """
+        levels = list(self._levels.values())
+        before = sum(level.count(seq) for level in levels)
+        count = min(count, sum(level.count(last) for level in levels) - before)
+        if count <= 0:
+            return seq
+        low, high = seq, seq + count  # so many are not up to `low`, and are up to `high` in the end
+        while sum(level.count(high) for level in levels) - before < count:
+            low, high = high, min(last, seq + 2 * (high - seq))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if sum(level.count(middle) for level in levels) - before >= count:
+                high = middle
+            else:
+                low = middle
+        return high
+
     @property
     def last_seq(self) -> int | None:
         """The highest seq of all."""
-        return max((seq for level in self._levels.values() if (seq := level.last) is not None), default=None)
+        return max((seq for level in self._levels.values() if (seq := level.highest) is not None), default=None)
 
     @property
     def is_disordered(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.bounds import AT_ONCE, Bound
+from stompcodec.broker.bounds import AT_ONCE, Bound, Line
 from stompcodec.broker.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.faults import is_barred
 from stompcodec.broker.message import Message, Refused
@@ -19,7 +19,7 @@ from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from stompcodec.broker.session import Session
 
@@ -85,8 +85,7 @@ class Browser(Queue):
 
     def _skipped(self, count: int) -> int:
         """The seq of the last of so many messages, or of all that there are."""
-        skipped = self._picking.backlog.between(self._seq, self._newest(self._consumer), count)
-        return skipped[-1].seq if skipped else self._seq
+        return self._picking.backlog.seq_of(self._seq, self._newest(self._consumer), count)
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """The end of the subscription. Nothing has to come back, for nothing was taken."""
@@ -187,7 +186,8 @@ class Browser(Queue):
 
         Args:
             tag: the number of a delivery, or that of the end.
-            through: take everything up to that seq; None for what was shown.
+            through: take everything up to that seq, of which `first` gives one share after the other; None for what
+                was shown.
 
         Raises:
             Refused: there is no such delivery.
@@ -202,7 +202,11 @@ class Browser(Queue):
         shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
         for number in shown:
             consumer.forget(number)
-        return self._picking.backlog.between(0, through, self.source.count)
+        return self.first(through, AT_ONCE + 1)
+
+    def first(self, through: int, most: int = AT_ONCE) -> list[Message]:
+        """Return the first READY messages up to a seq."""
+        return self.source.indexed().between(0, through, most)
 
 
 def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
@@ -218,7 +222,11 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
     text = session.header(frame, "through-seq")
     if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
         raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
-    messages = browser.acknowledge(tag, None if text is None or not accepted else int(text))
+    through = None if text is None or not accepted else int(text)
+    messages = browser.acknowledge(tag, through)
+    if through is not None and len(messages) > AT_ONCE:
+        session.work(frame, _taking(session, browser, consumer, through, frame))
+        return
     if accepted and len(messages) > AT_ONCE:
         session.work(frame, settling(session, consumer, [(0, message) for message in messages], frame, accepted))
         return
@@ -227,5 +235,22 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
             session.store_waits(frame)
         browser.settle([(0, message) for message in messages])
     session.answer(frame)
+    if not consumer.waiting and not consumer.closed:
+        browser.offer(consumer)
+
+
+def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
+    """Take very many messages out of a queue, all up to a seq, then answer the ACK."""
+    messages, journal = browser.first(through), session.broker.journal
+    while messages:
+        persistent = any(message.persistent for message in messages)
+        if persistent and not session.ended:
+            session.store_waits(frame)
+        browser.settle([(0, message) for message in messages])
+        messages = browser.first(through)
+        if messages:
+            yield journal.line if persistent else session.broker.turns
+    if not session.ended:
+        session.answer(frame)
     if not consumer.waiting and not consumer.closed:
         browser.offer(consumer)

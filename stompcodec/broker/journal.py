@@ -125,7 +125,7 @@ class Journal:
         self.look_at = 2**20
         self._account = account
         #: Queues that a delayed message came into, and the first seq of such.
-        self._late: dict[Queue, int] = {}
+        self._late: dict[Queue, None] = {}
         #: Who waits until the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
@@ -261,7 +261,8 @@ class Journal:
 
     def late(self, queue: Queue, seq: int) -> None:
         """A message was put after others that came later."""
-        self._late.setdefault(queue, seq)
+        queue.came_late(seq)
+        self._late[queue] = None
 
     # ---- the end of a turn ----
 
@@ -286,8 +287,8 @@ class Journal:
             self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
             self._failed(batch)
         late, self._late = self._late, {}
-        for queue, seq in late.items():
-            queue.messages.sort_from(seq)
+        for queue in late:
+            queue.put_in_order()
         watchers, self._watchers = self._watchers, {}
         for action in watchers:
             action()

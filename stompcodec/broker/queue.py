@@ -226,8 +226,8 @@ class Queue(Stock):
 
     def rank(self) -> None:
         """A message of another priority than most is about to be READY: the order is no longer that of seqs."""
-        if self.ranked and isinstance(self.messages, Fifo):
-            self.messages = Backlog(self.messages)
+        if self.ranked:
+            self.indexed()
 
     # ---- out ----
 
@@ -450,7 +450,7 @@ class Queue(Stock):
         elif self.closed:
             self.forget((left,))
         elif self.picking is None:
-            self.own().put_back((left,))
+            self.put_back([left])
         else:
             self.add_ready(left)
 
@@ -474,10 +474,7 @@ class Queue(Stock):
     def pick(self) -> Picking:
         """From now on consumers may differ in what they may have."""
         if self.picking is None:
-            backlog = self.messages
-            if isinstance(backlog, Fifo):
-                backlog = self.messages = Backlog(backlog, self.ranked)
-            self.picking = Picking(self, backlog)
+            self.picking = Picking(self, self.indexed())
             ring = self.ready if self.parked is None else self.parked
             self.picking.begin(self.members, (consumer for consumer in ring if consumer.waiting))
             self.ready, self._gone = [], 0
@@ -515,7 +512,7 @@ class Queue(Stock):
 
     def remove(self, message: Message) -> None:
         """READY to gone, if it is READY: somebody wants it to go without having got it."""
-        if self.picking is not None and self.picking.backlog.remove(message) is not None:
+        if self.indexed().remove(message) is not None:
             if message.persistent and self.journal is not None:
                 self.journal.settle(self, message)
             self.less(1, message.size)

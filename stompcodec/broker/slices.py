@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
 from operator import attrgetter
@@ -36,7 +37,7 @@ def put_back(queue: Queue, messages: list[Message]) -> None:
     elif back:
         if any(message.priority != 4 for message in back):
             queue.rank()
-        queue.own().put_back(back)
+        queue.put_back(back)
 
 
 def _put_back_one(queue: Queue, picking: Picking, message: Message) -> None:
@@ -82,25 +83,22 @@ def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callab
 
 def sweeping(queue: Queue, now: float, turns: Turns) -> Iterator[Line]:
     """Look for expired messages, then remove them."""
-    messages, wall = list(queue.messages), queue.wall()
+    messages, wall = deque(queue.messages), queue.wall()
     length, others = len(messages), False
-    found: set[int] = set()
+    found: list[int] = []
     queue.swept, queue.expiring = inf, False  # from now on it says whether others have come
     while messages:
-        for message in messages[-_LOOKS * AT_ONCE :]:
+        for _ in range(min(_LOOKS * AT_ONCE, len(messages))):
+            message = messages.popleft()
             if message.expires is not None:
                 if message.expires <= wall:
-                    found.add(message.seq)
+                    found.append(message.seq)
                 else:
                     others = True
-        del messages[-_LOOKS * AT_ONCE :]
         yield turns
-    gone = queue.messages.take_seqs(found) if found and not queue.closed else []
-    gone.reverse()
-    while gone:
-        for message in reversed(gone[-AT_ONCE:]):
+    for at in range(0, len(found), AT_ONCE):
+        for message in [] if queue.closed else queue.take_seqs(set(found[at : at + AT_ONCE])):
             queue.expire(message)
-        del gone[-AT_ONCE:]
         yield turns if queue.journal is None else queue.journal.line
     queue.expiring = queue.expiring or others
     queue.swept = now + max(1.0, length * 1e-5)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stock"]
 
+#: In a line of at most so many messages, those in the middle are looked for one by one.
+_SHORT = 10_000
 #: What a queue has that never had anything READY: a deque of its own takes 600 octets.
 _NONE = Fifo((), 0)
 
@@ -42,6 +44,7 @@ class Stock:
             "idle",
             "journal",
             "key",
+            "late",
             "maker",
             "messages",
             "name",
@@ -73,6 +76,8 @@ class Stock:
         self.used: float | None = None
         #: READY, oldest first, or in the order of a `Backlog`.
         self.messages: Fifo | Backlog = _NONE
+        #: From this seq on, messages may stand behind later ones in a `Fifo`; None: all are in order.
+        self.late: int | None = None
         #: Not READY before their time, by their seqs.
         self.held: dict[int, Message] = {}
         #: READY, UNACKED and held.
@@ -193,6 +198,44 @@ class Stock:
             self.messages = Fifo()
         return self.messages
 
+    def indexed(self) -> Backlog:
+        """READY, where messages in the middle are found quickly."""
+        messages = self.messages
+        if isinstance(messages, Fifo):
+            self.put_in_order()
+            messages = self.messages = Backlog(messages, self.ranked)
+        return messages
+
+    def put_back(self, messages: list[Message]) -> None:
+        """READY again, each in its old place, which is near the front for most of them."""
+        own, latest = self.own(), max(message.seq for message in messages)
+        if isinstance(own, Fifo) and len(own) > AT_ONCE and own[AT_ONCE].seq < latest:
+            own = self.indexed()
+        own.put_back(messages)
+
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """Remove those READY messages that have these seqs, and return them."""
+        messages = self.messages
+        if not isinstance(messages, Fifo):
+            return messages.take_seqs(seqs)
+        gone = messages.take_first(seqs)
+        left = len(seqs) - len(gone)
+        if left and len(messages) > _SHORT:
+            gone += self.indexed().take_seqs(seqs.difference([message.seq for message in gone]))
+        elif left:
+            gone += messages.take_out(lambda message: message.seq in seqs)
+        return gone
+
+    def came_late(self, seq: int) -> None:
+        """Note that a message stands behind later ones, until `put_in_order`."""
+        self.late = seq if self.late is None else min(seq, self.late)
+
+    def put_in_order(self) -> None:
+        """Give messages that came late their places."""
+        if self.late is not None:
+            self.messages.sort_from(self.late)
+            self.late = None
+
     def is_expired(self, message: Message) -> bool:
         """Its time is over."""
         return message.expires is not None and message.expires <= self.wall()
@@ -211,7 +254,8 @@ class Stock:
 
     def withdraw(self, numbers: set[int]) -> None:
         """Messages that could not be stored leave the queue, unless somebody has got them."""
-        gone = self.messages.take_out(lambda message: message.seq in numbers)
+        self.put_in_order()
+        gone = self.messages.take_last(numbers)
         gone += [self.held.pop(seq) for seq in numbers & self.held.keys()]
         self.less(len(gone), sum(message.size for message in gone))
 

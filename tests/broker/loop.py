@@ -1,0 +1,87 @@
+"""A broker whose turns are looked at one by one, to count what each does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from broker.harness import Bench, FaultyStore
+
+from stompcodec.broker.bounds import AT_ONCE
+
+__all__ = ["MOST", "QUEUE", "Counting", "Loop"]
+
+#: What one turn may do, in operations of the store or messages: some shares, whatever there is.
+MOST = 3 * AT_ONCE
+QUEUE = "/queue/a"
+
+
+class Counting(FaultyStore):
+    """A store that counts."""
+
+    def __init__(self, background: bool = False) -> None:
+        super().__init__(background)
+        self.counts: Counter[str] = Counter()
+        self.largest = 0
+
+    def append(self, queue: str, message: Any) -> None:
+        self.counts["append"] += 1
+        super().append(queue, message)
+
+    def remove(self, queue: str, message: Any) -> None:
+        self.counts["remove"] += 1
+        super().remove(queue, message)
+
+    def update(self, queue: str, message: Any) -> None:
+        self.counts["update"] += 1
+        super().update(queue, message)
+
+    def commit_later(self, done: Any, call_soon: Any) -> None:
+        self.largest = max(self.largest, self.pending)
+        super().commit_later(done, call_soon)
+
+
+class Loop(Bench):
+    """A broker whose turns are looked at one by one, beside a session that asks for a receipt in each of them."""
+
+    def __init__(self, background: bool = False, **config: Any) -> None:
+        config = {"prefetch": 100_000, "max_unacked": 10**6, "max_subscriptions": 10**4, **config}
+        super().__init__(Counting(background), **config)
+        self.other = self.peer()
+        self.turns = 0
+        self.seen = 0
+
+    def turn(self) -> None:
+        super().turn()
+        self.seen = sum(self.store.counts.values())
+
+    def one_turn(self) -> int:
+        """Returns how much it did, with what was done since the last one."""
+        while self.soon:
+            self.soon.pop(0)()
+        self.other.session.receive(b"SEND\ndestination:/queue/other\nreceipt:r\n\n\0", self.now)
+        messages = 0
+        for session in self.broker.turn(self.now):
+            peer = self.peers.get(session)
+            if peer is not None and peer.reading:
+                had = len(peer.inbox)
+                peer.flush()
+                messages += len(peer.inbox) - had
+        assert [frame.command for frame in self.other.take()] == ["RECEIPT"], "the other session is served"
+        self.turns += 1
+        before, self.seen = self.seen, sum(self.store.counts.values())
+        return self.seen - before + messages
+
+    @property
+    def rests(self) -> bool:
+        broker = self.broker
+        return not (broker.dirty or broker._resumable or broker._opened or broker.turns.blocked or self.soon)
+
+    def watch(self, most: int = MOST) -> None:
+        """Turns until there is nothing to do, none of which does too much."""
+        for _ in range(1000):
+            work = self.one_turn()
+            assert work <= most, f"turn {self.turns} did {work}"
+            if self.rests:
+                return
+        raise AssertionError("the broker never rests")
