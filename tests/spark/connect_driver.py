@@ -10,12 +10,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from stompcodec.spark import jobs, register
+from stompcodec.spark import from_stomp, jobs, register, to_stomp
 from stompcodec.spark.report import report
 
 
 def ended(query: Any) -> None:
-    assert query.awaitTermination(120)
+    query.awaitTermination()
     assert query.exception() is None, query.exception()
 
 
@@ -42,6 +42,9 @@ def batches(spark: SparkSession, source: str, out: Path) -> dict[str, Any]:
     figures = report(spark, str(out / "archive"), str(out / "report"), **paths)["figures"]
     found["report"] = {name: figures[name] for name in ("frames", "duplicates", "records", "quarantined")}
     found["deadletters"] = jobs.deadletters(frames).agg(F.sum("count")).first()[0]
+    octets = frames.select(to_stomp(F.struct("command", "headers", "body", "error")).alias("value"))
+    ids = octets.select(from_stomp("value", "message_id string").alias("frame")).select("frame.message_id")
+    found["functions"] = [ids.count(), ids.distinct().count(), ids.where("message_id = 'id-7'").count()]
     return found
 
 

@@ -17,6 +17,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -30,7 +31,6 @@ from stompcodec.spark import java_home
 PAGE = Path(__file__).parents[2] / "docs" / "spark-cluster.md"
 HOME = Path(pyspark.__file__).parent
 FRAMES = 3000
-PATIENCE = 420  # seconds; a quiet machine needs 40
 CONF = """
 spark.driver.bindAddress 127.0.0.1
 spark.driver.host 127.0.0.1
@@ -72,7 +72,7 @@ def running(command: list[str], env: dict[str, str], log: Path) -> Iterator[None
 
 
 def wait_for(log: Path, text: str) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience(120)
     while text not in log.read_text(errors="replace"):
         assert time.monotonic() < until, log.read_text(errors="replace")[-2000:]
         time.sleep(0.1)
@@ -145,7 +145,7 @@ def test_the_commands_of_the_page_run_on_a_cluster_without_the_package(tmp_path:
             start_new_session=True,
         )  # fmt: skip
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=patience(300))
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
@@ -63,7 +64,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=patience(300),
             check=False,
         )
         assert result.returncode == 0, "\n".join(line for line in result.stderr.splitlines() if "\tat " not in line)[
@@ -87,6 +88,7 @@ def test_batches(found: dict[str, Any]) -> None:
     assert batches["appended"] == 42
     assert batches["report"] == {"frames": 84, "duplicates": 41, "records": 43, "quarantined": 2}
     assert batches["deadletters"] == 43
+    assert batches["functions"] == [43, 42, 2]  # octets and back; one is null
 
 
 def test_streams(found: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
@@ -329,7 +330,7 @@ def test_a_stream_reads_what_is_added_each_once(spark: Any, tmp_path: Path) -> N
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(patience(120))
         return query
 
     with CaptureWriter(folder / "a.stompcap", segment_octets=5000) as writer:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -170,7 +171,7 @@ def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path
     for first in (0, 10):
         publish(broker.url, queue, 10, first=first)
         with running(spark, tmp_path, sink, options, availableNow=True) as query:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(patience(120))
         wait_for(lambda: broker.count(queue) == 0)
     assert sink.column() == list(range(20))
 

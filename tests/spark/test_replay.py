@@ -230,7 +230,7 @@ def test_each_message_once_over_restarts_of_query_and_broker(spark, tmp_path: Pa
             sinks.append(Rows())
             given = options(broker, "/queue/a", maxFramesPerTrigger="16")
             with running(spark, tmp_path, sinks[-1], given, schema=SCHEMA, spool=False, availableNow=True) as query:
-                assert query.awaitTermination(120)
+                assert query.awaitTermination(patience(120))
                 assert query.exception() is None
     assert [number for sink in sinks for number in sink.column()] == list(range(66))
     places = [place for sink in sinks for place in sink.column(1)]

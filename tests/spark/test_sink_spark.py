@@ -1,6 +1,7 @@
 """Spark jobs that write to our broker: batch and stream, from a capture and back; failures, ids, secrets."""
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -105,7 +106,7 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(patience(120))
         assert query.exception() is None
         for _ in range(expected):
             each = subscription.get(10)

@@ -27,7 +27,6 @@ from stompcodec.spark.jobs.supervise import SourceDiedError, has_died, supervise
 from stompcodec.spark.progress import source_metrics, tell_once
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-semantics.md"
-PATIENCE = patience(120)
 PLAN = "\n=== Streaming Query ===\nCurrent State: ACTIVE\nLogical Plan: Connection reset"
 #: What PySpark 4.3 says when the process of the source got kill -9 while it worked, between two batches, and so on.
 DEAD = [
@@ -154,7 +153,7 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark: Any, tmp
                 failures.append(error)
 
         def wait(what: Any) -> None:
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + patience(120)
             while not what():
                 assert not failures, failures
                 assert time.monotonic() < until
@@ -180,7 +179,7 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark: Any, tmp
         finally:
             for query in active():
                 query.stop()
-            thread.join(PATIENCE)
+            thread.join(patience(120))
         assert not failures
         assert not thread.is_alive()
     rows = spark.read.parquet(str(tmp_path / "archive")).select("message_id").collect()
@@ -189,4 +188,4 @@ def test_the_supervisor_of_the_page_survives_kills_of_the_source(spark: Any, tmp
     assert (metrics["backlogBytes"], metrics["unacknowledged"], metrics["stalled"]) == (0, 0, None)
     assert metrics["connected"] is True
     assert metrics["spoolBytes"] > 0
-    assert 0 <= metrics["lastFrameAgeSeconds"] < PATIENCE
+    assert 0 <= metrics["lastFrameAgeSeconds"] < patience(120)
