@@ -276,7 +276,7 @@ def test_another_version():
         task(peer.url, batches(3))
         assert [frame.body for frame in peer.got("SEND")] == [b"0", b"1", b"2"]
     with Peer(versions=["1.0"]) as peer, pytest.raises(SinkError, match="connection was lost"):
-        task(peer.url, batches(3), reconnectTimeout="0.1")
+        task(peer.url, batches(3), reconnectTimeout=f"{patience(0.5):.1f}")
 
 
 # ---- options and secrets ----
