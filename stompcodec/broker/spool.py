@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import time
 import weakref
 import zlib
 from collections import Counter, deque
@@ -36,6 +37,8 @@ _PREFIX = "stompcodec-large-"
 
 #: Files that may wait to be removed. Above, no more are made: those who make and drop them must not outrun the disk.
 _MOST_DISCARDED = 10_000
+#: Seconds after which a lock that its maker has not taken belongs to nobody.
+_STARTING = 60.0
 
 
 class Spool:
@@ -299,6 +302,8 @@ def _remove_dead() -> None:
         with suppress(OSError, StoreError):
             if path.is_symlink() or not (os.path.lexists(path / "lock") and is_lock(path / "lock")):
                 continue
+            if not _was_held(path / "lock"):
+                continue
             if hasattr(os, "getuid") and path.lstat().st_uid != os.getuid():
                 continue
             lock = FolderLock(path, "large")
@@ -306,6 +311,15 @@ def _remove_dead() -> None:
             folder.sweep(())
             folder.close()
             _remove_rest(path, lock)
+
+
+def _was_held(lock: Path) -> bool:
+    """Tell whether a broker has held a lock, and not only made it, to take it in a moment.
+
+    Who holds it has written its number there (not on Windows). One that is empty counts when it is old.
+    """
+    found = lock.lstat()
+    return found.st_size > 0 or time.time() - found.st_mtime > _STARTING
 
 
 def _remove_temporary(folder: BodyFolder, lock: FolderLock) -> None:

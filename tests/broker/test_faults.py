@@ -389,6 +389,7 @@ def test_a_large_body_that_cannot_be_read(ack, damage):
     bench = Bench(large=64)
     sender, bad = bench.peer(), bench.peer()
     sender.put(QUEUE, "x" * 100, persistent="true", receipt="1")
+    assert sent(sender) == 1
     (message,) = bench.broker.queues["/", QUEUE].messages
     if damage == "missing":
         os.rename(message.body.path, f"{message.body.path}-away")
@@ -403,13 +404,14 @@ def test_a_large_body_that_cannot_be_read(ack, damage):
         other = bench.peer("1.1")
         other.subscribe(QUEUE)
         assert other.bodies() == [b"x" * 100]
-    assert sent(sender) == 1
+    assert sent(sender) == 0
 
 
 def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
     bench = Bench(large=64)
     sender, bad = bench.peer(), bench.peer()
     sender.put(QUEUE, "x" * 10**6, receipt="1")
+    assert sent(sender) == 1
     bad.reading = False
     bad.subscribe(QUEUE, ack="client")
     (message,) = bad.session.consumers["id:1"].unacked.values()

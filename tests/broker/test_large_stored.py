@@ -14,7 +14,10 @@ import pytest
 from broker.harness import FaultyStore
 from broker.large import QUEUE, assert_empty, bench_of, files, pattern, settle, stored_bench
 
+from stompcodec.broker import folder as folder_module
+from stompcodec.broker import spool as spool_module
 from stompcodec.broker.bodies import Body
+from stompcodec.broker.body_folder import BodyFolder
 from stompcodec.broker.message import Refused
 from stompcodec.broker.spool import Spool
 from stompcodec.broker.writer import Writer
@@ -235,8 +238,12 @@ def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pyt
     dead, stranger = tmp_path / "stompcodec-large-dead", tmp_path / "stompcodec-large-other"
     dead.mkdir()
     stranger.mkdir()
-    (dead / "lock").touch()
+    (dead / "lock").write_text("4711\n")
     (dead / "0123456789abcdef-1").write_bytes(b"x")
+    early = tmp_path / "stompcodec-large-early"  # killed before it has written its number
+    early.mkdir()
+    (early / "lock").touch()
+    os.utime(early / "lock", (0, 0))
     spools = [Spool(None, 100) for _ in range(2)]
     bodies = []
     for spool in spools:
@@ -245,11 +252,51 @@ def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pyt
         bodies.append(draft.done())
         spool.flush()
     assert not dead.exists()
+    assert not early.exists()
     assert stranger.exists(), "it holds no lock, so it is no folder of ours"
     assert [body.path.read_bytes() for body in bodies] == [b"hello"] * 2, "that of a living broker stays"
     for spool in spools:
         spool.close()
     assert [path.name for path in tmp_path.iterdir()] == [stranger.name]
+
+
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_broker_that_takes_its_folder_is_not_dead(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker looks for folders of dead ones after a lock was made, and before it is held."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = folder_module._lock
+
+    def late(file: int) -> None:
+        refused = []
+
+        def sweep(*_: object) -> None:
+            if moment == "meanwhile":
+                try:
+                    lock(file)
+                except OSError as error:
+                    refused.append(error)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module, "_lock", lock)
+            patch.setattr(BodyFolder, "sweep", sweep)
+            spool_module._remove_dead()
+        for error in refused:
+            raise error
+        lock(file)
+
+    spool = Spool(None, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "_lock", late)
+        draft = spool.draft()
+    draft.write(b"hello")
+    body = draft.done()
+    assert body.path.read_bytes() == b"hello"
+    assert (body.path.parent / "lock").exists()
+    del body
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_that_is_dropped_gives_its_room_back() -> None:
