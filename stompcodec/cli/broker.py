@@ -29,13 +29,19 @@ _DATA = "stompcodec-data"
 _TLS_PORT = 61614
 _PORT = click.IntRange(0, 65535)
 _FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
+#: How a user chooses a port: by a flag, or by a key of the configuration.
+_WAYS = {
+    **{name: f"{flag} {{}}" for name, flag in _FLAGS.items()},
+    "legacy_port": "listen.legacy_port = {}",
+    "ports": "listen.ports = [{}]",
+}
 #: What to do when the system refuses a port or an address.
 _REMEDIES = {
-    errno.EADDRINUSE: "another program listens there: stop it, or take another port with {flag} N; "
-    "{flag} 0 picks a free one",
+    errno.EADDRINUSE: "another program listens there: stop it, or take another port with {another}; "
+    "{free} picks a free one",
     errno.EADDRNOTAVAIL: "no network interface of this machine has the address: see --host",
 }
-_REFUSED_PORT = "ports below 1024 belong to the administrator: take another one with {flag} N"
+_REFUSED_PORT = "ports below 1024 belong to the administrator: take another one with {another}"
 
 
 def _fail(error: Exception, config: Config | None) -> None:
@@ -46,18 +52,19 @@ def _fail(error: Exception, config: Config | None) -> None:
         port = re.search(r"^cannot listen at \S+ port (\d+): ", what)
         remedy = _REMEDIES.get(error.errno, _REFUSED_PORT if error.errno == errno.EACCES else "")
         if port is not None and remedy:
-            text = f"{what} ({remedy.format(flag=_flag(int(port[1]), config))})"
+            way = _way(int(port[1]), config)
+            text = f"{what} ({remedy.format(another=way.format('N'), free=way.format(0))})"
     print(f"stompcodec broker: {printable(text, keep=chr(10))}", file=sys.stderr)
     sys.exit(1)
 
 
-def _flag(port: int, config: Config | None) -> str:
-    """Return the flag that changes a port; for what only the configuration file can say, its key."""
-    if config is None:
-        return "--port"
-    named = {**{name: getattr(config, name) for name in _FLAGS}, "legacy_port": config.legacy_port}
-    found = next((name for name, number in named.items() if number == port), "port")
-    return _FLAGS.get(found, found)
+def _way(port: int, config: Config | None) -> str:
+    """Return the flag that changes a port, with a place for the number; for what has no flag, the key."""
+    found = "port"
+    if config is not None:
+        named = {**{name: (getattr(config, name),) for name in _WAYS if name != "ports"}, "ports": config.ports}
+        found = next((name for name, numbers in named.items() if port in numbers), found)
+    return _WAYS[found]
 
 
 def _help_config(context: click.Context, _option: click.Parameter, wanted: bool) -> None:

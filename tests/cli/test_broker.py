@@ -95,6 +95,26 @@ def test_a_used_port_names_the_way_out(flag: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "way"),
+    [
+        ("port = {}", "--port {}"),
+        ("ws_port = {}", "--ws-port {}"),
+        ("legacy_port = {}", "listen.legacy_port = {}"),
+        ("ports = [{}]", "listen.ports = [{}]"),
+    ],
+)
+def test_a_used_port_of_a_configuration_names_the_way_out(key: str, way: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        free = "" if key.startswith("port =") else "port = 0\n"
+        (tmp_path / "broker.toml").write_text(f"[listen]\n{free}{key.format(port)}\n")
+        result = CliRunner().invoke(app, ["broker", "--memory", "--config", str(tmp_path / "broker.toml")])
+    assert result.exit_code == 1
+    remedy = f"take another port with {way.format('N')}; {way.format(0)} picks a free one)"
+    assert result.stderr.splitlines()[0].endswith(remedy)
+
+
 @posix
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     config = "[sessions]\ndrain_timeout = 60\n"
