@@ -242,3 +242,12 @@ def test_yaml_can_be_read(path: Path) -> None:
         assert tools == {".venv/bin/ruff"}
     if path.name == "dependabot.yml":
         assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip"}
+
+
+def test_c_is_as_wide_as_python() -> None:
+    style, ruff = (ROOT / ".clang-format", ROOT / "pyproject.toml")
+    if not style.is_file():
+        pytest.skip("no checkout")
+    width = re.search(r"^ColumnLimit: (\d+)$", style.read_text(encoding="utf-8"), re.MULTILINE)
+    assert width is not None
+    assert f"line-length = {width[1]}" in ruff.read_text(encoding="utf-8")
