@@ -1,7 +1,7 @@
 """Messages of higher priority come first, those of one priority in their order; and nothing changes for the others."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker import queue as queue_module
 from stompcodec.broker.backlog import Backlog, Fifo
@@ -105,3 +105,23 @@ def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
     assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
     bench.wait(2)
     assert type(queue.messages) is Fifo
+
+
+@pytest.mark.parametrize("header", [{"priority": "9"}, {"JMSXGroupID": "a"}])
+def test_a_message_that_came_late_has_its_place_before_priorities_count(header):
+    """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other, peer = bench.peer(), bench.peer(), bench.peer()
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/a", "early", transaction="t", persistent="true")
+    sender.put("/queue/a", "second", transaction="t", persistent="true", **header)
+    sender.send("COMMIT", transaction="t")
+    for number in range(3):
+        other.put("/queue/a", f"late {number}")
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    peer.subscribe("/queue/a", ack="client")
+    late = [b"late 0", b"late 1", b"late 2"]
+    first = [b"second", b"early"] if "priority" in header else [b"early", b"second"]
+    assert peer.bodies() == [*first, *late]
