@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -38,13 +38,15 @@ class Bundle:
         messages: in order.
         plain: nothing special is about them, so that subscriptions with the same id, which are most, share one chunk of
             bytes.
+        mortal: some of them may expire.
     """
 
-    __slots__ = ("_chunks", "_octets", "_tails", "messages", "plain", "slow")
+    __slots__ = ("_chunks", "_mortal", "_octets", "_tails", "messages", "plain", "slow")
 
-    def __init__(self, messages: list[Message], plain: bool) -> None:
+    def __init__(self, messages: list[Message], plain: bool, mortal: bool = False) -> None:
         self.messages = messages
         self.plain = plain
+        self._mortal = mortal
         #: Queues of subscriptions that are full now.
         self.slow: list[Queue] = []
         #: Made when the first of them goes out: until then they would take the bytes of the messages once more.
@@ -57,8 +59,10 @@ class Bundle:
         """Bytes of memory."""
         return self._octets + len(self.messages) * MESSAGE
 
-    def give(self, consumers: Iterable[Consumer]) -> None:
-        """Give the messages to each of these subscriptions."""
+    def give(self, consumers: Sequence[Consumer]) -> None:
+        """Give the messages to each of these subscriptions, but for what has expired."""
+        if self._mortal and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
+            self._mortal = self.plain = False  # the queue of each subscription looks at each of them
         plain, octets, chunks = self.plain, self._octets, self._chunks
         tails = self._tails
         if plain and not tails:

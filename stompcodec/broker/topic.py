@@ -43,7 +43,7 @@ class Topic:
     """
 
     __slots__ = (
-        *("_consumers", "_durables", "_gathered", "_line", "_most", "_octets", "_opened", "_others", "_own"),
+        *("_consumers", "_durables", "_gathered", "_line", "_mortal", "_most", "_octets", "_opened", "_others", "_own"),
         *("_patterns", "_shared", "_slow", "_version", "_words", "full", "maker", "name"),
     )
 
@@ -80,6 +80,8 @@ class Topic:
         self._opened = opened
         self._gathered: list[Message] = []
         self._octets = 0
+        #: Some of what was gathered may expire.
+        self._mortal = False
         self._most = _MOST_GATHERED
 
     def __repr__(self) -> str:
@@ -95,10 +97,13 @@ class Topic:
         if message.special or stored:  # it does not go with others
             self.flush()
             self._refresh()
+            self._mortal = message.expires is not None
             self.full = self._give([message], not message.special, stored)
             return self.full
         if not self._gathered:
             self._begin()
+        if message.expires is not None:
+            self._mortal = True
         self._gathered.append(message)
         self._octets += message.size
         if self._octets > self._most:
@@ -135,7 +140,8 @@ class Topic:
         """Give messages to all who ask for this topic. Return whether their sender should wait."""
         durables = self._durables  # a slow consumer that is dropped below has both forgotten
         others = self._others
-        bundle = Bundle(messages, plain)
+        bundle = Bundle(messages, plain, self._mortal)
+        self._mortal = False
         self._line.give(bundle, self._consumers, self._alone, self._words)
         if others:
             self._shared.give(bundle, others, self._by_pattern, self._words)

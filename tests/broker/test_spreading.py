@@ -167,6 +167,34 @@ def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: st
     assert sum(found) > 0, "the others get theirs"
 
 
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    receive(bench.peer(), "SEND", b"1", destination=TOPIC, expiration="1000")
+    in_time = one_turn(bench)
+    assert 0 < in_time < MANY
+    bench.date += 2
+    counts(bench)
+    assert sum(len(peer.take()) for peer in peers) == in_time
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN, "/queue/a"])
+@pytest.mark.parametrize("life", [{"expiration": "1000"}, {"expires": "1000001000"}])
+def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life: dict[str, str]) -> None:
+    bench = Bench(wildcards="rabbitmq")
+    subscriber, sender = bench.peer(), bench.peer()
+    subscriber.subscribe(destination)
+    to = TOPIC if destination == PATTERN else destination
+    sender.send("BEGIN", transaction="t")
+    sender.send("SEND", b"1", destination=to, transaction="t", **life)
+    sender.send("SEND", b"2", destination=to, transaction="t")
+    bench.date += 2
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert sender.next().command == "RECEIPT"
+    assert [frame.body for frame in subscriber.take()] == [b"2"]
+
+
 def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(max_subscriptions=10**4)
     made: list[spreading.Bundle] = []
