@@ -387,6 +387,7 @@ class Broker:
         sessions that have their share of the loop, and the next commit begins.
         """
         self.now = now
+        self._flush_topics()  # else a receipt would be given for a message that is not in the batch yet
         yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:

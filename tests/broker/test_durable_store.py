@@ -45,6 +45,20 @@ def test_with_a_selector_only_those_are_kept_and_stored(transaction):
     assert peer.bodies() == [b"2", b"3", b"5"]
 
 
+def test_a_receipt_between_two_turns_comes_after_its_message_is_stored():
+    """A commit that ends between two turns begins the next: it has all that the sessions were promised."""
+    store = MemoryStore()
+    bench = Bench(store)
+    sender, peer = bench.peer(), client(bench)
+    subscribe(peer)
+    leave(peer)
+    sender.session.receive(sender.octets_of("SEND", b"x", destination=TOPIC, persistent="true", receipt="r"), 0.0)
+    for session in bench.broker.settle(bench.now):
+        bench.peers[session].flush()
+    assert [frame.command for frame in sender.inbox] == ["RECEIPT"]
+    assert [found.tail[-2:-1] for found in store.load()] == [b"x"]
+
+
 def test_persistent_ones_survive_and_others_do_not():
     store = MemoryStore()
     bench = Bench(store)
