@@ -22,7 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTEST = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.console_main())"]
+#: As the program `pytest` does it: nothing is imported from the folder we are in, where the package is not built.
+PYTEST = [
+    sys.executable,
+    "-c",
+    "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())",
+]
 #: Tests wait as long as they compute, so two processes for each of two processors share them.
 SHARED = ["--numprocesses", "4", "-o", "tmp_path_retention_policy=failed"]
 DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-glob=*.md", "--pyargs"]

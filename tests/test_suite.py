@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +251,20 @@ def _stage(script: ModuleType, name: str, text: str | None, status: int, report:
     write = f"open(sys.argv[1].partition('=')[2], 'w').write({text!r})" if text else ""
     code = f"import sys\n{write}\nsys.exit({status})"
     return script.Stage(name, [sys.executable, "-c", code], report)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_stages_test_what_is_installed(script: ModuleType, shared: bool) -> None:
+    """Not the folder they run in, where the C backend is not built: the suite refuses that."""
+    command = [
+        *script.PYTEST,
+        *(["--numprocesses", "1"] if shared else []),
+        "-q",
+        "tests/test_suite.py",
+        "-k",
+        "slow_parts",
+    ]
+    subprocess.run(command, cwd=script.ROOT, check=True, stdout=subprocess.PIPE, timeout=waiting.patience(60))
 
 
 def test_all_stages_run_and_are_counted(script: ModuleType, tmp_path: Path) -> None:
