@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from patience import patience
@@ -30,7 +31,10 @@ pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 
 def message(body: bytes, **headers: str) -> BaseMessage:
-    return BaseMessage(Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body), None, 1, 1)  # type: ignore[arg-type]
+    subscription = SimpleNamespace(folds_case=False)
+    return BaseMessage(
+        Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body), subscription, 1, 1
+    )  # type: ignore[arg-type]
 
 
 @given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
