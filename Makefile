@@ -138,7 +138,7 @@ large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose mem
 
 docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration, exit statuses
 	$(BIN)/python scripts/state_diagram.py
-	$(BIN)/python -c 'from stompcodec.broker.keys import markdown; print(markdown(), end="")' > docs/broker-config.md
+	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)

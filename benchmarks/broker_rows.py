@@ -53,9 +53,9 @@ class Row:
 
     def __enter__(self) -> Row:
         # Here, and not when rows of the codec are counted: under valgrind this takes longer than they do.
-        from stompcodec.broker.config import Config
+        from stompcodec.broker.config.config import Config
         from stompcodec.broker.core import Broker
-        from stompcodec.broker.sqlite import SqliteStore
+        from stompcodec.broker.storage.sqlite import SqliteStore
 
         self._folder = tempfile.TemporaryDirectory(prefix="stompcodec-instructions-")
         self._store = SqliteStore(self._folder.name) if self._stored else None

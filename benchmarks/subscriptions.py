@@ -23,9 +23,9 @@ from functools import partial
 
 from instructions import callgrind
 
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
-from stompcodec.broker.session import Session
+from stompcodec.broker.sessions.session import Session
 
 #: The headers of a SUBSCRIBE of each kind; `{}` is its number.
 KINDS = {

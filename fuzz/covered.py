@@ -21,6 +21,6 @@ if COVERED:
         with suppress(ImportError):  # the extra ws
             import stompcodec.transport.websocket
         with suppress(ImportError):  # the extra broker
+            import stompcodec.broker.bodies.xml_json
             import stompcodec.broker.core
-            import stompcodec.broker.selector
-            import stompcodec.broker.transform  # noqa: F401
+            import stompcodec.broker.selectors.selector  # noqa: F401

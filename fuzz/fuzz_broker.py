@@ -17,8 +17,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec.broker.audit import difference
-from stompcodec.broker.queue import Queue
-from stompcodec.broker.transaction import Settling
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions.transaction import Settling
 from stompcodec.spec import VERSIONS, Limits
 
 DESTINATIONS = (

@@ -14,8 +14,8 @@ import covered  # noqa: F401
 from engine import drive
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.selector import MOST_OCTETS, SelectorError, compile_selector
-from stompcodec.broker.selector_rules import MOST_NESTED, MOST_PARTS, MOST_SEARCHED
+from stompcodec.broker.selectors.compile import MOST_NESTED, MOST_PARTS, MOST_SEARCHED
+from stompcodec.broker.selectors.selector import MOST_OCTETS, SelectorError, compile_selector
 
 HEAD = 4
 SOON = 5.0  # seconds, under sanitizers

@@ -11,7 +11,7 @@ import time
 import covered  # noqa: F401
 from engine import drive
 
-from stompcodec.broker.transform import FORMS, Element, Form, TransformError, parse_json, parse_xml, transformed
+from stompcodec.broker.bodies.xml_json import FORMS, Element, Form, TransformError, parse_json, parse_xml, transformed
 
 NAMES = sorted(FORMS)
 BOUNDS = (100, 10_000)

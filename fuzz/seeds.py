@@ -80,7 +80,7 @@ def selector_inputs() -> Iterator[bytes]:
         yield bytes([how, 0, 0, 0]) + bytes(range(how, 256, 5))
 
 
-#: Bodies of the forms that `transform.py` knows.
+#: Bodies of the forms that `broker/bodies/xml_json.py` knows.
 TREES = (
     "<map><entry><string>name</string><string>Dejan</string></entry><entry><string>n</string><int>5</int></entry></map>",
     '{"map":{"entry":[{"string":["name","Dejan"]},{"string":"n","int":5}]}}',

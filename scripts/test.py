@@ -34,11 +34,17 @@ DOCTESTS = ["--doctest-modules", "--doctest-ignore-import-errors", "--doctest-gl
 DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
 #: name have run it in the stage before. `make test-slow` runs the whole suite with it.
-BROKER = "acks connecting core durable faults hostile jms large large_stored legacy memory memory_below queue rabbitmq "
-BROKER += "retained scenarios server store topics transactions transform turns undeliverable websocket_turns wishlist"
+BROKER = {
+    "": "core hostile memory memory_below scenarios server",
+    "bodies/": "jms xml_json",
+    "queues/": "faults queue undeliverable",
+    "routing/": "durable rabbitmq retained topics",
+    "sessions/": "acknowledge connecting legacy transactions turns websocket_turns wishlist",
+    "storage/": "large large_stored store",
+}
 CORES = [
     *("tests/codec", "tests/protocol"),
-    *(f"tests/broker/test_{name}.py" for name in BROKER.split()),
+    *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
     *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "core_restore", "sending", "receiving")),
     *(f"tests/cli/test_{name}.py" for name in ("convert", "decode", "encode", "inspect", "lint", "reader")),
 ]

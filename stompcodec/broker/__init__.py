@@ -8,19 +8,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
-    from stompcodec.broker.keys import load_config
-    from stompcodec.broker.running import run
+    from stompcodec.broker.config.file import load_config
+    from stompcodec.broker.process import run
     from stompcodec.broker.server import serve
 
 __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
 #: What is imported when it is asked for, and from where.
-_LAZY = {"load_config": "keys", "run": "running", "serve": "server"}
+_LAZY = {"load_config": "config.file", "run": "process", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:

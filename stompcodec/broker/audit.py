@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompcodec.broker.browser import Browser
 from stompcodec.broker.memory import (
     CONNECTION,
     DELAY,
@@ -16,15 +15,16 @@ from stompcodec.broker.memory import (
     selector_cost,
     sink_cost,
 )
-from stompcodec.broker.transaction import Settling
+from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.sessions.transaction import Settling
 
 if TYPE_CHECKING:
-    from stompcodec.broker.consumer import Consumer
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import Message
-    from stompcodec.broker.queue import Queue
-    from stompcodec.broker.router import Router
-    from stompcodec.broker.session import Session
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["Held", "audit", "difference"]
 
@@ -55,7 +55,7 @@ def audit(broker: Broker) -> Held:
     """Compute what a broker holds from its queues, sessions and destinations.
 
     >>> from stompcodec.broker.core import Broker
-    >>> from stompcodec.broker.config import Config
+    >>> from stompcodec.broker.config.config import Config
     >>> broker = Broker(Config())
     >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
     True

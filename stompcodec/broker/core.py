@@ -19,28 +19,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.bounds import AT_ONCE, Line, Turns, Work
-from stompcodec.broker.config import Config
-from stompcodec.broker.delayed import Delayed
-from stompcodec.broker.framelog import session_class
-from stompcodec.broker.idempotency import SentKeys
-from stompcodec.broker.journal import Journal
-from stompcodec.broker.large import why_stuck
-from stompcodec.broker.marks import remarked
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, restored
-from stompcodec.broker.queue import Queue
-from stompcodec.broker.router import Router
-from stompcodec.broker.session import Session
-from stompcodec.broker.spool import Spool
-from stompcodec.broker.topic import Topic
-from stompcodec.broker.ttl import remedy
+from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Work
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.scheduling import remarked
+from stompcodec.broker.routing.delayed import Delayed
+from stompcodec.broker.routing.idempotency import SentKeys
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.virtual_host import Router
+from stompcodec.broker.sessions.connection_ttl import remedy
+from stompcodec.broker.sessions.frame_log import session_class
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.large import why_stuck
+from stompcodec.broker.storage.spool import Spool
 from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
-    from stompcodec.broker.helper import Helper
-    from stompcodec.broker.store import CallSoon, Store
+    from stompcodec.broker.storage.helper import Helper
+    from stompcodec.broker.storage.store import CallSoon, Store
 
 __all__ = ["Broker", "Stats", "access_to"]
 

@@ -1,7 +1,7 @@
 """Message: a SEND that the broker keeps, apart from what is bookkeeping. And its life, drawn.
 
     SEND frame
-        |  commands.py: may this session send there? is it part of a transaction? (then it waits for COMMIT)
+        |  sessions/commands.py: may this session send there? is it part of a transaction? (then it waits for COMMIT)
         v
     Message(ident, seq, tail)
         |  Queue.put, or Topic.put, which puts it into the queue of every subscription when the turn ends
@@ -20,7 +20,7 @@
         +-- NACK, or its session or subscription ends: again() --------+   redelivered:true, in its old place
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
-        +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see faults.py
+        +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see queues/faults.py
 
     What is persistent is appended to the store when it is put, and removed when it is gone, by the one commit at the
     end of the turn (Journal). Its receipt, and all that a transaction with it does, comes after that commit.
@@ -38,12 +38,12 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.jms import text_tail
-from stompcodec.broker.store import Stored
+from stompcodec.broker.storage.store import Stored
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
 
 if TYPE_CHECKING:
-    from stompcodec.broker.bodies import Body
+    from stompcodec.broker.storage.body_files import Body
 
 __all__ = ["Message", "Pair", "Refused", "message_of", "restored"]
 
@@ -82,7 +82,7 @@ class Message:
         seq: its place in the order of everything the broker has taken; 0 as long as it has none.
         destination: where it was sent to.
         tail: all octets of a 1.2 MESSAGE behind what the broker puts in front: headers, blank line, body, NUL. That
-            of a large message is without content-length and body: the body is a file, see `large.py`.
+            of a large message is without content-length and body: the body is a file, see `storage/large.py`.
 
     >>> message = Message(b"m-1", 1, "/queue/a", b"destination:/queue/a\\n\\nhi\\0")
     >>> message.id, message.frame, message.again().redelivered
@@ -99,7 +99,7 @@ class Message:
     closes_group: bool = False
     #: It is READY from then on, in seconds since 1970.
     due: float | None = None
-    #: For whom it could not be written: see `faults.py`.
+    #: For whom it could not be written: see `queues/faults.py`.
     faults: frozenset[Pair] = frozenset()
 
     def __init__(

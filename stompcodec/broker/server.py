@@ -19,12 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker, access_to
 from stompcodec.broker.heap import Heap
 from stompcodec.broker.origins import Gate, is_loopback, own_names
-from stompcodec.broker.session import Session
-from stompcodec.broker.store import MemoryStore, Store
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.store import MemoryStore, Store
 from stompcodec.codec import Frame, serialize
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
@@ -520,8 +520,8 @@ def serve(
 def _store(config: Config) -> Store:
     if config.data is None:
         return MemoryStore(keeps=False)
-    from stompcodec.broker.space import RESERVE
-    from stompcodec.broker.sqlite import SqliteStore
+    from stompcodec.broker.storage.space import RESERVE
+    from stompcodec.broker.storage.sqlite import SqliteStore
 
     reserve = RESERVE if config.store_free else 0
     return SqliteStore(config.data, access=access_to(config), reserve=reserve)

@@ -18,7 +18,7 @@ from stompcodec.cli.verbs import Verbs
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
-    from stompcodec.broker.config import Config
+    from stompcodec.broker.config.config import Config
     from stompcodec.broker.server import Server
 
 __all__ = ["command"]
@@ -69,7 +69,7 @@ def _way(port: int, config: Config | None) -> str:
 
 def _help_config(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from stompcodec.broker.keys import explain
+        from stompcodec.broker.config.file import explain
 
         click.echo(explain(), nl=False)
         context.exit()
@@ -87,8 +87,8 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
     """What the file says, and over it what the flags say."""
     from stompcodec.broker.auth import User, hash_passcode
-    from stompcodec.broker.config import Config
-    from stompcodec.broker.keys import load_config
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.config.file import load_config
 
     config = Config() if file is None else load_config(file)
     changes = {name: value for name, value in flags.items() if value is not None}
@@ -188,7 +188,7 @@ def command(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from stompcodec.broker.running import run
+    from stompcodec.broker.process import run
 
     config = None
     try:

@@ -12,7 +12,7 @@ from stompcodec.cli.screen import printable
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
-    from stompcodec.broker.salvage import Findings
+    from stompcodec.broker.storage.repair.salvage import Findings
 
 __all__ = ["check", "compact", "salvage"]
 
@@ -55,7 +55,7 @@ def check(folder: str, as_json: bool) -> None:
     \b
       stompcodec broker check stompcodec-data
     """
-    from stompcodec.broker.salvage import check as run
+    from stompcodec.broker.storage.repair.salvage import check as run
 
     try:
         findings = run(folder)
@@ -79,7 +79,7 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
       stompcodec broker salvage stompcodec-data rescued
       stompcodec broker --data rescued
     """
-    from stompcodec.broker.salvage import salvage as run
+    from stompcodec.broker.storage.repair.salvage import salvage as run
 
     try:
         findings = run(folder, new)
@@ -100,7 +100,7 @@ def compact(folder: str) -> None:
     \b
       stompcodec broker compact stompcodec-data
     """
-    from stompcodec.broker.compact import compact as run
+    from stompcodec.broker.storage.repair.compact import compact as run
 
     try:
         before, after = run(folder)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from stompcodec.broker.session import Session
+from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, frame_ends, parse, serialize
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from stompcodec.broker.consumer import Consumer
+from stompcodec.broker.queues.consumer import Consumer
 
 __all__ = ["FaultHook", "LogCount", "Planted"]
 

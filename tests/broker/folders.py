@@ -9,7 +9,7 @@ from typing import Any
 from broker.harness import Bench
 from broker.large import pattern, settle
 
-from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite import SqliteStore
 
 __all__ = ["OURS", "bodies_of", "put_file", "start", "stop", "tree", "use"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from stompcodec import Frame, Limits, Parser, serialize
 from stompcodec.broker.audit import audit, difference
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
-from stompcodec.broker.session import Session
-from stompcodec.broker.store import MemoryStore
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
 __all__ = ["Bench", "FaultyStore", "Peer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.harness import Bench, Peer
 from broker.large import settle
 
-from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite import SqliteStore
 
 __all__ = ["QUEUE", "held", "raw_send", "receipts", "send"]
 

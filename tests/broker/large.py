@@ -10,7 +10,7 @@ from typing import Any
 from broker.harness import Bench, Peer
 from patience import patience
 
-from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite import SqliteStore
 
 __all__ = ["LARGE", "QUEUE", "Slow", "assert_empty", "bench_of", "files", "pattern", "settle", "stored_bench"]
 

@@ -3,11 +3,11 @@
 import pytest
 from broker.harness import Bench
 
-from stompcodec.broker import durables
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.dialects import DIALECTS
-from stompcodec.broker.durable import LONGEST_NAME
-from stompcodec.broker.wanted import UNLIMITED
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.queues.subscribe_request import UNLIMITED
+from stompcodec.broker.routing import durables
+from stompcodec.broker.routing.durable import LONGEST_NAME
 from stompcodec.detect import is_legacy
 
 DEAD = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "secret"}

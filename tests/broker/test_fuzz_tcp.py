@@ -24,7 +24,7 @@ pytestmark = [
 #: What is put into every Python process of a run, before anything else.
 PLANTS = {
     "a message twice": """
-from stompcodec.broker.queue import Queue
+from stompcodec.broker.queues.queue import Queue
 plain = Queue.put_plain
 def put_plain(self, destination, ident, seq, tail):
     if seq % 100 == 99:
@@ -33,7 +33,7 @@ def put_plain(self, destination, ident, seq, tail):
 Queue.put_plain = put_plain
 """,
     "a receipt too early": """
-from stompcodec.broker.session import Session
+from stompcodec.broker.sessions.session import Session
 plain = Session.receipt
 def receipt(self, value):
     plain(self, value.replace("topic-9", "topic-10"))
@@ -49,7 +49,7 @@ def tail_for(self, version):
 Message.tail_for = tail_for
 """,
     "an internal error": """
-from stompcodec.broker.commands import HANDLERS
+from stompcodec.broker.sessions.commands import HANDLERS
 plain = HANDLERS["UNSUBSCRIBE"]
 def unsubscribe(session, frame):
     if frame.get("id") == "2":

@@ -6,8 +6,8 @@ import pytest
 from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.audit import audit, difference
-from stompcodec.broker.config import Config
-from stompcodec.broker.keys import parse_config
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.file import parse_config
 from stompcodec.broker.memory import MESSAGE, OPERATION, Account, Part
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from broker.crowd import Crowd, highest, masked
 from broker.harness import FaultyStore
+from broker.sessions.test_websocket_turns import browser
 from broker.sockets import CONFIG, Client, run, send, until
-from broker.test_websocket_turns import browser
 from crash.process import BrokerProcess
 from transport.messages import BINARY, TEXT, frame
 
 from stompcodec.broker.audit import difference
 from stompcodec.broker.memory import below_cost
 from stompcodec.broker.server import Server, _Peer
-from stompcodec.broker.session import Session
+from stompcodec.broker.sessions.session import Session
 from stompcodec.spec import Limits
 
 MIB = 2**20

@@ -16,7 +16,7 @@ from patience import interval
 
 from stompcodec import Frame
 from stompcodec.broker.server import Server, serve
-from stompcodec.broker.store import MemoryStore
+from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
 

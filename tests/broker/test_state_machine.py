@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from model import broker_model as model
 
 from stompcodec.broker.audit import difference
-from stompcodec.broker.commands import HANDLERS, _acknowledge, _send_any
+from stompcodec.broker.sessions.commands import HANDLERS, _acknowledge, _send_any
 
 QUICK = dict(HANDLERS)
 DESTINATIONS = ["/queue/a", "/queue/b", "/queue/DLQ.a", "/topic/t"]

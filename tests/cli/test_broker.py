@@ -21,8 +21,8 @@ from crash.process import BrokerProcess
 
 import stompcodec
 from stompcodec.broker.auth import check_hash
-from stompcodec.broker.keys import KEYS
-from stompcodec.broker.running import new_loop
+from stompcodec.broker.config.file import KEYS
+from stompcodec.broker.process import new_loop
 from stompcodec.cli import broker as cli
 from stompcodec.cli.app import app
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
-from stompcodec.broker.dialects import DIALECTS
+from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.messages import render
 from stompcodec.client.message import BaseMessage

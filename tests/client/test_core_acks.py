@@ -5,7 +5,7 @@ from client.scripted import Scripted, outcome
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.broker.dialects import DIALECTS
+from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.client.dialects import BROKERS, guess_broker
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError

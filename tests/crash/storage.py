@@ -16,10 +16,10 @@ from pathlib import Path
 from crash.ledger import Ledger
 from crash.process import ROOT
 
-from stompcodec.broker.salvage import check
-from stompcodec.broker.schema import MIGRATIONS
-from stompcodec.broker.sqlite import SqliteStore
-from stompcodec.broker.store import Stored
+from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
+from stompcodec.broker.storage.store import Stored
 
 __all__ = ["WAYS", "storage_rounds"]
 
@@ -32,10 +32,11 @@ while store._writer.tidy():
     pass
 store.close()
 """,
-    "compact": "from stompcodec.broker.compact import compact; compact(sys.argv[1])",
-    "salvage": "from stompcodec.broker.salvage import salvage; salvage(sys.argv[1], sys.argv[1] + '-new')",
+    "compact": "from stompcodec.broker.storage.repair.compact import compact; compact(sys.argv[1])",
+    "salvage": """from stompcodec.broker.storage.repair.salvage import salvage
+salvage(sys.argv[1], sys.argv[1] + '-new')""",
 }
-_COMMON = "import sys\nfrom stompcodec.broker.sqlite import SqliteStore\nprint(1, flush=True)\n"
+_COMMON = "import sys\nfrom stompcodec.broker.storage.sqlite import SqliteStore\nprint(1, flush=True)\n"
 _LEFT, _ALL = 60, 260
 
 

@@ -15,11 +15,11 @@ from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.network import Link
 
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
-from stompcodec.broker.folder import APPLICATION, DATABASE, MARKER
-from stompcodec.broker.session import Session
-from stompcodec.broker.sqlite import SqliteStore
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, MARKER
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
 __all__ = ["Host", "Peer"]

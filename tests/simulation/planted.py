@@ -11,18 +11,22 @@ from simulation.records import Violation
 from simulation.world import run
 
 from stompcodec import Frame
-from stompcodec.broker import commands, durables, journal, sending, sqlite, writer
-from stompcodec.broker.backlog import Fifo
-from stompcodec.broker.consumer import Consumer
 from stompcodec.broker.core import Broker
-from stompcodec.broker.dead import DeadLetters
-from stompcodec.broker.delayed import Delayed
-from stompcodec.broker.idempotency import SentKeys
 from stompcodec.broker.message import Message
-from stompcodec.broker.queue import Queue
-from stompcodec.broker.session import Session
-from stompcodec.broker.stock import Stock
-from stompcodec.broker.transaction import Sending, Transaction
+from stompcodec.broker.queues.backlog import Fifo
+from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.stock import Stock
+from stompcodec.broker.routing import durables
+from stompcodec.broker.routing.dead_letters import DeadLetters
+from stompcodec.broker.routing.delayed import Delayed
+from stompcodec.broker.routing.idempotency import SentKeys
+from stompcodec.broker.sessions import commands
+from stompcodec.broker.sessions import send as sending
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.transaction import Sending, Transaction
+from stompcodec.broker.storage import journal, sqlite
+from stompcodec.broker.storage import sqlite_writer as writer
 
 __all__ = ["BUGS", "find", "planted"]
 

@@ -27,7 +27,7 @@ from simulation.rules import Rules
 from simulation.watcher import Watcher
 
 from stompcodec.broker.audit import audit
-from stompcodec.broker.config import Config
+from stompcodec.broker.config.config import Config
 
 __all__ = ["Outcome", "run"]
 

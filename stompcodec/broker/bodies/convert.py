@@ -1,0 +1,188 @@
+"""What bodies look like to a subscription: transformed, or under a content-encoding, where its SUBSCRIBE asks for that.
+
+Messages are kept as they were sent. What a subscription wants is made on the way to it, on the slow road only.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.bodies import xml_json as transform
+from stompcodec.broker.bodies.xml_json import FORMS, TransformError
+from stompcodec.broker.message import Message, Refused
+from stompcodec.codec import Frame, serialize_tail
+from stompcodec.content import decode_content, encode_content
+from stompcodec.errors import FrameError, MissingExtraError
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+
+__all__ = ["ERROR", "Readdressed", "Shape", "shape_of"]
+
+#: Header of a MESSAGE whose body could not be had as asked, and says why. It is ActiveMQ's name.
+ERROR = "transformation-error"
+#: Headers that are about the form of the body. Those that change are left out.
+_OWN = ("transformation", "message-type", ERROR)
+_TYPES = {"xml": "application/xml;charset=utf-8", "json": "application/json"}
+#: Tails of more octets are not kept for the next consumer.
+_MOST_KEPT = 2**20
+
+
+class Shape:
+    """How bodies are to come.
+
+    Args:
+        form: the name of one of `FORMS`; None to leave it as it is.
+        encoding: a content-encoding; None for that of the sender.
+        max_transformed, max_inflated: octets that a body may have.
+
+    >>> shape = Shape("jms-map-xml", None, 1000, 1000)
+    >>> shape.apply(Message(b"m-1", 1, "/queue/a", b'transformation:jms-map-json\\n\\n{"a":1}\\0')).tail[:48]
+    b'content-type:application/xml;charset=utf-8\\nmessa'
+    """
+
+    __slots__ = ("_encoding", "_form", "_latest", "_max_inflated", "_max_transformed")
+
+    def __init__(self, form: str | None, encoding: str | None, max_transformed: int, max_inflated: int) -> None:
+        self._form = None if form is None else FORMS[form]
+        self._encoding = encoding
+        self._max_transformed = max_transformed
+        self._max_inflated = max_inflated
+        #: A topic's subscribers get one message after the other.
+        self._latest = b"", b""
+
+    def apply(self, message: Message) -> Message:
+        """A message in this shape, to be written. A body that cannot be had so comes as it was sent, and says why."""
+        shaped = Message(message.ident, message.seq, message.destination, self._tail(message))
+        return shaped.with_body(message.body)
+
+    def _tail(self, message: Message) -> bytes:
+        tail = message.tail
+        if self._latest[0] is tail:
+            return self._latest[1]
+        frame = message.frame
+        try:
+            if message.body is not None:
+                raise TransformError("the body is too large")
+            made = self._shaped(frame)
+        except (TransformError, FrameError) as error:
+            why = str(error) if isinstance(error, TransformError) else "the body is not what its content-encoding says"
+            if isinstance(error, FrameError) and error.limit:
+                why = "the body is too large without its content-encoding"
+            pairs = [pair for pair in frame.headers.pairs() if pair[0] != ERROR]
+            made = serialize_tail(Frame("MESSAGE", [*pairs, (ERROR, why)], frame.body), "1.2")
+        if len(made) + len(tail) <= _MOST_KEPT:
+            self._latest = tail, made
+        return made
+
+    def _shaped(self, frame: Frame) -> bytes:
+        body, coding = frame.body, frame.get("content-encoding")
+        pairs = [pair for pair in frame.headers.pairs() if pair[0] not in _OWN]
+        source = FORMS.get(frame.get("transformation") or frame.get("message-type") or "")
+        wanted, target = self._encoding, self._form
+        if coding is not None and (target is not None or (wanted is not None and coding != wanted)):
+            body = decode_content(coding, body, self._max_inflated)
+        if target is not None:
+            if source is not None:
+                name = f"jms-{source.kind}-{target.notation}" if target.kind == "any" else target.name
+                body = self._transformed(body, source, target)
+                if target.notation not in ("", source.notation):
+                    pairs = [("content-type", _TYPES[target.notation]), *_without(pairs, "content-type")]
+                pairs = [*pairs, ("message-type", name), ("transformation", name)]
+            elif target.kind not in ("any", "byte"):
+                raise TransformError("the message says no transformation: it is no map and no object")
+        if wanted is None:
+            wanted = coding
+        elif coding == wanted and target is None:
+            return serialize_tail(frame, "1.2")
+        pairs = _without(pairs, "content-encoding")
+        if wanted is not None and wanted != "identity":
+            body = encode_content(wanted, body)
+            pairs = [*pairs, ("content-encoding", wanted)]
+        return serialize_tail(Frame("MESSAGE", pairs, body), "1.2")
+
+    def _transformed(self, body: bytes, source: transform.Form, target: transform.Form) -> bytes:
+        if target.kind != "byte" and len(body) > self._max_transformed:
+            raise TransformError(f"it is larger than {self._max_transformed} octets")
+        return transform.transformed(body, source, target, self._max_transformed)
+
+
+class Readdressed:
+    """Messages of a topic as those of a queue: with its name as their destination, and their own beside it.
+
+    Args:
+        destination: the name of the queue.
+        shape: what else is to be done with a message; None for nothing.
+
+    >>> message = Message(b"m-1", 1, "/topic/VirtualTopic.a", b"destination:/topic/VirtualTopic.a\\n\\nhi\\0")
+    >>> Readdressed("/queue/Consumer.b.VirtualTopic.a", None).apply(message).frame.get("original-destination")
+    '/topic/VirtualTopic.a'
+    """
+
+    __slots__ = ("_destination", "_shape")
+
+    def __init__(self, destination: str, shape: Shape | None) -> None:
+        self._destination = destination
+        self._shape = shape
+
+    def apply(self, message: Message) -> Message:
+        """Return a message to be written; the same one if it was sent to the queue itself."""
+        shaped = message if self._shape is None else self._shape.apply(message)
+        if message.destination == self._destination:
+            return shaped
+        tail = shaped.tail
+        old, new = (_line("destination", name) for name in (message.destination, self._destination))
+        at = 0 if tail.startswith(old) else tail.find(b"\n" + old, 0, tail.index(b"\n\n") + 1) + 1
+        if not (at or tail.startswith(old)):
+            return shaped
+        tail = b"".join((tail[:at], new, _line("original-destination", message.destination), tail[at + len(old) :]))
+        return Message(message.ident, message.seq, self._destination, tail).with_body(shaped.body)
+
+
+def _line(name: str, value: str) -> bytes:
+    """Return a header line of 1.2."""
+    return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[: -len(b"\n\0")]
+
+
+def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:
+    return [pair for pair in pairs if pair[0] != name]
+
+
+#: Shared by all subscriptions that want the same.
+_shared = lru_cache(64)(Shape)
+
+
+def shape_of(transformation: str | None, encoding: str | None, config: Config) -> Shape | None:
+    """The shape that a SUBSCRIBE or RECEIVE asks for; None for messages as they were sent.
+
+    Args:
+        transformation, encoding: its headers transformation and content-encoding.
+        config: for the bounds.
+
+    Raises:
+        Refused: there is no such form or coding, or the configuration does not allow it.
+    """
+    if transformation is None and encoding is None:
+        return None
+    if transformation is not None:
+        _check_form(transformation, config)
+    if encoding is not None:
+        if not config.max_inflated:
+            raise Refused("content-encoding is off", "messages.max_inflated of the broker's configuration is 0.")
+        try:
+            encode_content(encoding, b"")
+        except FrameError as error:
+            raise Refused("unknown content-encoding", "It is gzip, deflate, base64 or identity.") from error
+    return _shared(transformation, encoding, config.max_transformed, config.max_inflated)
+
+
+def _check_form(name: str, config: Config) -> None:
+    if name not in FORMS:
+        raise Refused("unknown transformation", f"It is one of {', '.join(FORMS)}.")
+    if not config.max_transformed:
+        raise Refused("transformations are off", "messages.max_transformed of the broker's configuration is 0.")
+    try:
+        transform.require_xml()
+    except MissingExtraError as error:
+        raise Refused("transformations are not installed", f"On the broker, {error}.") from error

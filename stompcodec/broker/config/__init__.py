@@ -1,0 +1,1 @@
+"""Configuration: a file, the table of its keys, and the defaults of each dialect."""

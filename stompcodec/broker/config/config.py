@@ -1,0 +1,254 @@
+"""The broker's configuration: a TOML file to one frozen dataclass. What the keys mean stands in `file.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Any, TypeVar, cast
+
+from stompcodec.broker.auth import Rule, User
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.origins import fault_of
+from stompcodec.errors import ConfigError
+from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
+
+__all__ = ["Config"]
+
+_MIB = 2**20
+#: A stranger has a CONNECT frame to send, and little else.
+_FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=100, max_body=65536)
+_T = TypeVar("_T")
+
+
+class _Unset(Enum):
+    """What a field holds that no argument has set. A default of the usual type could not be told from an argument."""
+
+    UNSET = "by dialect"
+
+
+def _by_dialect(usual: _T) -> _T:
+    """Declare a field whose default a dialect may change.
+
+    Args:
+        usual: its default in all other dialects.
+    """
+    return cast("_T", field(default=_Unset.UNSET, metadata={"usual": usual}))
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be set. Sizes are in octets, times in seconds, heart-beats in milliseconds.
+
+    What each field means stands in `stompcodec.broker.config.keys.KEYS`, beside its name in a file. `dialect` sets the
+    defaults of others, as `stompcodec.broker.config.presets.DIALECTS` has them; a value that is given wins.
+
+    Raises:
+        ConfigError: values that do not go together.
+
+    >>> Config(port=0).replace(prefetch=1).prefetch
+    1
+    >>> Config(dialect="activemq").prefetch, Config(dialect="activemq", prefetch=1).prefetch
+    (1000, 1)
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = 61613
+    ports: tuple[int, ...] = ()
+    ws_port: int | None = None
+    tls_port: int | None = None
+    legacy_port: int | None = None
+    detect_legacy: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+    data: str | None = None
+    mode: int | None = None
+    group: str | None = None
+    durable: str = "persistent"
+    store_free: int = 64 * _MIB
+    large: int = 102_400
+    large_folder: str | None = None
+    max_large_octets: int = 16 * 1024 * _MIB
+    max_uploads: int = 500
+    user_uploads: int = 0
+    upload_timeout: float = 60.0
+    upload_rate: int = 1024
+    jms: bool = False
+    message_id_header: bool = False
+    memory: int = 1024 * _MIB
+    limits: Limits = DEFAULT_LIMITS
+    first_limits: Limits = _FIRST_LIMITS
+    ws_frame: int = 128 * _MIB
+    ws_origins: tuple[str, ...] | None = None
+    ws_hosts: tuple[str, ...] = ()
+    heart_beat: tuple[int, int] = _by_dialect((500, 1000))
+    heart_beat_answer: str = _by_dialect("own")
+    ttl: int = _by_dialect(0)
+    ttl_override: int = 0
+    ttl_min: int = 1000
+    ttl_max: int = 2**31 - 1
+    ttl_modifier: float = 2.0
+    login_timeout: float = 10.0
+    drain_timeout: float = 5.0
+    max_connections: int = 10_000
+    max_subscriptions: int = 1000
+    max_unacked: int = 100_000
+    max_transactions: int = 100
+    max_transaction_octets: int = 64 * _MIB
+    write_high: int = 256 * 1024
+    commands: tuple[str, ...] = ("PING", "RECEIVE")
+    version_header: bool = False
+    transactional_acks: bool = _by_dialect(True)
+    queue_prefixes: tuple[str, ...] = ("/queue/",)
+    temp_queue_prefix: str = "/temp-queue/"
+    prefetch: int = _by_dialect(100)
+    window: int | None = _by_dialect(None)
+    prefetch_octets: bool = _by_dialect(False)
+    priority: bool = True
+    max_delayed: int = 100_000
+    max_attempts: int = 6
+    dead_letter: str = "/queue/DLQ.{name}"
+    dead_letter_expired: bool = False
+    max_queue_messages: int = 1_000_000
+    max_queue_octets: int = 256 * _MIB
+    max_destinations: int = 10_000
+    session_destinations: int = 0
+    user_destinations: int = 0
+    topic_prefixes: tuple[str, ...] = ("/topic/",)
+    temp_topic_prefix: str = "/temp-topic/"
+    topic_backlog: int = 100_000
+    topic_backlog_octets: int = 64 * _MIB
+    slow_consumer: str = "disconnect"
+    key_window: float = 3600.0
+    max_keys: int = 20_000
+    max_transformed: int = 256 * 1024
+    max_inflated: int = _MIB
+    dialect: str = "stompcodec"
+    anycast_prefix: str = ""
+    multicast_prefix: str = ""
+    routing: str = _by_dialect("ANYCAST")
+    routing_headers: bool = _by_dialect(True)
+    wildcards: str = _by_dialect("none")
+    delimiter: str = ""
+    address_settings: tuple[Setting, ...] = ()
+    presets: tuple[Preset, ...] = ()
+    composite: bool = _by_dialect(False)
+    virtual_topics: bool = _by_dialect(False)
+    exchanges: Mapping[str, str] = _by_dialect({})
+    dsub_prefix: str = _by_dialect("")
+    retain: bool = _by_dialect(False)
+    max_retained_octets: int = 64 * _MIB
+    durable_overflow: str = "block"
+    same_client: str = _by_dialect("refuse")
+    exclusive: str = _by_dialect("consumer")
+    queue_arguments: str = _by_dialect("first")
+    reply_to_subscribes: bool = _by_dialect(False)
+    refuse_message_id: bool = _by_dialect(False)
+    virtual_hosts: tuple[str, ...] | None = None
+    log_frames: str = "off"
+    users: Mapping[str, User] | None = field(default=None, repr=False)
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in _usual(self.dialect).items():
+            if getattr(self, name) is _Unset.UNSET:
+                object.__setattr__(self, name, value)  # the only way into a frozen dataclass
+        for fault, target, message in self._faults():
+            if fault:
+                raise ConfigError(message, key=target)
+
+    def _faults(self) -> list[tuple[bool, str, str]]:
+        ports = [self.port, *self.ports, self.ws_port, self.tls_port, self.legacy_port]
+        taken = [port for port in ports if port]
+        strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
+        return [
+            (all(port is None for port in ports), "port", "no port is left to listen on"),
+            (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
+            (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate, and its key"),
+            (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate, tls_cert"),
+            (
+                not all(setting.is_usable(self.delimiter) for setting in self.address_settings),
+                "address_settings",
+                "match has at most 64 words",
+            ),
+            (
+                any(preset.queues and preset.routing == "ANYCAST" for preset in self.presets),
+                "presets",
+                "queues are for MULTICAST: an ANYCAST address has one queue, with its own name",
+            ),
+            (
+                sum(1 + len(preset.queues) for preset in self.presets) > self.max_destinations,
+                "presets",
+                f"they cannot be more than max_destinations, {self.max_destinations}",
+            ),
+            *(
+                (fault is not None, field, fault or "")
+                for field, fault in (
+                    ("ws_origins", fault_of(self.ws_origins or (), ())),
+                    ("ws_hosts", fault_of((), self.ws_hosts)),
+                )
+            ),
+            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
+            (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
+            (
+                self.memory < _largest(self.limits, self.large),
+                "memory",
+                f"it must be at least {_largest(self.limits, self.large)} bytes: the largest frame that "
+                "limits.max_headers, limits.max_header_line, limits.max_body and messages.large allow has to fit",
+            ),
+            (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
+            (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),
+            (bool(strangers), "rules", f"nobody is called {strangers[0] if strangers else ''!r}: add it to the users"),
+        ]
+
+    def _knows(self, who: str) -> bool:
+        users = (
+            self.users or {}
+        )  # where any login will do, a rule for one of them would be for whoever calls himself so
+        return who == "*" or who in users or any(who == "@" + group for user in users.values() for group in user.groups)
+
+    def replace(self, **changes: Any) -> Config:
+        """Return a copy with other values, checked as a new one is.
+
+        Another dialect changes what the present one had set by default, and nothing else.
+
+        >>> Config(retain=True).replace(dialect="activemq").replace(dialect="rabbitmq").composite
+        False
+        """
+        dialect = changes.get("dialect", self.dialect)
+        if dialect == self.dialect:
+            return replace(self, **changes)
+        before, after = _usual(self.dialect), _usual(dialect)
+        usual = {name: after[name] for name in before if getattr(self, name) == before[name]}
+        return replace(self, **{**usual, **changes})
+
+
+def _largest(limits: Limits, large: int) -> int:
+    """Bytes of the largest frame that is taken into memory: larger bodies go into files."""
+    head = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2)
+    return head + min(limits.max_body, large) + 4
+
+
+def _unusable(limits: Limits) -> bool:
+    try:
+        checked_limits(limits)
+    except ValueError:
+        return True
+    return False
+
+
+def _defaults(dialect: str) -> Mapping[str, Any]:
+    if dialect not in DIALECTS:
+        raise ConfigError(f"{dialect!r} is not a dialect: use {', '.join(DIALECTS)}", key="dialect")
+    return DIALECTS[dialect]
+
+
+#: Field that a dialect may set -> its value where none does.
+_PLAIN = {each.name: each.metadata["usual"] for each in fields(Config) if "usual" in each.metadata}
+
+
+def _usual(dialect: str) -> dict[str, Any]:
+    """Return the defaults of a dialect, for all fields that a dialect may set."""
+    return {**_PLAIN, **_defaults(dialect)}

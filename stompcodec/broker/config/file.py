@@ -1,0 +1,274 @@
+"""A configuration file: read, explained and looked up by the table of its keys, which is in `keys.py`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from stompcodec.broker.config import readers as values
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.keys import KEYS, Key
+from stompcodec.errors import ConfigError, MissingExtraError
+
+__all__ = ["KEYS", "explain", "load_config", "markdown", "parse_config"]
+
+
+_BY_NAME = {key.name: key for key in KEYS}
+#: Keys of earlier versions, and what to do instead.
+_GONE = {
+    "queues.max_total_octets": "this key is gone: set limits.memory instead, which bounds all memory that clients "
+    "take, not only the bytes of messages"
+}
+
+
+def load_config(path: str | os.PathLike[str]) -> Config:
+    """Reads a file. Relative paths in it start from its folder.
+
+    Raises:
+        ConfigError: the file cannot be read, or says something that is not allowed: where, and what is.
+        MissingExtraError: on Python 3.10, when the package tomli is missing.
+
+    >>> load_config("no/such.toml")
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.ConfigError: no/such.toml: it cannot be read: No such file or directory
+    """
+    file = os.fspath(path)
+    try:
+        with open(file, encoding="utf-8") as stream:
+            source = stream.read()
+    except OSError as error:
+        raise ConfigError(f"it cannot be read: {error.strerror}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"octet {error.start} is not UTF-8", file=file) from error
+    config = parse_config(source, file)
+    folder = os.path.dirname(os.path.abspath(file))
+    paths = {name: getattr(config, name) for name in ("data", "large_folder", "tls_cert", "tls_key", "tls_ca")}
+    return config.replace(**{name: os.path.join(folder, value) for name, value in paths.items() if value})
+
+
+def parse_config(source: str, file: str = "") -> Config:
+    """What the text of a file says. Relative paths stay as they are.
+
+    Raises:
+        ConfigError, MissingExtraError: as in `load_config`.
+
+    >>> parse_config("[listen]\\nport = 0").port
+    0
+    >>> parse_config("[listen]\\n\\nhost = 1", "broker.toml")
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.ConfigError: broker.toml, line 3: listen.host: it must be a text without control characters, \
+and not empty
+    """
+    changes: dict[str, Any] = {}
+    for name, value in _leaves(_parse_toml(source, file)):
+        try:
+            if name in _GONE:
+                raise ValueError(_GONE[name])
+            if name not in _BY_NAME:
+                raise ValueError(_unknown(name))
+            _put(changes, _BY_NAME[name], value)
+        except ValueError as error:
+            where = f"{name}.{error.name}" if isinstance(error, values.At) else name
+            raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
+    try:
+        return Config(**changes)
+    except ConfigError as error:
+        names = [key.name for key in KEYS if key.target.split(".")[0] == error.key]
+        name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]
+        message = str(error).removeprefix(f"{error.key}: ")
+        raise ConfigError(message, file=file, line=_line_of(source, name), key=name) from None
+
+
+def _parse_toml(source: str, file: str) -> dict[str, Any]:
+    toml = _toml_module()
+    try:
+        table: dict[str, Any] = toml.loads(source)
+    except toml.TOMLDecodeError as error:
+        found = re.search(r"line (\d+)", str(error))
+        raise ConfigError(f"it is no TOML: {error}", file=file, line=int(found[1]) if found else None) from None
+    return table
+
+
+def _toml_module() -> Any:
+    """tomllib, which Python has from 3.11 on, or the package that it came from."""
+    try:
+        return import_module("tomllib")
+    except ImportError:
+        pass
+    try:
+        return import_module("tomli")
+    except ImportError:
+        raise MissingExtraError("broker", "tomli") from None
+
+
+def _leaves(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of a file and their values; tables that hold keys are gone through."""
+    for key, value in table.items():
+        name = above + key
+        if name not in _BY_NAME and isinstance(value, dict) and _is_table(name):
+            yield from _leaves(value, name + ".")
+        else:
+            yield name, value
+
+
+def _is_table(name: str) -> bool:
+    return any(key.startswith(name + ".") for key in _BY_NAME)
+
+
+def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
+    field, _, part = key.target.partition(".")
+    value = key.read(value)
+    if part:
+        value = changes.get(field, getattr(Config(), field))._replace(**{part: value})
+    changes[field] = value
+
+
+def _unknown(name: str) -> str:
+    """What to say of a name that is no key."""
+    if _is_table(name):
+        return f"it must be a table: write [{name}] in a line of its own, and its keys below"
+    table, _, last = name.rpartition(".")
+    close = [key for key in _BY_NAME if key.endswith("." + last)] or difflib.get_close_matches(name, _BY_NAME, 1)
+    beside = [key.rpartition(".")[2] for key in _BY_NAME if key.rpartition(".")[0] == table]
+    tables = list(dict.fromkeys(key.partition(".")[0] for key in _BY_NAME))
+    hint = f"; did you mean {close[0]}?" if close else "."
+    return f"there is no such key{hint} Allowed here: " + ", ".join(beside if table and beside else tables)
+
+
+def _line_of(source: str, name: str) -> int | None:
+    """The line, from 1, where the value of a key is, as well as one can tell without a parser of one's own."""
+    best, length, inside = None, 0, None
+    for number, here in _places(source):
+        if (name == here or name.startswith(here + ".")) and len(here) > length:
+            best, length = number, len(here)
+        if inside is None and here.startswith(name + "."):
+            inside = number
+    return best or inside
+
+
+def _places(source: str) -> Iterator[tuple[int, str]]:
+    """Lines that begin a table or a key, and its name; the tables of a list are counted from 0."""
+    table = ""
+    counts: dict[str, int] = {}
+    for number, line in enumerate(source.splitlines(), 1):
+        head = re.match(r"\s*(\[\[?)([^\]]+)\]", line)
+        pair = re.match(r"\s*([\w.\"' -]+?)\s*=", line)
+        if head:
+            table = _plain(head[2])
+            if head[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                table = f"{table}.{counts[table]}"
+            yield number, table
+        elif pair:
+            yield number, f"{table}.{_plain(pair[1])}".lstrip(".")
+
+
+def _plain(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))
+
+
+def explain() -> str:
+    """Every key with its default and what it means, as a file that can be used: for the terminal.
+
+    >>> explain().splitlines()[2:5]
+    ['[listen]', '# Address to listen on. 0.0.0.0 or :: opens the broker to the network.', '# host = "127.0.0.1"']
+    """
+    lines, table = (
+        ["# Configuration of `stompcodec broker`. A line behind # shows a default, or the form of a value."],
+        "",
+    )
+    for key in KEYS:
+        above, _, name = key.name.rpartition(".")
+        if not above:  # users and rules
+            lines += ["", *textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# "), _FORMS[key.name]]
+            continue
+        if above != table:
+            lines += ["", f"[{above}]"]
+            table = above
+        lines += textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"# {name} = {_FORMS.get(key.name) or _toml(key.default)}")
+    return "\n".join(lines) + "\n"
+
+
+def markdown() -> str:
+    """The keys as tables of Markdown: the text of docs/broker-config.md.
+
+    >>> markdown().splitlines()[0]
+    '# Configuration of the broker'
+    """
+    lines, table = [_INTRODUCTION], ""
+    for key in KEYS:
+        above, _, name = key.name.rpartition(".")
+        if above != table or not above:
+            title = f"[{above}]" if above else f"[{name}]" if name == "users" else f"[[{name}]]"
+            lines += ["", f"## `{title}`", ""]
+        if not above:
+            lines += [key.doc, "", "```toml", _FORMS[name].replace("# ", ""), "```"]
+        elif above != table:
+            lines += ["| key | default | meaning |", "| --- | --- | --- |"]
+        if above:
+            default = f"`{_toml(key.default)}`" if key.default is not None else "–"
+            lines.append(f"| `{name}` | {default} | {key.doc} |")
+        table = above
+    return "\n".join(lines) + "\n"
+
+
+_INTRODUCTION = """# Configuration of the broker
+
+`stompcodec broker --config FILE` reads a TOML file. Every key has a default, so an empty file is a good one; flags win
+over the file. Octets are numbers, or texts such as `"64 KiB"`, `"16 MiB"`, `"1 GiB"`. Relative paths start from the
+folder of the file. `stompcodec broker --help-config` prints all of this as a file to start from, and
+`examples/brokers` holds some small ones.
+
+This page is made from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
+
+#: What cannot be shown by a default.
+_FORMS = {
+    "listen.ws_port": "15674",
+    "listen.tls_port": "61614",
+    "listen.legacy_port": "61612",
+    "websocket.origins": '["https://app.example", "http://localhost:*"]',
+    "websocket.hosts": '["broker.example"]',
+    "tls.cert": '"server.pem"',
+    "tls.key": '"server.key"',
+    "tls.ca": '"clients.pem"',
+    "store.data": '"stompcodec-data"',
+    "store.mode": '"0640"',
+    "store.group": '"stomp"',
+    "sessions.window": '"10 KiB"',
+    "messages.large_folder": '"large"',
+    "addresses.settings": '[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
+    "addresses.preset": '[{ name = "prices", routing = "MULTICAST", queues = ["desk.prices"] }]',
+    "addresses.exchanges": '{ orders = "topic" }',
+    "access.virtual_hosts": '["/", "orders.example"]',
+    "users": """# [users.guest]
+# passcode = "scrypt$16384$8$1$..."
+# groups = ["staff"]
+# vhosts = ["/"]""",
+    "rules": """# [[rules]]
+# who = "@staff"
+# action = "send"
+# destination = "/queue/orders.*"
+# vhost = "*"
+# allow = true""",
+}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    for unit, octets in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if type(value) is int and value >= octets and value % octets == 0:
+            return f'"{value // octets} {unit}"'
+    return str(value)

@@ -1,0 +1,62 @@
+"""Heart-beats in CONNECTED: how the broker of each dialect answers what a client offers in CONNECT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompcodec.broker.message import Refused
+from stompcodec.heartbeat import parse_heart_beat
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+
+__all__ = ["ANSWERS", "Mirror", "answer"]
+
+
+class Mirror(NamedTuple):
+    """An answer that is made of the client's own numbers, in milliseconds."""
+
+    unit: int
+    """Intervals are rounded down to a multiple of it."""
+    most: int | None
+    """A greater interval is refused; None for no bound."""
+
+
+#: `sessions.heart_beat_answer` -> how it is done. None: `sessions.heart_beat`, whatever the client offers.
+ANSWERS: Mapping[str, Mirror | None] = {
+    "own": None,
+    "mirror": Mirror(unit=1, most=2**63 - 1),
+    "seconds": Mirror(unit=1000, most=None),
+}
+
+
+def answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
+    """Return the heart-beat header of CONNECTED, in ms; None for `sessions.heart_beat` as it is.
+
+    No interval of a mirrored answer is below that of `sessions.heart_beat`; a 0 on either side stays 0.
+
+    Args:
+        config: of the broker.
+        version: of the session.
+        heart_beat: the header of CONNECT; None if there is none.
+
+    Raises:
+        Refused: an interval is longer than brokers of that kind take.
+
+    >>> from stompcodec.broker.config.config import Config
+    >>> answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")
+    (2000, 1000)
+    """
+    mirror = ANSWERS[config.heart_beat_answer]
+    if mirror is None or version not in ("1.1", "1.2"):
+        return None
+    sends, wants = (0, 0) if heart_beat is None else parse_heart_beat(heart_beat)
+    if mirror.most is not None and max(sends, wants) > mirror.most:
+        raise Refused("bad heart-beat", f"An interval has at most {mirror.most} milliseconds.")
+    can_send, wishes = config.heart_beat
+    return _met(wants, can_send, mirror.unit), _met(sends, wishes, mirror.unit)
+
+
+def _met(asked: int, least: int, unit: int) -> int:
+    return max(asked // unit * unit, least) if asked and least else 0

@@ -1,0 +1,503 @@
+"""The keys of a configuration file, each documented once, beside what it sets and what its value may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stompcodec.broker.config import readers as values
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.heart_beats import ANSWERS
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.settings import ROUTING
+from stompcodec.broker.queues.arguments import ARGUMENTS
+from stompcodec.broker.wildcards import SYNTAXES
+
+__all__ = ["KEYS", "Key"]
+
+
+class Key(NamedTuple):
+    """One key of the file."""
+
+    name: str
+    """With dots between, as in `limits.max_body`."""
+    target: str
+    """The field of `Config` that it sets, perhaps with a field of `Limits` behind a dot."""
+    read: Callable[[Any], Any]
+    """Turns what TOML gave into the value; ValueError says what is allowed."""
+    doc: str
+
+    @property
+    def default(self) -> Any:
+        """What holds when the file does not say."""
+        value: Any = _DEFAULTS
+        for part in self.target.split("."):
+            value = getattr(value, part)
+        return value
+
+
+def _limits(table: str, target: str, when: str) -> list[Key]:
+    size, count = values.octets(), values.whole(1, 100_000)
+    return [
+        Key(
+            f"{table}.max_command_line", f"{target}.max_command_line", size, f"Longest command line {when}, in octets."
+        ),
+        Key(f"{table}.max_header_line", f"{target}.max_header_line", size, f"Longest header line {when}, in octets."),
+        Key(f"{table}.max_headers", f"{target}.max_headers", count, f"Most headers of a frame {when}."),
+        Key(f"{table}.max_body", f"{target}.max_body", values.octets(0), f"Largest body {when}, in octets."),
+    ]
+
+
+_DEFAULTS = Config()
+_COUNT = values.whole(1, 2**40)
+_COUNT_OR_0 = values.whole(0, 2**40)
+_SIZE = values.octets()
+_MS = values.whole(0, 2**40)
+_ROUTING = values.one_of(*ROUTING)
+_DURABLE = values.one_of("persistent", "all", "none")
+_SLOW = values.one_of("disconnect", "drop", "block")
+
+#: Every key that a file may hold, in the order of the documentation.
+KEYS: tuple[Key, ...] = (
+    Key("listen.host", "host", values.text, "Address to listen on. 0.0.0.0 or :: opens the broker to the network."),
+    Key("listen.port", "port", values.port, "Port of plain STOMP. 0 takes any free port, false none."),
+    Key("listen.ports", "ports", values.ports, "Further ports of plain STOMP, for instance [61616]."),
+    Key("listen.ws_port", "ws_port", values.port, "Port of STOMP over WebSocket, on any path."),
+    Key("listen.tls_port", "tls_port", values.port, "Port of STOMP over TLS. It needs tls.cert."),
+    Key("listen.legacy_port", "legacy_port", values.port, "Port of the older worker dialect, and of nothing else."),
+    Key(
+        "listen.detect_legacy",
+        "detect_legacy",
+        values.flag,
+        "Whether the other ports take the older worker dialect, too: a CONNECT with a username and without login and "
+        "accept-version, or in another case than upper.",
+    ),
+    Key("tls.cert", "tls_cert", values.text, "File of the certificate and its chain, PEM."),
+    Key(
+        "tls.key",
+        "tls_key",
+        values.text,
+        "File of the private key, PEM, where that of the certificate does not hold it.",
+    ),
+    Key("tls.ca", "tls_ca", values.text, "File of the authorities whose certificates clients must show, PEM."),
+    Key(
+        "websocket.origins",
+        "ws_origins",
+        values.origins,
+        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default "
+        "those of localhost and of loopback addresses if the broker listens on loopback only, else none. Programs that "
+        "send no Origin need no entry.",
+    ),
+    Key(
+        "websocket.hosts",
+        "ws_hosts",
+        values.hosts,
+        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host, localhost, "
+        "loopback addresses, and the address that a connection comes in on count anyhow; behind a proxy only what is "
+        "listed here, and listen.host.",
+    ),
+    Key(
+        "store.data",
+        "data",
+        values.text,
+        "Folder for what must outlive the broker. Without it, nothing does; but `stompcodec broker` then takes "
+        "./stompcodec-data, unless --memory is given or store.durable is none.",
+    ),
+    Key(
+        "store.mode",
+        "mode",
+        values.mode,
+        'Permissions of the files that hold messages, as an octal text such as "0640", whatever the umask. '
+        "Folders that it makes can be entered by those who may read. Without it 0600, or 0640 with store.group.",
+    ),
+    Key(
+        "store.group",
+        "group",
+        values.text,
+        "Group of these files and folders, a name or a number. The broker's user has to be a member.",
+    ),
+    Key(
+        "store.durable",
+        "durable",
+        _DURABLE,
+        "Which messages are stored: those that say persistent:true, all, or none.",
+    ),
+    Key(
+        "store.free",
+        "store_free",
+        values.octets(0),
+        "Least free space on the disk of store.data, in octets. Below, messages that would be stored are refused until "
+        "there is more; acknowledgements go on. 0 turns it off.",
+    ),
+    Key(
+        "broker.dialect",
+        "dialect",
+        values.one_of(*DIALECTS),
+        "Which broker this one is to behave like: it changes the defaults of others, see docs/broker-extensions.md.",
+    ),
+    Key(
+        "limits.memory",
+        "memory",
+        _SIZE,
+        "Memory for everything that clients make the broker keep, in bytes: messages, unfinished frames, transactions, "
+        "output, subscriptions, destinations. When it is short, the senders to the largest queues wait, and the "
+        "sessions that hold most in unfinished frames and transactions are ended.",
+    ),
+    *_limits("limits", "limits", "of a client that has connected"),
+    Key("limits.ws_frame", "ws_frame", _SIZE, "Longest frame of WebSocket; a message may have many of them."),
+    *_limits("limits.before_login", "first_limits", "before CONNECTED was sent"),
+    Key(
+        "sessions.heart_beat",
+        "heart_beat",
+        values.heart_beat,
+        "How often the broker can send heart-beats, and how often it wants them, in milliseconds; 0 is never.",
+    ),
+    Key(
+        "sessions.heart_beat_answer",
+        "heart_beat_answer",
+        values.one_of(*ANSWERS),
+        "What CONNECTED answers to the heart-beats that a client offers: heart_beat itself (own), the client's own "
+        "intervals (mirror, as ActiveMQ does), or those in whole seconds (seconds, as RabbitMQ does). A mirrored "
+        "interval is never below heart_beat.",
+    ),
+    Key(
+        "sessions.ttl",
+        "ttl",
+        _MS,
+        "Milliseconds of silence after which a client without heart-beats is dead: the connection TTL of Artemis. One "
+        "with heart-beats is held to its own interval times ttl_modifier. 0 turns the rules of Artemis off.",
+    ),
+    Key("sessions.ttl_override", "ttl_override", _MS, "The same, where ttl is 0; 0 for none."),
+    Key("sessions.ttl_min", "ttl_min", _MS, "Least TTL of a client with heart-beats, in milliseconds."),
+    Key("sessions.ttl_max", "ttl_max", _MS, "Greatest TTL of a client with heart-beats, in milliseconds."),
+    Key("sessions.ttl_modifier", "ttl_modifier", values.factor, "How many of its intervals make the TTL of a client."),
+    Key(
+        "sessions.login_timeout", "login_timeout", values.seconds, "Seconds that a new connection has for its CONNECT."
+    ),
+    Key("sessions.drain_timeout", "drain_timeout", values.seconds, "Seconds that sessions have when the broker stops."),
+    Key("sessions.max_connections", "max_connections", _COUNT, "Connections at one time."),
+    Key("sessions.max_subscriptions", "max_subscriptions", _COUNT, "Subscriptions of a session."),
+    Key("sessions.max_unacked", "max_unacked", _COUNT, "Unacknowledged messages of a session, over all subscriptions."),
+    Key(
+        "sessions.window",
+        "window",
+        values.window,
+        "Octets of unacknowledged messages of a subscription that names no number itself, in client and "
+        "client-individual mode: 0 for one message at a time, -1 for any number, false for queues.prefetch instead.",
+    ),
+    Key("sessions.max_transactions", "max_transactions", _COUNT, "Open transactions of a session."),
+    Key(
+        "sessions.max_transaction_octets",
+        "max_transaction_octets",
+        _SIZE,
+        "Octets that the open transactions of a session may hold, together.",
+    ),
+    Key(
+        "sessions.write_high",
+        "write_high",
+        _SIZE,
+        "Octets that may wait to be written to a client. Above, it gets no more messages until they are gone.",
+    ),
+    Key(
+        "sessions.commands",
+        "commands",
+        values.some_of("PING", "RECEIVE"),
+        "Which commands of the wish-list for 1.1 a client may use: PING, RECEIVE, both, or none ([]).",
+    ),
+    Key(
+        "sessions.version_header",
+        "version_header",
+        values.flag,
+        "Whether a CONNECT without accept-version may name its highest version in the header version, as the wish-list "
+        "for 1.1 proposed. Otherwise it gets 1.0.",
+    ),
+    Key("sessions.transactional_acks", "transactional_acks", values.flag, "Whether ACK and NACK obey transactions."),
+    Key(
+        "sessions.same_client",
+        "same_client",
+        values.one_of("refuse", "replace", "allow"),
+        "What happens to a CONNECT with the client-id of another session: it is refused, it ends the other one, or "
+        "nothing.",
+    ),
+    Key(
+        "queues.prefixes",
+        "queue_prefixes",
+        values.prefixes,
+        "What the names of queues begin with. A name without any prefix is a queue, too.",
+    ),
+    Key("queues.temp_prefix", "temp_queue_prefix", values.prefix, "What the names of temporary queues begin with."),
+    Key(
+        "queues.prefetch", "prefetch", _COUNT, "Unacknowledged messages of a subscription that names no number itself."
+    ),
+    Key(
+        "queues.prefetch_octets",
+        "prefetch_octets",
+        values.flag,
+        "Whether activemq.prefetchSize is a number of octets, as in Artemis. Otherwise it is one of messages.",
+    ),
+    Key("queues.priority", "priority", values.flag, "Whether messages of higher priority come first."),
+    Key("queues.max_delayed", "max_delayed", _COUNT, "Delayed messages that may wait for their time, over all queues."),
+    Key("queues.max_attempts", "max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."),
+    Key("queues.dead_letter", "dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
+    Key("queues.dead_letter_expired", "dead_letter_expired", values.flag, "Whether expired messages go there, too."),
+    Key("queues.max_messages", "max_queue_messages", _COUNT, "Messages in a queue. Above, its senders wait."),
+    Key("queues.max_octets", "max_queue_octets", _SIZE, "Octets in a queue. Above, its senders wait."),
+    Key(
+        "queues.max_destinations",
+        "max_destinations",
+        _COUNT,
+        "Queues, topics and durable subscriptions at one time.",
+    ),
+    Key(
+        "queues.session_destinations",
+        "session_destinations",
+        _COUNT_OR_0,
+        "How many of them one session may make; 0 for half of max_destinations.",
+    ),
+    Key(
+        "queues.user_destinations",
+        "user_destinations",
+        _COUNT_OR_0,
+        "How many of them the sessions of one user may make, together; 0 for half of max_destinations. Without users, "
+        "those of one address; 0 for three quarters then.",
+    ),
+    Key(
+        "queues.exclusive",
+        "exclusive",
+        values.one_of("consumer", "session"),
+        "What exclusive:true on SUBSCRIBE means: that consumer alone gets messages, or a new queue belongs to the "
+        "session and ends with it.",
+    ),
+    Key(
+        "queues.arguments",
+        "queue_arguments",
+        values.one_of(*ARGUMENTS),
+        "What the queue arguments in x- headers, such as x-max-length, mean for a queue that was used without them or "
+        "with others: they are ignored there (first), or refused unless this session has used the queue before "
+        "(refuse, as RabbitMQ does). ignore: they mean nothing, also for new queues, as in ActiveMQ.",
+    ),
+    Key(
+        "queues.reply_to_subscribes",
+        "reply_to_subscribes",
+        values.flag,
+        "Whether a reply-to with a temporary queue subscribes its sender to it, with the name as the id.",
+    ),
+    Key("topics.prefixes", "topic_prefixes", values.prefixes, "What the names of topics begin with."),
+    Key("topics.temp_prefix", "temp_topic_prefix", values.prefix, "What the names of temporary topics begin with."),
+    Key("topics.backlog", "topic_backlog", _COUNT, "Messages that may wait for a slow subscriber."),
+    Key("topics.backlog_octets", "topic_backlog_octets", _SIZE, "Octets that may wait for a slow subscriber."),
+    Key(
+        "topics.slow_consumer",
+        "slow_consumer",
+        _SLOW,
+        "What happens then: the subscriber is sent an ERROR, its oldest messages are dropped, or senders wait.",
+    ),
+    Key("topics.retain", "retain", values.flag, "Whether the header retain of SEND means something: set or remove."),
+    Key("topics.max_retained_octets", "max_retained_octets", _SIZE, "Octets of all retained messages together."),
+    Key(
+        "topics.durable_overflow",
+        "durable_overflow",
+        values.one_of("block", "drop"),
+        "What happens when the queue of a durable subscription is full: senders wait, or its oldest messages go.",
+    ),
+    Key("messages.large", "large", _SIZE, "Octets of a body from which on it is kept in a file, not in memory."),
+    Key(
+        "messages.large_folder",
+        "large_folder",
+        values.text,
+        "Folder for such files, of this broker alone. The broker marks it, and does not start where files of others "
+        "lie in one that is not marked. Without it they are in store.data, or where there is none among the temporary "
+        "files of the system.",
+    ),
+    Key(
+        "messages.max_large_octets",
+        "max_large_octets",
+        _SIZE,
+        "Octets in all such files together. Above, large messages are refused.",
+    ),
+    Key(
+        "messages.max_uploads",
+        "max_uploads",
+        _COUNT,
+        "Large messages that may be coming in at one time; at most a quarter of the file descriptors that the broker "
+        "may have. Above, large messages are refused.",
+    ),
+    Key(
+        "messages.user_uploads",
+        "user_uploads",
+        _COUNT_OR_0,
+        "How many of them the sessions of one user may send at one time, together; 0 for half of max_uploads. Without "
+        "users, those of one address; 0 for three quarters then.",
+    ),
+    Key(
+        "messages.upload_timeout",
+        "upload_timeout",
+        values.seconds,
+        "Seconds after which a client is sent an ERROR that has stopped in the middle of a large message.",
+    ),
+    Key(
+        "messages.upload_rate",
+        "upload_rate",
+        values.octets(0),
+        "Bytes per second that have to come of a large message, on average over upload_timeout. 0: any byte keeps it "
+        "going.",
+    ),
+    Key(
+        "messages.jms",
+        "jms",
+        values.flag,
+        "Whether a message that came without content-length is a text message, and goes out without, as in Artemis.",
+    ),
+    Key(
+        "messages.message_id_header",
+        "message_id_header",
+        values.flag,
+        "Whether every message gets the header amqMessageId: STOMP and the number that the broker gave it.",
+    ),
+    Key(
+        "messages.max_transformed",
+        "max_transformed",
+        values.octets(0),
+        "Largest body that a subscription with the header transformation gets transformed, before and after, in "
+        "octets; of messages.large octets or more, none is. 0 turns transformations off.",
+    ),
+    Key(
+        "messages.max_inflated",
+        "max_inflated",
+        values.octets(0),
+        "Largest body, decoded, that a subscription with the header content-encoding gets in that coding, in octets; "
+        "of messages.large octets or more, none is. 0 turns it off.",
+    ),
+    Key(
+        "messages.refuse_message_id",
+        "refuse_message_id",
+        values.flag,
+        "Whether a SEND with a message-id is refused. Otherwise the header is replaced.",
+    ),
+    Key(
+        "idempotency.window",
+        "key_window",
+        values.seconds_or_0,
+        "How many seconds the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with the "
+        "same key gets its RECEIPT but is not stored. 0 turns this off.",
+    ),
+    Key(
+        "idempotency.max_keys",
+        "max_keys",
+        _COUNT,
+        "How many idempotency keys the broker remembers for each sender and destination. A sender is a user, virtual "
+        "host and client-id. Above that, it forgets the oldest key.",
+    ),
+    Key(
+        "addresses.anycast_prefix",
+        "anycast_prefix",
+        values.line,
+        "Destinations that begin with it are queues. It is cut off.",
+    ),
+    Key(
+        "addresses.multicast_prefix",
+        "multicast_prefix",
+        values.line,
+        "Destinations that begin with it are topics. It is cut off.",
+    ),
+    Key(
+        "addresses.routing",
+        "routing",
+        _ROUTING,
+        "What a name without any prefix is, where no setting fits: ANYCAST, a queue, or MULTICAST, a topic.",
+    ),
+    Key(
+        "addresses.routing_headers",
+        "routing_headers",
+        values.flag,
+        "Whether destination-type on SEND and subscription-type on SUBSCRIBE say what a name without any prefix is. "
+        "Without them, messages to such names take a shorter road.",
+    ),
+    Key(
+        "addresses.wildcards",
+        "wildcards",
+        values.one_of("none", *SYNTAXES),
+        "Whose wildcards a subscription to topics may have: * is one word; any number of them is > (activemq), # "
+        "(rabbitmq, artemis) or ** (apollo).",
+    ),
+    Key(
+        "addresses.delimiter",
+        "delimiter",
+        values.line,
+        "What stands between words, for wildcards and for settings; a dot without it.",
+    ),
+    Key(
+        "addresses.settings",
+        "address_settings",
+        values.settings,
+        "What holds for names without a prefix: tables [[addresses.settings]] with match (# is any number of words, * "
+        "is one), default_address_routing_type (for SEND), default_queue_routing_type (for SUBSCRIBE), "
+        "auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues (true or false; they "
+        "hold for all names). The first that fits decides.",
+    ),
+    Key(
+        "addresses.preset",
+        "presets",
+        values.presets,
+        "Queues and topics that are there from the start: tables [[addresses.preset]] with name, routing (ANYCAST or "
+        "MULTICAST) and queues: the durable subscriptions of a topic, each as CLIENT-ID.NAME.",
+    ),
+    Key(
+        "addresses.composite",
+        "composite",
+        values.flag,
+        "Whether a destination may be several ones with commas between. Otherwise a comma is a letter of the name.",
+    ),
+    Key(
+        "addresses.virtual_topics",
+        "virtual_topics",
+        values.flag,
+        "Whether there are virtual topics, as in ActiveMQ: the queue Consumer.NAME.VirtualTopic.X gets a copy of each "
+        "message that is sent to the topic VirtualTopic.X. This begins with the first SUBSCRIBE or SEND to the queue, "
+        "and goes on while it has no consumer. X may contain wildcards. A destination without a prefix, such as "
+        "orders, is then the queue /queue/orders.",
+    ),
+    Key(
+        "addresses.exchanges",
+        "exchanges",
+        values.exchanges,
+        "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one exchange, "
+        "amq.topic, amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, such "
+        "as orders, is the queue /queue/orders.",
+    ),
+    Key(
+        "addresses.dsub_prefix",
+        "dsub_prefix",
+        values.line,
+        "Prefix, such as /dsub/, of the destinations by which durable subscriptions are consumed as queues. With it, "
+        "persistent:true names a durable subscription by its id alone.",
+    ),
+    Key(
+        "access.virtual_hosts",
+        "virtual_hosts",
+        values.texts,
+        "Hosts that CONNECT may name; the first is the default. Without the key any name will do, and all are one.",
+    ),
+    Key(
+        "log.frames",
+        "log_frames",
+        values.one_of("off", "heads", "all"),
+        "Which frames are logged, with the session and the address of the client: none, all without their bodies, or "
+        "all with the beginnings of bodies. Never a passcode.",
+    ),
+    Key(
+        "users",
+        "users",
+        values.users,
+        'Who may connect: a line NAME = "HASH", or a table [users.NAME] with passcode (the hash), groups and vhosts '
+        "(lists). Without users any login will do, or none. `stompcodec broker --hash-passcode` makes a hash.",
+    ),
+    Key(
+        "rules",
+        "rules",
+        values.rules,
+        "Who may do what: tables [[rules]] with who (a user, @GROUP, or *), action (send, subscribe, or *), "
+        "destination (* stands for any characters), vhost, and allow (true or false). The first that fits decides; "
+        "what none allows is refused. Without rules everything is allowed.",
+    ),
+)

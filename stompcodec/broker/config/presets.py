@@ -1,0 +1,57 @@
+"""Dialects: sets of defaults that make the broker behave as others do. What a file says itself wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stompcodec.broker.config.settings import EXCHANGES
+
+__all__ = ["DIALECTS"]
+
+#: Dialect -> field of `Config` -> value.
+DIALECTS: Mapping[str, Mapping[str, Any]] = {
+    "stompcodec": {},
+    "rabbitmq": {
+        "wildcards": "rabbitmq",
+        "exchanges": EXCHANGES,
+        "exclusive": "session",
+        "reply_to_subscribes": True,
+        "refuse_message_id": True,
+        "same_client": "allow",
+        "routing_headers": False,
+        "prefetch": 100_000,
+        "heart_beat": (1000, 1000),
+        "heart_beat_answer": "seconds",
+        "queue_arguments": "refuse",
+    },
+    "activemq": {
+        "wildcards": "activemq",
+        "composite": True,
+        "virtual_topics": True,
+        "routing_headers": False,
+        "prefetch": 1000,
+        # ActiveMQ promises a heart-beat each millisecond to whoever asks for it; below 100 ms we do not.
+        "heart_beat": (100, 100),
+        "heart_beat_answer": "mirror",
+        "queue_arguments": "ignore",
+    },
+    "artemis": {
+        "wildcards": "artemis",
+        "routing": "MULTICAST",
+        "transactional_acks": False,
+        "prefetch_octets": True,
+        "window": 10_240,
+        "ttl": 60_000,
+        "queue_arguments": "ignore",
+    },
+    "apollo": {
+        "wildcards": "apollo",
+        "composite": True,
+        "retain": True,
+        "dsub_prefix": "/dsub/",
+        "heart_beat": (100, 10_000),
+        "queue_arguments": "ignore",
+        "routing_headers": False,
+    },
+}

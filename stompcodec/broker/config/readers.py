@@ -1,0 +1,432 @@
+"""What values of a configuration may be: functions that turn what TOML gave into what the broker uses.
+
+Each raises ValueError that says what is allowed, `At` where the fault lies under a key inside of the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stompcodec.broker.auth import Rule, User, parse_hash
+from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.origins import fault_of
+from stompcodec.file_access import mode_of
+
+__all__ = [
+    "At",
+    "dead_letter",
+    "exchanges",
+    "factor",
+    "flag",
+    "heart_beat",
+    "hosts",
+    "line",
+    "mode",
+    "octets",
+    "one_of",
+    "origins",
+    "port",
+    "ports",
+    "prefix",
+    "prefixes",
+    "presets",
+    "rules",
+    "seconds",
+    "settings",
+    "some_of",
+    "text",
+    "texts",
+    "users",
+    "whole",
+    "window",
+]
+
+_T = TypeVar("_T")
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class At(ValueError):
+    """What is wrong lies at `name`, inside of the value that was read.
+
+    >>> At("guest", "no passcode").name
+    'guest'
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def whole(least: int, most: int) -> Callable[[Any], int]:
+    """A whole number between two bounds, both among what is allowed.
+
+    >>> whole(1, 9)(5)
+    5
+    """
+
+    def read(value: Any) -> int:
+        if type(value) is int and least <= value <= most:
+            return value
+        raise ValueError(f"it must be a whole number, {least} to {most}")
+
+    return read
+
+
+def octets(least: int = 1) -> Callable[[Any], int]:
+    """A number of octets, or one of KiB, MiB or GiB.
+
+    >>> octets()("64 KiB")
+    65536
+    """
+
+    def read(value: Any) -> int:
+        found = re.fullmatch(r"([0-9]{1,12}) ?([KMG]iB)", value) if isinstance(value, str) else None
+        number = int(found[1]) * _UNITS[found[2]] if found else value
+        if type(number) is int and least <= number <= 2**62:
+            return number
+        raise ValueError(
+            f'it must be a number of octets, {least} or more, or a text such as "64 KiB", "16 MiB", "1 GiB"'
+        )
+
+    return read
+
+
+def mode(value: Any) -> int:
+    """The permission bits of files.
+
+    >>> oct(mode("0640"))
+    '0o640'
+    """
+    return mode_of(value)
+
+
+def window(value: Any) -> int | None:
+    """A window in octets; None is none.
+
+    >>> window("10 KiB"), window(-1), window(False)
+    (10240, -1, None)
+    """
+    if value is False:
+        return None
+    if value == -1 and type(value) is int:
+        return -1
+    try:
+        return octets(0)(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or -1 for any number of them, or false") from None
+
+
+def seconds(value: Any) -> float:
+    """A time above 0.
+
+    >>> seconds(3)
+    3.0
+    """
+    if type(value) in (int, float) and 0.0 < value <= 1e6:
+        return float(value)
+    raise ValueError("it must be a number of seconds above 0, at most 1000000")
+
+
+def seconds_or_0(value: Any) -> float:
+    """A number of seconds, or 0.
+
+    >>> seconds_or_0(0), seconds_or_0(1.5)
+    (0.0, 1.5)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0:
+        return 0.0
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("above 0", "from 0 on")) from None
+
+
+def factor(value: Any) -> float:
+    """A number to multiply by, above 0.
+
+    >>> factor(2)
+    2.0
+    """
+    if type(value) in (int, float) and 0.01 <= value <= 1000:
+        return float(value)
+    raise ValueError("it must be a number, 0.01 to 1000")
+
+
+def port(value: Any) -> int | None:
+    """A port to listen on; None is no listener.
+
+    >>> port(0), port(False)
+    (0, None)
+    """
+    if value is False:
+        return None
+    if type(value) is int and 0 <= value <= 65535:
+        return value
+    raise ValueError("it must be a port, 1 to 65535, or 0 for any free one, or false for none")
+
+
+def ports(value: Any) -> tuple[int, ...]:
+    """A list of ports to listen on.
+
+    >>> ports([61613, 61616])
+    (61613, 61616)
+    """
+    if isinstance(value, list) and all(type(item) is int and 0 <= item <= 65535 for item in value):
+        return tuple(value)
+    raise ValueError("it must be a list of ports, each 1 to 65535, or 0 for any free one")
+
+
+def text(value: Any) -> str:
+    """One line of text.
+
+    >>> text("localhost")
+    'localhost'
+    """
+    if isinstance(value, str) and value and not re.search("[\0-\x1f\x7f]", value):
+        return value
+    raise ValueError("it must be a text without control characters, and not empty")
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of lines of text.
+
+    >>> texts(["a", "b"])
+    ('a', 'b')
+    """
+    if isinstance(value, list) and value:
+        return tuple(map(text, value))
+    raise ValueError('it must be a list of texts, such as ["/"]')
+
+
+def origins(value: Any) -> tuple[str, ...]:
+    """A list of origins of pages; an empty one allows none.
+
+    >>> origins(["https://app.example"])
+    ('https://app.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of origins, such as ["https://app.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of(entries, ()))
+
+
+def hosts(value: Any) -> tuple[str, ...]:
+    """A list of names or addresses without ports.
+
+    >>> hosts(["broker.example"])
+    ('broker.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of names, such as ["broker.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of((), entries))
+
+
+def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | None]) -> tuple[str, ...]:
+    fault = check(entries)
+    if fault is not None:
+        raise ValueError(fault)
+    return entries
+
+
+def flag(value: Any) -> bool:
+    """True or false.
+
+    >>> flag(True)
+    True
+    """
+    if isinstance(value, bool):
+        return value
+    raise ValueError("it must be true or false")
+
+
+def some_of(*words: str) -> Callable[[Any], tuple[str, ...]]:
+    """Words of a closed list, each once, or none.
+
+    >>> some_of("a", "b")(["b"])
+    ('b',)
+    """
+
+    def read(value: Any) -> tuple[str, ...]:
+        if isinstance(value, list) and all(word in words for word in value) and len({*value}) == len(value):
+            return tuple(value)
+        raise ValueError(f"it must be a list of some of {', '.join(words)}, or []")
+
+    return read
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """One word of a closed list.
+
+    >>> one_of("all", "none")("all")
+    'all'
+    """
+
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError("it must be one of " + ", ".join(f'"{word}"' for word in words))
+
+    return read
+
+
+def prefix(value: Any) -> str:
+    """What names of one kind of destination begin with.
+
+    >>> prefix("/temp-queue/")
+    '/temp-queue/'
+    """
+    try:
+        return text(value)
+    except ValueError:
+        raise ValueError('it must be what names begin with, such as "/queue/"') from None
+
+
+def prefixes(value: Any) -> tuple[str, ...]:
+    """What names of one kind of destination begin with, several.
+
+    >>> prefixes(["/queue/", "queue/"])
+    ('/queue/', 'queue/')
+    """
+    if isinstance(value, list) and value:
+        return tuple(map(prefix, value))
+    raise ValueError('it must be a list of what names begin with, such as ["/queue/"]')
+
+
+def dead_letter(value: Any) -> str:
+    """A destination in which {name} stands for a queue's name.
+
+    >>> dead_letter("/queue/DLQ.{name}")
+    '/queue/DLQ.{name}'
+    """
+    if isinstance(value, str) and value and not re.search(r"[{}\0-\x1f\x7f]", value.replace("{name}", "")):
+        return value
+    raise ValueError('it must be a destination, in which "{name}" stands for the name of the queue')
+
+
+def heart_beat(value: Any) -> tuple[int, int]:
+    """Two times in milliseconds, as in the header heart-beat.
+
+    >>> heart_beat([500, 1000])
+    (500, 1000)
+    """
+    if isinstance(value, list) and len(value) == 2 and all(type(ms) is int and 0 <= ms <= 3_600_000 for ms in value):
+        return value[0], value[1]
+    raise ValueError("it must be two whole numbers of milliseconds, 0 (never) to 3600000, such as [500, 1000]")
+
+
+def users(value: Any) -> dict[str, User]:
+    """The table of users: NAME = HASH, or a table for each name.
+
+    >>> users({})
+    {}
+    """
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table, with a user a line")
+    return {name: _user(name, entry) for name, entry in value.items()}
+
+
+def _user(name: str, entry: Any) -> User:
+    entry = {"passcode": entry} if isinstance(entry, str) else entry
+    if not isinstance(entry, dict) or "passcode" not in entry or set(entry) - {"passcode", "groups", "vhosts"}:
+        raise At(name, 'a user has "passcode" (its hash), and "groups" and "vhosts" (lists) if wanted')
+    try:
+        parse_hash(text(entry["passcode"]))
+    except ValueError:  # the message must not repeat what stands there: it may be the passcode itself
+        raise At(name, "passcode must be a hash; make one with: stompcodec broker --hash-passcode") from None
+    try:
+        groups, vhosts = (texts(entry[key]) if key in entry else () for key in ("groups", "vhosts"))
+    except ValueError as error:
+        raise At(name, f"groups and vhosts: {error}") from None
+    return User(name, entry["passcode"], groups, vhosts)
+
+
+def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], tuple[_T, ...]]:
+    """Reads a list of tables, each into a record. The first of the keys has to be there."""
+    first = next(iter(readers))
+
+    def read(value: Any) -> tuple[_T, ...]:
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise ValueError("it must be a list of tables, each with [[...]] above it")
+        for number, entry in enumerate(value):
+            for name, given in entry.items():
+                if name not in readers:
+                    raise At(f"{number}.{name}", f"there is no such key; there are {', '.join(readers)}")
+                try:
+                    entry[name] = readers[name](given)
+                except ValueError as error:
+                    raise At(f"{number}.{name}", str(error)) from None
+            if first not in entry:
+                raise At(f"{number}", f"{first} is missing")
+        return tuple(kind(**entry) for entry in value)
+
+    return read
+
+
+_TYPE = one_of("ANYCAST", "MULTICAST")
+
+#: The tables [[addresses.settings]], and [[addresses.preset]].
+settings = _table_of(
+    Setting,
+    {
+        "match": text,
+        "default_address_routing_type": _TYPE,
+        "default_queue_routing_type": _TYPE,
+        "auto_create_addresses": flag,
+        "auto_create_queues": flag,
+        "auto_delete_addresses": flag,
+        "auto_delete_queues": flag,
+    },
+)
+presets = _table_of(Preset, {"name": text, "routing": _TYPE, "queues": texts})
+
+
+def exchanges(value: Any) -> dict[str, str]:
+    """Exchanges by name, and what they do with a routing key.
+
+    >>> exchanges({"orders": "topic"})
+    {'orders': 'topic'}
+    """
+    if isinstance(value, dict) and all(name and kind in ("topic", "direct", "fanout") for name, kind in value.items()):
+        return dict(value)
+    raise ValueError('it must be a table of names, each with "topic", "direct" or "fanout"')
+
+
+def line(value: Any) -> str:
+    """One line of text, which may be empty.
+
+    >>> line("")
+    ''
+    """
+    return value if value == "" else text(value)
+
+
+_RULE: dict[str, Callable[[Any], Any]] = {
+    "who": text,
+    "action": one_of("send", "subscribe", "*"),
+    "destination": text,
+    "vhost": text,
+    "allow": flag,
+}
+
+
+def rules(value: Any) -> tuple[Rule, ...]:
+    """The table of rules: [[rules]], in the order in which they are asked.
+
+    >>> rules([{"who": "@staff", "action": "send"}])
+    (Rule(who='@staff', action='send', destination='*', vhost='*', allow=True),)
+    """
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError("it must be a list of tables, each with [[rules]] above it")
+    return tuple(_rule(number, entry) for number, entry in enumerate(value))
+
+
+def _rule(number: int, entry: dict[str, Any]) -> Rule:
+    for name, given in entry.items():
+        if name not in _RULE:
+            raise At(f"{number}.{name}", f"a rule has no such key; it has {', '.join(_RULE)}")
+        try:
+            _RULE[name](given)
+        except ValueError as error:
+            raise At(f"{number}.{name}", str(error)) from None
+    return Rule(**entry)

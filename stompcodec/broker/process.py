@@ -1,0 +1,114 @@
+"""The broker as a process: until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.garbage import Garbage
+from stompcodec.broker.heap import give_back_large
+from stompcodec.broker.server import Server, serve
+
+__all__ = ["new_loop", "run"]
+
+#: Seconds for which a thread that has something to do waits for another one: the helper that writes to the disk needs
+#: the interpreter several times for a commit.
+_SWITCH = 0.001
+
+#: Seconds between two looks at what is in memory.
+_LOOK = 10.0
+
+log = logging.getLogger("stompcodec.broker.server")
+
+
+def run(
+    config: Config,
+    *,
+    ready: str | os.PathLike[str] | None = None,
+    uvloop: bool | None = None,
+    started: Callable[[Server], None] = lambda server: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then drain and return. A second signal does not wait for the peers.
+
+    Args:
+        config: see `Server`.
+        ready: see `Server`.
+        uvloop: use that event loop; None: if it is installed.
+        started: called once everything listens.
+
+    Raises:
+        OSError, StoreError: see `Server.start`.
+    """
+    _raise_file_limit()
+    sys.setswitchinterval(_SWITCH)
+    give_back_large()
+    loop = new_loop(uvloop)
+    try:
+        asyncio.set_event_loop(loop)
+        with Garbage() as garbage:
+            loop.run_until_complete(_serve_until_signal(config, ready, started, garbage))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _serve_until_signal(
+    config: Config, ready: str | os.PathLike[str] | None, started: Callable[[Server], None], garbage: Garbage
+) -> None:
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[str] = asyncio.Queue()
+
+    def arrived(number: int, frame: object = None) -> None:
+        loop.call_soon_threadsafe(signals.put_nowait, signal.Signals(number).name)
+
+    old = {number: signal.signal(number, arrived) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server = serve(config, ready=ready)
+        await server.start()
+        started(server)
+
+        def look() -> None:
+            garbage.look(server.broker.account.used, server.broker.stats.sessions_total)
+            loop.call_later(_LOOK, look)
+
+        look()
+        log.info("%s: stopping", await signals.get())
+        stopping = asyncio.ensure_future(server.stop())
+        hurry = asyncio.ensure_future(signals.get())
+        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if not hurry.cancel():
+            server.deserted.set()
+        await stopping
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
+    """An event loop: True asks for uvloop's, False for asyncio's, None takes uvloop's if it is installed."""
+    if uvloop is not False:
+        try:
+            import uvloop as module
+        except ImportError:
+            if uvloop:
+                log.warning("uvloop is not installed: using asyncio's loop")
+        else:
+            loop: asyncio.AbstractEventLoop = module.new_event_loop()
+            return loop
+    return asyncio.new_event_loop()
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file: allow as many as the system lets us without asking."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

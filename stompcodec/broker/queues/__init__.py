@@ -1,0 +1,1 @@
+"""Queues: ordered messages, their consumers, and who gets what."""

@@ -1,0 +1,156 @@
+"""Terms: what a SUBSCRIBE or SEND says of the queue itself, in RabbitMQ's spelling: its queue arguments.
+
+They hold as long as the queue is there, and are for a queue that is new: one that was used without them, or with
+others, keeps what it has. `queues.arguments` says what happens to whoever asks for something else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from stompcodec.broker.message import Refused
+from stompcodec.broker.queues.limits import Bound
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.queue import Queue
+
+__all__ = ["ARGUMENTS", "Terms", "agree", "is_unused", "terms_from", "terms_of"]
+
+#: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
+#: client that names others is refused; or the headers mean nothing.
+ARGUMENTS = ("first", "refuse", "ignore")
+
+
+class Terms(NamedTuple):
+    """Queue arguments. A field is None where nothing was said.
+
+    >>> terms_of({"x-max-length": "10", "x-overflow": "reject-publish"}.get).messages
+    10
+    """
+
+    life: float | None = None
+    """Seconds until a message expires, if it does not say a shorter time itself."""
+    unused: float | None = None
+    """Seconds without a consumer after which the queue goes, with what is in it."""
+    messages: int | None = None
+    octets: int | None = None
+    """What it may hold. Above, the oldest go."""
+    rejects: bool = False
+    """Above, SENDs are refused instead."""
+    dead_letter: str | None = None
+    """The name of the queue for its dead letters, without a prefix. They are those that expired, or went for others."""
+
+    @property
+    def text(self) -> str:
+        """As the store keeps them. `terms_from` reads it."""
+        return json.dumps(self)
+
+
+_Header = Callable[[str], "str | None"]
+#: Headers of which any makes the difference. Others (x-max-priority, and x-queue-type but for streams) mean nothing
+#: here: each queue has priorities, and is kept as its messages say.
+_NAMES = (
+    *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
+    *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type"),
+)
+
+
+def terms_of(header: _Header) -> Terms | None:
+    """What the headers of a SUBSCRIBE or SEND say of the queue; None if they say nothing.
+
+    Args:
+        header: gives the value of a header, or None.
+
+    Raises:
+        Refused: it is what no queue here can be.
+    """
+    if list(map(header, _NAMES)).count(None) == len(_NAMES):
+        return None
+    if header("x-queue-type") == "stream":
+        raise Refused("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME.")
+    life, unused = _number(header, "x-message-ttl", 0), _number(header, "x-expires", 1)
+    overflow = header("x-overflow") or "drop-head"
+    if overflow not in ("drop-head", "reject-publish"):
+        raise Refused("bad x-overflow", "It is drop-head or reject-publish.")
+    terms = Terms(
+        None if life is None else life / 1000,
+        None if unused is None else unused / 1000,
+        _number(header, "x-max-length", 0),
+        _number(header, "x-max-length-bytes", 0),
+        overflow == "reject-publish",
+        _dead_letter(header),
+    )
+    return None if terms == Terms() else terms
+
+
+def terms_from(text: str | None) -> Terms | None:
+    """Read what `Terms.text` wrote; None if it is something else.
+
+    >>> terms_from(Terms(messages=3).text), terms_from("no such text")
+    (Terms(life=None, unused=None, messages=3, octets=None, rejects=False, dead_letter=None), None)
+    """
+    try:
+        return None if text is None else Terms(*json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
+    """Set the arguments of a queue that is new. Return whether that changed something.
+
+    Args:
+        queue: that a client names.
+        terms: what it says of the queue.
+        refuses: other arguments than the queue has are refused. Otherwise they are ignored.
+
+    Raises:
+        Refused: the queue was used without these arguments before.
+    """
+    if terms == queue.terms:
+        return False
+    if queue.terms is not None or queue.count or queue.members:
+        if refuses:
+            raise Refused(
+                "the queue has other arguments",
+                "Another client has made it: leave the x- headers out, or use those that it was made with.",
+            )
+        return False
+    queue.terms, queue.used = terms, None
+    if not terms.rejects and (terms.messages is not None or terms.octets is not None):
+        messages, octets = terms.messages, terms.octets
+        queue.bound = Bound(
+            queue.bound.messages if messages is None else min(messages, queue.bound.messages),
+            queue.bound.octets if octets is None else min(octets, queue.bound.octets),
+        )
+        queue.overflow = queue.drop_oldest
+    return True
+
+
+def is_unused(queue: Queue, now: float) -> bool:
+    """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
+    if queue.terms is None or queue.terms.unused is None:
+        return False
+    if queue.members or queue.used is None:
+        queue.used = now
+    return now - queue.used >= queue.terms.unused
+
+
+def _dead_letter(header: _Header) -> str | None:
+    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key")
+    if exchange is None and key is None:
+        return None
+    if exchange != "" or not key:
+        remedy = "x-dead-letter-exchange is empty, and x-dead-letter-routing-key is the name of a queue."
+        raise Refused("bad x-dead-letter-exchange", remedy)
+    return key
+
+
+def _number(header: _Header, name: str, least: int) -> int | None:
+    text = header(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
+        raise Refused(f"bad {name}", f"{name} is a whole number, {least} or more.")
+    return int(text)

@@ -1,0 +1,452 @@
+"""What is READY in a queue, in order: a plain line, or one that knows priorities and lets go of what is in the middle.
+
+A queue begins with a `Fifo`. It changes to a `Backlog` when somebody wants more of it: a message of another priority
+than the usual one, a consumer that picks, a browser. Both take what comes back into its old place. The change takes the
+same time however many messages there are: the `Fifo` becomes the end of a level, and is cut into blocks from the front
+as far as somebody looks beyond its first message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, repeat, takewhile
+
+from stompcodec.broker.message import Message
+
+__all__ = ["START", "Backlog", "Fifo", "Place"]
+
+#: Where a message stands: what comes first, then its seq.
+Place = tuple[int, int]
+#: Before all.
+START: Place = (-1, -1)
+#: Messages of a block as it is cut. One that has grown to twice as many is split.
+_BLOCK = 512
+#: How far from the end of a line a place is looked for before the line is cut.
+_NEAR = 64
+
+
+class Fifo(deque[Message]):
+    """Oldest first: that is the order of their seqs.
+
+    >>> from stompcodec.broker.storage.store import Stored
+    >>> line = Fifo(Message(b"", seq, "/queue/a", b"\\n\\0") for seq in (3, 4))
+    >>> line.put_back([Message(b"", 2, "/queue/a", b"\\n\\0")])
+    >>> [message.seq for message in line]
+    [2, 3, 4]
+    """
+
+    __slots__ = ()
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Into their places: they were delivered before, so most of them belong in front."""
+        back = list(messages)
+        latest = max((message.seq for message in back), default=-1)
+        while self and self[0].seq < latest:  # others that came back before
+            back.append(self.popleft())
+        back.sort(key=_seq)
+        self.extendleft(reversed(back))
+
+    def take_out(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove all that fulfil a condition, and return them in order."""
+        gone = [message for message in self if condition(message)]
+        if gone:
+            kept = [message for message in self if not condition(message)]
+            self.clear()
+            self.extend(kept)
+        return gone
+
+    def take_first(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs that stand in front, and return them in order."""
+        gone = []
+        while self and self[0].seq in seqs:
+            gone.append(self.popleft())
+        return gone
+
+    def take_last(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs, and return them in any order. It costs as much as there is behind the first."""
+        first = min(seqs, default=0)
+        gone: list[Message] = []
+        kept: list[Message] = []
+        while self and self[-1].seq >= first:
+            message = self.pop()
+            (gone if message.seq in seqs else kept).append(message)
+        self.extend(reversed(kept))
+        return gone
+
+    @property
+    def is_disordered(self) -> bool:
+        """The latest message has an earlier place than the one before."""
+        return len(self) > 1 and self[-1].seq < self[-2].seq
+
+    def sort_from(self, seq: int) -> None:
+        """Messages of that seq and later ones came in another order than they have."""
+        out = []
+        while self and self[-1].seq >= seq:
+            out.append(self.pop())
+        out.sort(key=_seq)
+        self.extend(out)
+
+
+class _Level:
+    """Messages of one priority in order: blocks, which can be searched, and behind them a line, which cannot yet.
+
+    Args:
+        line: in order. It belongs to the level from now on.
+    """
+
+    __slots__ = ("_blocks", "_ends", "_seqs", "last", "line")
+
+    def __init__(self, line: Fifo) -> None:
+        #: Invariant: in order, and all its seqs are above those of the blocks.
+        self.line = line
+        #: No seq was ever higher.
+        self.last = line[-1].seq if line else -1
+        self._blocks: list[list[Message]] = []
+        #: The seqs of each block, when they have been asked for; [] before.
+        self._seqs: list[list[int]] = []
+        #: Invariant: the last seq of each block. No block is empty.
+        self._ends: list[int] = []
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain(chain.from_iterable(self._blocks), self.line)
+
+    def _read(self, index: int) -> list[int]:
+        """Return the seqs of a block."""
+        seqs = self._seqs[index]
+        if not seqs:
+            seqs = self._seqs[index] = [message.seq for message in self._blocks[index]]
+        return seqs
+
+    def _cut(self, seq: int) -> None:
+        """Move messages from the line into blocks, up to a seq."""
+        line = self.line
+        take = line.popleft
+        while line and line[0].seq <= seq:
+            block = [take() for _ in repeat(None, min(_BLOCK, len(line)))]
+            self._blocks.append(block)
+            self._seqs.append([])
+            self._ends.append(block[-1].seq)
+
+    # ---- in ----
+
+    def insert(self, message: Message) -> bool:
+        """Put a message in its place, which is not the end. Return whether nothing of that seq was there."""
+        seq, line = message.seq, self.line
+        if line:
+            first = line[0].seq
+            if seq < first:
+                if not self._ends:
+                    line.appendleft(message)
+                    return True
+            else:
+                for back, other in enumerate(islice(reversed(line), _NEAR)):
+                    if other.seq == seq:
+                        line[-1 - back] = message
+                        return False
+                    if other.seq < seq:
+                        line.insert(len(line) - back, message)
+                        return True
+                self._cut(seq)
+        elif not self._ends or seq > self._ends[-1]:
+            line.append(message)
+            return True
+        return self._insert_in_block(message)
+
+    def _insert_in_block(self, message: Message) -> bool:
+        seq, ends = message.seq, self._ends
+        index = min(bisect_left(ends, seq), len(ends) - 1)
+        block, seqs = self._blocks[index], self._read(index)
+        place = bisect_left(seqs, seq)
+        if place < len(seqs) and seqs[place] == seq:
+            block[place] = message
+            return False
+        block.insert(place, message)
+        seqs.insert(place, seq)
+        ends[index] = seqs[-1]
+        if len(block) >= 2 * _BLOCK:
+            self._blocks[index : index + 1] = [block[:_BLOCK], block[_BLOCK:]]
+            self._seqs[index : index + 1] = [seqs[:_BLOCK], seqs[_BLOCK:]]
+            ends.insert(index, seqs[_BLOCK - 1])
+        return True
+
+    # ---- out ----
+
+    def remove(self, seq: int) -> Message | None:
+        """Remove and return the message of that seq; None if there is none."""
+        line = self.line
+        if line and line[0].seq <= seq:
+            if line[0].seq == seq:
+                return line.popleft()
+            if line[-1].seq == seq:
+                return line.pop()
+            if line[-1].seq < seq:
+                return None
+            self._cut(seq)
+        index, place = self._find(seq)
+        return None if place < 0 else self._remove(index, place)
+
+    def _find(self, seq: int) -> tuple[int, int]:
+        """Return the block of a seq, and its place there; -1 if there is none."""
+        index = bisect_left(self._ends, seq)
+        if index < len(self._ends):
+            seqs = self._read(index)
+            place = bisect_left(seqs, seq)
+            if seqs[place] == seq:
+                return index, place
+        return index, -1
+
+    def _remove(self, index: int, place: int) -> Message:
+        block, seqs = self._blocks[index], self._seqs[index]
+        message = block.pop(place)
+        if not block:
+            del self._blocks[index], self._seqs[index], self._ends[index]
+            return message
+        if seqs:
+            del seqs[place]
+        if place == len(block):
+            self._ends[index] = block[-1].seq
+        return message
+
+    def popleft(self) -> Message | None:
+        """Remove and return the first message; None if there is none."""
+        if self._ends:
+            return self._remove(0, 0)
+        return self.line.popleft() if self.line else None
+
+    # ---- look ----
+
+    def at(self, seq: int) -> Message | None:
+        """Return the message of that seq; None if there is none."""
+        line = self.line
+        if line and line[0].seq <= seq:
+            if line[0].seq == seq:
+                return line[0]
+            if line[-1].seq < seq:
+                return None
+            self._cut(seq)
+        index, place = self._find(seq)
+        return None if place < 0 else self._blocks[index][place]
+
+    def after(self, seq: int) -> Message | None:
+        """Return the first message with a higher seq; None if there is none."""
+        ends, line = self._ends, self.line
+        if not ends or seq >= ends[-1]:
+            if not line or line[-1].seq <= seq:
+                return None
+            if line[0].seq > seq:
+                return line[0]
+            self._cut(seq)
+            if seq >= ends[-1]:
+                return line[0]
+        index = bisect_right(ends, seq)
+        return self._blocks[index][bisect_right(self._read(index), seq)]
+
+    def between(self, seq: int, last: int, most: int) -> list[Message]:
+        """Return the first messages with a higher seq, up to another one."""
+        found: list[Message] = []
+        if self.after(seq) is None:
+            return found
+        index, line = bisect_right(self._ends, seq), self.line
+        while index < len(self._ends) and len(found) < most:
+            seqs = self._read(index)
+            found += self._blocks[index][bisect_right(seqs, seq) : bisect_right(seqs, last)]
+            index += 1
+        if line and line[0].seq <= last and len(found) < most:
+            found += takewhile(lambda message: message.seq <= last, islice(line, most - len(found)))
+        return found[:most]
+
+    def count(self, last: int) -> int:
+        """Return how many messages have seqs up to that one."""
+        if self.line and self.line[0].seq <= last:
+            if self.line[-1].seq <= last:
+                return sum(map(len, self._blocks)) + len(self.line)
+            self._cut(last)
+        index = bisect_right(self._ends, last)
+        count = sum(map(len, self._blocks[:index]))
+        return count if index == len(self._ends) else count + bisect_right(self._read(index), last)
+
+    @property
+    def highest(self) -> int | None:
+        """The highest seq; None if there is no message."""
+        if self.line:
+            return self.line[-1].seq
+        return self._ends[-1] if self._ends else None
+
+
+class Backlog:
+    """Higher priorities first, then oldest first. What is in the middle can be found and removed quickly.
+
+    Args:
+        messages: in any order; or a `Fifo` in order, all of priority 4 if that counts, which is taken over as it is.
+        ranked: priorities count. False: all are alike, and the order is that of `Fifo`.
+
+    >>> line = Backlog([Message(b"", seq, "/queue/a", b"\\n\\0", priority=seq % 2) for seq in (1, 2, 3)])
+    >>> [message.seq for message in line], line.after(START).seq, line.after_seq(1).seq
+    ([1, 3, 2], 1, 2)
+    """
+
+    __slots__ = ("_count", "_levels", "ranked")
+
+    def __init__(self, messages: Iterable[Message] = (), ranked: bool = True) -> None:
+        self.ranked = ranked
+        #: By rank, rising: rank 0 is priority 9.
+        self._levels: dict[int, _Level] = {}
+        self._count = 0
+        if not isinstance(messages, Fifo):
+            self.put_back(messages)
+        elif messages:  # one that is empty may be that of all queues
+            self._levels[self.place(messages[0])[0]] = _Level(messages)
+            self._count = len(messages)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Message]:
+        """Iterate in order. Nothing may come or go meanwhile."""
+        return chain.from_iterable(self._levels.values())
+
+    def __getitem__(self, index: int) -> Message:
+        """The first one (0) only: it is the one that a queue asks for."""
+        message = self.after(START)
+        if index != 0 or message is None:
+            raise IndexError(index)
+        return message
+
+    def place(self, message: Message) -> Place:
+        """Where it stands, or would."""
+        return (9 - message.priority if self.ranked else 0), message.seq
+
+    # ---- in ----
+
+    def append(self, message: Message) -> None:
+        """Into its place."""
+        rank = 9 - message.priority if self.ranked else 0
+        level = self._levels.get(rank)
+        if level is None:
+            self._levels[rank] = level = _Level(Fifo())
+            self._levels = dict(sorted(self._levels.items()))
+        if message.seq > level.last:
+            level.last = message.seq
+            level.line.append(message)
+            self._count += 1
+        else:
+            self._count += level.insert(message)
+
+    appendleft = append
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Many, each into its place. Most belong in front, so the last ones of those come first."""
+        earlier = []
+        for message in sorted(messages, key=_seq):
+            level = self._levels.get(self.place(message)[0])
+            if level is None or message.seq > level.last:
+                self.append(message)
+            else:
+                earlier.append(message)
+        for message in reversed(earlier):
+            self.append(message)
+
+    # ---- out ----
+
+    def popleft(self) -> Message:
+        """The first one leaves."""
+        for level in self._levels.values():
+            message = level.popleft()
+            if message is not None:
+                self._count -= 1
+                return message
+        raise IndexError(0)
+
+    def remove(self, message: Message) -> Message | None:
+        """The message of that place leaves; None if there is none."""
+        level = self._levels.get(self.place(message)[0])
+        gone = None if level is None else level.remove(message.seq)
+        if gone is not None:
+            self._count -= 1
+        return gone
+
+    def take_out(self, condition: Callable[[Message], bool]) -> list[Message]:
+        """Remove all that fulfil a condition, and return them in order."""
+        gone = [message for message in self if condition(message)]
+        for message in gone:
+            self.remove(message)
+        return gone
+
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """Remove those with these seqs, and return them."""
+        gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
+        self._count -= len(gone)
+        return gone
+
+    take_last = take_seqs
+
+    # ---- look ----
+
+    def after(self, place: Place) -> Message | None:
+        """The first one that stands behind a place."""
+        for rank, level in self._levels.items():
+            if rank < place[0]:
+                continue
+            message = level.after(place[1] if rank == place[0] else -1)
+            if message is not None:
+                return message
+        return None
+
+    def at(self, place: Place) -> Message | None:
+        """The one of that place."""
+        level = self._levels.get(place[0])
+        return None if level is None else level.at(place[1])
+
+    def after_seq(self, seq: int) -> Message | None:
+        """The one with the next higher seq, whatever its priority."""
+        found = [message for level in self._levels.values() if (message := level.after(seq)) is not None]
+        return min(found, key=_seq, default=None)
+
+    def between(self, seq: int, last: int, most: int) -> list[Message]:
+        """Those with a seq above one and not above another, by their seqs; so many at the most."""
+        found: list[Message] = []
+        for level in self._levels.values():
+            found += level.between(seq, last, most)
+        if len(self._levels) > 1:
+            found.sort(key=_seq)
+        return found[:most]
+
+    def seq_of(self, seq: int, last: int, count: int) -> int:
+        """Return the seq of the last of so many messages with a seq above one and not above another.
+
+        Of all of them, if there are fewer; the first seq, if there are none.
+        """
+        levels = list(self._levels.values())
+        before = sum(level.count(seq) for level in levels)
+        count = min(count, sum(level.count(last) for level in levels) - before)
+        if count <= 0:
+            return seq
+        low, high = seq, seq + count  # so many are not up to `low`, and are up to `high` in the end
+        while sum(level.count(high) for level in levels) - before < count:
+            low, high = high, min(last, seq + 2 * (high - seq))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if sum(level.count(middle) for level in levels) - before >= count:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    @property
+    def last_seq(self) -> int | None:
+        """The highest seq of all."""
+        return max((seq for level in self._levels.values() if (seq := level.highest) is not None), default=None)
+
+    @property
+    def is_disordered(self) -> bool:
+        """Never, for each comes into its place."""
+        return False
+
+    def sort_from(self, seq: int) -> None:
+        """As in `Fifo`; there is nothing to do."""
+
+
+def _seq(message: Message) -> int:
+    return message.seq

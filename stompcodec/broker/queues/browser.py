@@ -1,0 +1,256 @@
+"""Browser: a queue as somebody sees it who only looks. What is READY is shown in the order of its seqs, and stays.
+
+With ack:client or client-individual, ACK takes a message that was shown out of the queue, if it is still READY; NACK
+does nothing. So a reader can look at messages as often as it likes, and let go of them when it is done with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.queues.dispatcher import MOST_LOOKS
+from stompcodec.broker.queues.faults import is_barred
+from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions.settling import settling
+from stompcodec.codec import Frame, serialize
+from stompcodec.errors import FrameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["Browser", "acknowledge"]
+
+#: A view holds nothing itself.
+_NOTHING = Bound(1, 1)
+
+
+class Browser(Queue):
+    """What one consumer sees of a queue. As with a topic, each subscription has a queue of its own.
+
+    Args:
+        source: what is looked at.
+    """
+
+    __slots__ = ("_consumer", "_last", "_marker", "_picking", "_seq", "source")
+
+    def __init__(self, source: Queue) -> None:
+        super().__init__(source.name, "", _NOTHING, source.account, None, source.wall)
+        self.source = source
+        self.members = source.members
+        self._consumer: Consumer
+        #: The seq of the latest one that was shown, or passed over.
+        self._seq = 0
+        #: It has seen all when it has come there; None if that is never.
+        self._last: int | None = None
+        #: The number of the delivery that says so; None before.
+        self._marker: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Browser of {self.source!r}>"
+
+    @property
+    def home(self) -> Queue:
+        """As in Queue: what is looked at."""
+        return self.source
+
+    # ---- the consumer ----
+
+    def add(self, consumer: Consumer) -> None:
+        """The subscription. It begins with the first message, or where it says."""
+        source, wanted = self.source, consumer.wanted
+        self._consumer = consumer
+        self._picking = source.pick()
+        self._picking.browsers[self] = None
+        source.members[consumer] = None
+        newest = self._newest(consumer)
+        self._seq = newest if wanted.from_seq == -1 else (wanted.from_seq or 0) - 1
+        if wanted.browser_skip:
+            self._last = self._seq = self._skipped(wanted.browser_skip)
+        elif wanted.browser_end:
+            self._last = newest
+        self.offer(consumer)
+
+    def _newest(self, consumer: Consumer) -> int:
+        """The highest seq in the queue; where nothing is READY, the highest that was given away."""
+        broker, newest = consumer.session.broker, self._picking.backlog.last_seq
+        if newest is None:
+            newest = broker.seq
+        horizon = broker.journal.horizon
+        return newest if horizon is None else min(newest, horizon - 1)
+
+    def _skipped(self, count: int) -> int:
+        """The seq of the last of so many messages, or of all that there are."""
+        return self._picking.backlog.seq_of(self._seq, self._newest(self._consumer), count)
+
+    def drop(self, consumer: Consumer) -> list[Message]:
+        """The end of the subscription. Nothing has to come back, for nothing was taken."""
+        del self.source.members[consumer]
+        del self._picking.browsers[self]
+        consumer.waiting = False
+        consumer.close()
+        self.source.pick_no_more()
+        self.source.dispatch()
+        return []
+
+    def note(self, message: Message) -> None:
+        """Something has become READY."""
+        if self._consumer.waiting and message.seq > self._seq:
+            self.offer(self._consumer)
+
+    def offer(self, consumer: Consumer) -> int:
+        """Show what was not shown yet, as long as there is credit and room."""
+        session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.journal.horizon
+        consumer.waiting = False
+        for count in range(MOST_LOOKS):
+            if session.room <= 0:
+                session.stalled = True
+                return count
+            message = backlog.after_seq(self._seq)
+            if message is None or (self._last is not None and message.seq > self._last):
+                consumer.waiting = self._last is None
+                self._end()
+                return count
+            if consumer.credit <= 0:
+                return count
+            if horizon is not None and message.seq > horizon:  # others come before it, which are not here yet
+                session.broker.journal.watch(self._go_on)
+                return count
+            self._seq = message.seq
+            if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
+                continue
+            try:
+                if consumer.selector is None or consumer.selector.matches(message):
+                    consumer.send(message)
+            except Exception as error:
+                self._fail(consumer, message, error)
+                return count
+        session.stalled = True  # it goes on in the next turn
+        session.broker.resume(session)
+        return MOST_LOOKS
+
+    def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """A message cannot be shown: it stays in its queue, and is not offered to that user and version any more."""
+        if self._picking.backlog.remove(message) is not None:
+            self.source.keep_left(message, self.source.failed(consumer, message, error))
+
+    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """As in Queue."""
+        consumer.take_back(message)
+        self._fail(consumer, message, error)
+
+    def _go_on(self) -> None:
+        if not self._consumer.closed:
+            self.offer(self._consumer)
+
+    def _end(self) -> None:
+        """It has seen all: a message without a body says so, and, by the name of include-seq, how far that was."""
+        if self._last is None or self._marker is not None:
+            return
+        consumer = self._consumer
+        consumer.last = self._marker = consumer.last + 1
+        ident = f"{consumer.session.id}-{consumer.number}-end"
+        headers = [] if consumer.key is None else [("subscription", consumer.key)]
+        headers += [("message-id", ident), ("destination", consumer.destination), ("browser", "end")]
+        if consumer.acks and consumer.version == "1.2":
+            headers.append(("ack", f"{consumer.number}-{self._marker}"))
+        elif consumer.tags is not None:
+            consumer.tags[ident] = self._marker
+        name = consumer.wanted.include_seq
+        if name is not None:
+            headers.append((name, str(self._last)))
+        try:
+            consumer.session.outbox.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
+        except FrameError as error:
+            consumer.session.fault(self.source, None, error)
+            return
+        if not consumer.session.dirty:
+            consumer.session.mark()
+
+    # ---- what becomes of messages ----
+
+    def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
+        """ACK takes what is still READY."""
+        for _tag, message in deliveries:
+            self.source.remove(message)
+
+    def restore(self, messages: list[Message]) -> None:
+        """NACK, or the end: all is where it was."""
+
+    def acknowledge(self, tag: int, through: int | None) -> list[Message]:
+        """What ACK is for, all READY. `settle` it.
+
+        Args:
+            tag: the number of a delivery, or that of the end.
+            through: take everything up to that seq, of which `first` gives one share after the other; None for what
+                was shown.
+
+        Raises:
+            Refused: there is no such delivery.
+        """
+        consumer = self._consumer
+        if through is None:
+            if tag == self._marker:
+                return []
+            return [message for _tag, message in consumer.take(tag)]
+        if not 1 <= tag <= consumer.last:
+            raise Refused("no such delivery", "The id is that of a message that was shown, or of the end.")
+        shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
+        for number in shown:
+            consumer.forget(number)
+        return self.first(through, AT_ONCE + 1)
+
+    def first(self, through: int, most: int = AT_ONCE) -> list[Message]:
+        """Return the first READY messages up to a seq."""
+        return self.source.indexed().between(0, through, most)
+
+
+def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
+    """ACK or NACK of what a browser was shown. `through-seq:N` on ACK is for everything up to there, shown or not.
+
+    Raises:
+        Refused: there is no such delivery, or it is in a transaction.
+    """
+    browser = consumer.queue
+    assert isinstance(browser, Browser)
+    if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
+        raise Refused("a browser has no transactions", "Acknowledge what it has shown without a transaction header.")
+    text = session.header(frame, "through-seq")
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
+    through = None if text is None or not accepted else int(text)
+    messages = browser.acknowledge(tag, through)
+    if through is not None and len(messages) > AT_ONCE:
+        session.work(frame, _taking(session, browser, consumer, through, frame))
+        return
+    if accepted and len(messages) > AT_ONCE:
+        session.work(frame, settling(session, consumer, [(0, message) for message in messages], frame, accepted))
+        return
+    if accepted:
+        if any(message.persistent for message in messages):
+            session.store_waits(frame)
+        browser.settle([(0, message) for message in messages])
+    session.answer(frame)
+    if not consumer.waiting and not consumer.closed:
+        browser.offer(consumer)
+
+
+def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
+    """Take very many messages out of a queue, all up to a seq, then answer the ACK."""
+    messages, journal = browser.first(through), session.broker.journal
+    while messages:
+        persistent = any(message.persistent for message in messages)
+        if persistent and not session.ended:
+            session.store_waits(frame)
+        browser.settle([(0, message) for message in messages])
+        messages = browser.first(through)
+        if messages:
+            yield journal.line if persistent else session.broker.turns
+    if not session.ended:
+        session.answer(frame)
+    if not consumer.waiting and not consumer.closed:
+        browser.offer(consumer)

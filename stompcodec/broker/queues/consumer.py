@@ -1,0 +1,262 @@
+"""Consumer: a subscription as its queue sees it. Credit, deliveries that are not acknowledged, and their ack ids."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.bodies.convert import Readdressed, Shape, shape_of
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.credit import credit_of, size_of
+from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
+from stompcodec.codec import Frame, serialize
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.settings import Address
+    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.routing.durable import Durable
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery"]
+
+#: Behind each frame: a well-known client cannot read without.
+EOL = b"\n"
+
+#: A message on its way, by the number of its delivery.
+Delivery = tuple[int, Message]
+
+
+class Consumer:
+    """A subscription. Deliveries are numbered from 1; the ack id is the subscription's number, "-", and that.
+
+    Args:
+        session: whose it is.
+        queue: where its messages come from.
+        number: of the subscription in its session.
+        wanted: what its SUBSCRIBE asks for.
+    """
+
+    __slots__ = (
+        *(
+            "acks",
+            "address",
+            "closed",
+            "cost",
+            "credit",
+            "destination",
+            "direct",
+            "durable",
+            "flow",
+            "head",
+            "key",
+            "last",
+        ),
+        *(
+            "mode",
+            "number",
+            "oldest",
+            "picks",
+            "place",
+            "queue",
+            "quick",
+            "selector",
+            "session",
+            "shape",
+            "single",
+            "start",
+            "tags",
+        ),
+        *("unacked", "version", "waiting", "wanted", "window"),
+    )
+
+    def __init__(self, session: Session, queue: Queue, number: int, wanted: Wanted) -> None:
+        self.session = session
+        self.queue = queue
+        #: The id of the subscription; None for one of 1.0 without.
+        self.key = wanted.key
+        self.number = number
+        #: One of `MODES`.
+        self.mode = wanted.mode
+        #: The most deliveries that may be unacknowledged; of no meaning in auto mode.
+        self.window = wanted.window
+        self.wanted = wanted
+        #: It takes only what this says yes to; None for everything.
+        self.selector = wanted.selector
+        self.version = session.version
+        #: Deliveries stay unacknowledged until the client says more.
+        self.acks = wanted.mode != AUTO
+        #: How credit is counted; None for messages that are not acknowledged, one by one.
+        self.flow = credit_of(wanted)
+        #: Deliveries that it may still have.
+        self.credit = wanted.window if self.flow is None else self.flow.left(0)
+        #: It stands in the ring of its queue.
+        self.waiting = False
+        self.closed = False
+        #: The number of the latest delivery, and of the oldest that may be unacknowledged.
+        self.last = 0
+        self.oldest = 1
+        #: By number, in order.
+        self.unacked: dict[int, Message] = {}
+        #: Message-id to number, for versions whose ACK has no ack id.
+        self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
+        #: 1.2 over a stream of octets: MESSAGE is the head and the tail as they are.
+        direct = self.version == "1.2" and not session.whole_frames
+        self.direct = direct and wanted.is_plain
+        #: The same of one that picks, and acknowledges nothing.
+        self.picks = direct and wanted.is_direct and self.selector is not None and not self.acks
+        #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
+        self.single = self.mode == INDIVIDUAL and self.version == "1.2" and wanted.is_plain
+        #: How bodies have to come; None for as they were sent.
+        shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
+        self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if wanted.readdressed else shape
+        self.start, self.head, self.quick = self._heads(session.broker.ident)
+        #: Bytes of memory that it takes.
+        self.cost = 0
+        #: As SUBSCRIBE had it.
+        self.destination = queue.name
+        #: Of the topics that its queue, which nobody else has, gets messages of; None for a queue in its own right.
+        self.address: Address | None = None
+        #: Among the subscriptions of its topic, or among all that ask for several topics: later ones have higher ones.
+        self.place = 0
+        #: What stays when it goes.
+        self.durable: Durable | None = None
+
+    def _heads(self, ident: bytes) -> tuple[bytes, bytes, bytes]:
+        """MESSAGE up to the tail: what is the same in all; with % for the message-id and the number of the delivery;
+        and with % for the seq of a message that this broker has numbered, and for that."""
+        headers = {} if self.key is None else {"subscription": self.key}
+        start = serialize(Frame("MESSAGE", headers), self.version)[:-2]
+        before, after = start.replace(b"%", b"%%") + b"message-id:", b"\n"
+        if self.acks and self.version == "1.2":
+            after += b"ack:%d-%%d\n" % self.number
+        return start, before + b"%b" + after, before + ident + after
+
+    def send(self, message: Message) -> None:
+        """Into the outbox of the session: the slow road, which knows all cases. `Queue.deliver` has the quick one."""
+        session, tag = self.session, self.last + 1
+        numbered = self.acks and self.tags is None
+        head = self.head % ((message.ident, tag) if numbered else message.ident)
+        if self.wanted.include_seq is not None:
+            head += self.seq_line(message.seq)
+        if message.attempts:
+            head += b"redelivered:true\nredelivery-count:%d\n" % message.attempts
+        shaped = message if self.shape is None else self.shape.apply(message)
+        tail = shaped.tail if self.version == "1.2" else shaped.tail_for(self.version)
+        if shaped.body is not None:
+            session.send_large(head, tail, shaped.body, partial(self.queue.take_back, self, message))
+        else:
+            if session.whole_frames:
+                session.outbox.append(head + tail + EOL)
+            else:
+                session.outbox += (head, tail, EOL)
+            session.room -= shaped.size
+            if not session.dirty:
+                session.mark()
+        # Invariant: it is the consumer's only once it is written, so whatever raises above leaves nothing to undo.
+        if self.acks:
+            self.last = tag
+            self.unacked[tag] = message
+            self.credit -= 1
+            if self.tags is not None:
+                self.tags[message.id] = tag
+        if self.flow is not None:
+            self.flow.spend(size_of(message))
+            self.credit = self.flow.left(len(self.unacked))
+
+    def seq_line(self, seq: int) -> bytes:
+        """The header for the place in the queue, as the subscription calls it; b"" if it did not ask for it."""
+        name = self.wanted.include_seq
+        return b"" if name is None else serialize(Frame("MESSAGE", {name: str(seq)}), self.version)[8:-2]
+
+    def tag_of(self, message_id: str) -> int | None:
+        """The number of the delivery of a message, where ACK names that; None if it is not unacknowledged."""
+        return None if self.tags is None else self.tags.get(message_id)
+
+    def take(self, tag: int) -> list[Delivery]:
+        """What ACK or NACK of a delivery covers, in order. It is unacknowledged no more, and there is credit for it.
+
+        Raises:
+            Refused: there is no such delivery, or not any more.
+        """
+        message = self.unacked.pop(tag, None)
+        if message is None:
+            raise Refused("no such delivery", "It was acknowledged before, or never made.")
+        if self.mode == CLIENT and self.oldest < tag:
+            before = [number for number in range(self.oldest, tag) if number in self.unacked]
+            covered = [*((number, self.unacked.pop(number)) for number in before), (tag, message)]
+        else:
+            covered = [(tag, message)]
+        if self.mode == CLIENT:
+            self.oldest = tag + 1
+        if self.tags is not None:
+            for _tag, taken in covered:
+                self.tags.pop(taken.id, None)
+        self._settled(covered)
+        return covered
+
+    def forget(self, tag: int) -> None:
+        """A delivery is acknowledged, whatever the mode says of others."""
+        message = self.unacked.pop(tag)
+        if self.tags is not None:
+            self.tags.pop(message.id, None)
+        self._settled([(tag, message)])
+
+    def take_back(self, message: Message) -> bool:
+        """Undo the delivery of a message that could not be written to its end. False: it is not unacknowledged."""
+        tag = next((tag for tag, unacked in reversed(self.unacked.items()) if unacked is message), None)
+        if tag is not None:
+            del self.unacked[tag]
+        if self.tags is not None:
+            self.tags.pop(message.id, None)
+        return tag is not None
+
+    def _settled(self, deliveries: list[Delivery]) -> None:
+        """There is credit for as many others."""
+        if self.flow is None:
+            self.credit += len(deliveries)
+        else:
+            self.flow.settled([size_of(message) for _tag, message in deliveries])
+            self.credit = self.flow.left(len(self.unacked))
+
+    def grant(self, granted: Granted) -> None:
+        """More credit, by ACK. It means nothing where SUBSCRIBE had no `credit`: ACK itself gives that back."""
+        if self.flow is not None and self.wanted.credit is not None:
+            self.flow.grant(granted)
+            self.credit = self.flow.left(len(self.unacked))
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Undo `take`: they are unacknowledged again, as if ACK had not come."""
+        self.unacked.update(deliveries)
+        self.oldest = min(self.oldest, deliveries[0][0])
+        if self.flow is None:
+            self.credit -= len(deliveries)
+        else:
+            for _tag, message in deliveries:
+                self.flow.spend(size_of(message))
+            self.credit = self.flow.left(len(self.unacked))
+        if self.tags is not None:
+            for tag, message in deliveries:
+                self.tags[message.id] = tag
+
+    @property
+    def is_stored(self) -> bool:
+        """The store keeps more than the messages of what it consumes."""
+        return self.durable is not None or self.wanted.readdressed or self.wanted.terms is not None
+
+    def resize(self, window: int) -> None:
+        """Set the most deliveries that may be unacknowledged. Credit is below 0 while there are more than that."""
+        if self.flow is None:
+            self.credit += window - self.window
+        else:
+            self.flow.window = window
+            self.credit = self.flow.left(len(self.unacked))
+        self.window = window
+
+    def close(self) -> list[Message]:
+        """No more deliveries. Returns what was unacknowledged, in order."""
+        self.closed = True
+        self.credit = 0
+        messages = [self.unacked[tag] for tag in sorted(self.unacked)]
+        self.unacked = {}
+        return messages

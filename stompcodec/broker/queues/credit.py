@@ -1,0 +1,121 @@
+"""Credit: what a consumer may still have, where octets count, or where the header `credit` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues.subscribe_request import UNLIMITED, Granted, granted
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.sessions.session import Session
+    from stompcodec.codec import Frame
+
+__all__ = ["Credit", "credit_of", "grant", "size_of"]
+
+
+class Credit:
+    """Messages and octets that may still come. All others count their messages only, in `Consumer.credit`.
+
+    Args:
+        granted: what there is at first.
+        window: the most messages that may be unacknowledged.
+
+    >>> credit = Credit(Granted(10, 100, True), 10)
+    >>> credit.spend(100); credit.left(1)
+    0
+    >>> credit.settled([100]); credit.left(0)
+    10
+    """
+
+    __slots__ = ("_auto", "_messages", "_octets", "window")
+
+    def __init__(self, granted: Granted, window: int) -> None:
+        self._messages = granted.messages
+        self._octets = granted.octets
+        self._auto = granted.auto
+        self.window = window
+
+    def left(self, unacked: int) -> int:
+        """Deliveries that may come: 0 when the octets are used up. The one that uses them up may be larger.
+
+        Args:
+            unacked: messages that are unacknowledged.
+        """
+        if self._octets is not None and self._octets <= 0:
+            return 0
+        return max(0, min(self._messages, self.window - unacked))
+
+    def spend(self, octets: int) -> None:
+        """A delivery of so many octets."""
+        self._messages -= 1
+        if self._octets is not None:
+            self._octets -= octets
+
+    def settled(self, sizes: Iterable[int]) -> None:
+        """Deliveries of these sizes were acknowledged, or refused."""
+        if self._auto:
+            for octets in sizes:
+                self._messages += 1
+                if self._octets is not None:
+                    self._octets += octets
+
+    def grant(self, granted: Granted) -> None:
+        """More, by a `credit` header of ACK. It adds to what there is, and may say how ACK counts from now on."""
+        self._messages = min(self._messages + granted.messages, UNLIMITED)
+        if self._octets is not None and granted.octets is not None:
+            self._octets = min(self._octets + granted.octets, 2**62)
+
+
+def credit_of(wanted: Wanted) -> Credit | None:
+    """What a subscription begins with; None if counting its unacknowledged messages is all.
+
+    A `credit` header is about what may come, in all ack modes; a window in octets about what is unacknowledged.
+    """
+    if wanted.credit is not None:
+        window = UNLIMITED if wanted.mode == "auto" else wanted.window
+        octets = wanted.credit.octets
+        if octets is None:
+            octets = wanted.octets
+        if wanted.mode == "auto" and wanted.credit.auto:  # each delivery is acknowledged when it is made
+            return None
+        return Credit(wanted.credit._replace(octets=octets), window)
+    if wanted.octets is not None:
+        return Credit(Granted(UNLIMITED, wanted.octets), wanted.window)
+    return None
+
+
+def grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
+    """The `credit` header of ACK: more for a subscription that had one, too. True: that is all that the ACK is about.
+
+    Args:
+        session: that sent it.
+        consumer: whose delivery it acknowledges; None if that is not known yet: in auto mode nothing is acknowledged,
+            and the header `subscription` says what it is for.
+        frame: the ACK.
+
+    Raises:
+        Refused: it is no credit.
+    """
+    text = session.header(frame, "credit")
+    if text is None:
+        return False
+    more = granted("credit", text, more=True)
+    if consumer is not None:
+        consumer.grant(more)
+        return False
+    found = session.consumers.get(f"id:{session.header(frame, 'subscription')}")
+    if found is None or found.acks or found.wanted.credit is None:
+        return False
+    found.grant(more)
+    session.answer(frame)
+    found.queue.offer(found)
+    return True
+
+
+def size_of(message: Message) -> int:
+    """Octets of a message, in a window: with those of a large body that lies in a file."""
+    return message.octets

@@ -1,0 +1,468 @@
+"""Picking: which consumer gets which message, in a queue where not every consumer may have every message.
+
+Consumers differ by their selectors, by priorities, by being exclusive, and by the groups of messages that are theirs.
+The rule of all queues holds: what is READY, no consumer in the ring can take. To keep it, each consumer remembers how
+far it has looked, so that a long queue is not looked through again and again: about one look a message and consumer.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues.backlog import START, Backlog, Place
+from stompcodec.broker.queues.consumer import EOL
+from stompcodec.broker.queues.faults import Undelivered, is_barred
+from stompcodec.broker.queues.ring import Ring
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.browser import Browser
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.queue import Queue
+
+__all__ = ["MOST_LOOKS", "Picking"]
+
+#: Messages that a consumer looks at before others have their turn.
+MOST_LOOKS = 1000
+#: Places to look at again that are remembered one by one. Above, the consumer goes back to the first of them.
+_MOST_AGAIN = 1000
+#: Groups share this many places, so that their number does not matter: those of one place have the same consumer.
+_PLACES = 4096
+
+
+class _Look:
+    """How far a consumer has looked."""
+
+    __slots__ = ("again", "all", "epoch", "least", "place")
+
+    def __init__(self, least: int, epoch: int) -> None:
+        #: That of `Picking` for which all this holds. In another one it has seen nothing yet.
+        self.epoch = epoch
+        #: It takes nothing with a lower seq.
+        self.least = least
+        #: What stands there, or before, it has seen, and may not have, but for what is in `again`.
+        self.place = START
+        self.again: set[Place] = set()
+        #: It stands in the ring, and has seen all that is READY.
+        self.all = False
+
+    def start_over(self) -> None:
+        self.place, self.all = START, False
+        self.again.clear()
+
+    def note(self, place: Place) -> None:
+        """Something has become READY."""
+        if self.all:  # it was asked
+            self.place = max(self.place, place)
+        elif place <= self.place:
+            self.again.add(place)
+            if len(self.again) > _MOST_AGAIN:
+                rank, seq = min(self.again)
+                self.place = rank, seq - 1
+                self.again.clear()
+
+    def next(self, backlog: Backlog) -> Message | None:
+        """The next one to look at; None if it has seen all."""
+        while self.again:
+            place = min(self.again)
+            self.again.remove(place)
+            message = backlog.at(place)
+            if message is not None:
+                return message
+        message = backlog.after(self.place)
+        if message is not None:
+            self.place = backlog.place(message)
+        return message
+
+
+class Picking:
+    """The consumers of a queue, and what each of them may have.
+
+    Args:
+        queue: its consumers join by `offer`. READY is a `Backlog`.
+        backlog: what is READY.
+    """
+
+    __slots__ = (
+        *("_asked", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed"),
+        *("_picky", "_queue", "_ring", "backlog", "browsers", "lone"),
+    )
+
+    def __init__(self, queue: Queue, backlog: Backlog) -> None:
+        self._queue = queue
+        self.backlog = backlog
+        self.browsers: dict[Browser, None] = {}
+        #: Those of higher priority first; then the one that has waited longest.
+        self._ring = Ring()
+        self._looks: dict[Consumer, _Look] = {}
+        #: Another one whenever everybody has to look at everything again.
+        self._epoch = 0
+        #: Consumers in the ring that have seen all that is READY.
+        self._asked = 0
+        #: Consumers that do not take just what comes next: how many there are, and those that are exclusive.
+        self._picky = 0
+        self._exclusive = Ring()
+        #: The ring is this one, and all that matters is its selector and its room. None: who knows. Whoever changes
+        #: who is in the ring forgets it; nothing else can make it wrong.
+        self.lone: Consumer | None = None
+        #: The exclusive consumer that gets everything.
+        self._holder: Consumer | None = None
+        #: Whose a group is, by its place; and the places whose messages others have passed by.
+        self._owners: dict[int, Consumer] = {}
+        self._mine: dict[Consumer, set[int]] = {}
+        #: Messages of groups have been READY. There may be some that nobody owns yet.
+        self._grouped = False
+        self._passed: set[int] = set()
+        #: Where messages stand that have failed for somebody, or have stood.
+        self._failed: set[Place] = set()
+
+    # ---- who is there ----
+
+    def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
+        """Take over the consumers of the queue.
+
+        While any stand in its ring, nothing is READY, so they have seen all; unless one has just failed.
+        """
+        for consumer in consumers:
+            self._add(consumer)
+        for consumer in ring:
+            self._ring.add(consumer)
+            self._looks[consumer].all = not self.backlog
+        self._asked = 0 if self.backlog else len(self._ring)
+        self._choose()
+
+    def end(self) -> list[Consumer]:
+        """The ring, for a plain queue. Nobody is a browser."""
+        return list(self._ring)
+
+    def join(self, consumer: Consumer) -> None:
+        """A consumer that has not been here."""
+        self._add(consumer)
+        self._choose()
+
+    def _add(self, consumer: Consumer) -> None:
+        self._looks[consumer] = _Look(_least(consumer), self._epoch)
+        self._picky += is_picky(consumer)
+        if consumer.wanted.exclusive:
+            self._exclusive.add(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        """The end of a subscription, or of its room or credit for now, if it is not closed."""
+        self.lone = None
+        if consumer.waiting:
+            consumer.waiting = False
+            self._ring.remove(consumer)
+        look = self._look(consumer)
+        if look is not None and look.all:
+            look.all = False
+            self._asked -= 1
+
+    def _look(self, consumer: Consumer) -> _Look | None:
+        """How far a consumer has looked; None if it is not here."""
+        look = self._looks.get(consumer)
+        if look is not None and look.epoch != self._epoch:
+            look.start_over()
+            look.epoch = self._epoch
+        return look
+
+    def drop(self, consumer: Consumer) -> None:
+        """The end of a subscription: what was for it alone is for others."""
+        self.leave(consumer)
+        if self._looks.pop(consumer, None) is not None:
+            self._picky -= is_picky(consumer)
+            if consumer.wanted.exclusive:
+                self._exclusive.remove(consumer)
+        mine = self._mine.pop(consumer, ())
+        for place in mine:
+            del self._owners[place]
+        if mine:
+            self._start_over()
+        self._choose()
+
+    @property
+    def is_needed(self) -> bool:
+        """Something here is not as in a plain queue."""
+        return bool(self.browsers or self._owners or self._grouped or self._picky) or bool(
+            self._failed and self.failed_messages()
+        )
+
+    def failed(self, message: Message) -> None:
+        """Let others look again for a message if it has failed for the one consumer that it was kept for."""
+        owner = None if message.group is None else self._owners.get(place_of(message.group))
+        if any(keeper is not None and is_barred(keeper, message) for keeper in (self._holder, owner)):
+            self._start_over()
+
+    @property
+    def has_faults(self) -> bool:
+        """Tell whether messages have failed for somebody that may still be READY."""
+        return bool(self._failed)
+
+    def failed_messages(self) -> list[Message]:
+        """Return the READY messages that have failed for somebody."""
+        found = [message for place in self._failed if (message := self.backlog.at(place)) is not None]
+        self._failed = {self.backlog.place(message) for message in found}
+        return found
+
+    def _choose(self) -> None:
+        """The exclusive consumer with the highest priority, and of those the first, is the holder."""
+        holder = self._exclusive.first
+        if holder is not self._holder:
+            self._holder = holder
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Everybody has seen nothing yet. Each notices when it looks, for there may be many."""
+        self._passed.clear()
+        self._epoch += 1
+        self._asked = 0
+
+    # ---- who gets what ----
+
+    def give(self, message: Message) -> Consumer | None:
+        """Something comes, or comes back: the consumer that got it, None if nobody may have it now.
+
+        Raises:
+            Undelivered: it could not be written to one, and nobody else can take it now.
+        """
+        has_failed = False
+        if self._queue.parked is not None:
+            return None
+        while True:
+            ring, looks, epoch = self._ring, self._looks, self._epoch
+            unable = []
+            for consumer in ring if self._holder is None or message.faults else [self._holder]:
+                look = looks[consumer]
+                if not look.all or look.epoch != epoch:
+                    continue
+                if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
+                    unable.append(consumer)
+                elif self._may(consumer, message):
+                    break
+            else:
+                consumer = None
+            for other in unable:
+                self.leave(other)
+            if consumer is None:
+                break
+            try:
+                if len(ring) > 1 or message.group is not None or message.persistent:
+                    self._hand(consumer, message)
+                else:  # most
+                    consumer.send(message)
+                    if consumer.picks:
+                        self.lone = consumer
+                return consumer
+            except Exception as error:
+                left = self._queue.failed(consumer, message, error)
+                self.leave(consumer)
+                if left is None:
+                    raise Undelivered(None) from None
+                message, has_failed = left, True
+        if has_failed:
+            raise Undelivered(message)
+        return None
+
+    def give_plain(self, message: Message) -> bool:
+        """As `Queue.put`, for a message that nothing special is about: the shortest road to the consumer that picks."""
+        consumer = self.lone
+        if consumer is None:
+            return self._queue.put(message)
+        session, selector, tail = consumer.session, consumer.selector, message.tail
+        if session.room <= 0 or selector is None:
+            return self._queue.put(message)
+        try:
+            if not selector.matches(message):
+                return self._queue.keep(message)
+            session.outbox += (consumer.head % message.ident, tail, EOL)
+        except Exception as error:
+            left = self._queue.failed(consumer, message, error)
+            self.leave(consumer)
+            return left is not None and self._queue.put(left)
+        session.room -= len(tail)
+        if not session.dirty:
+            session.mark()
+        return False
+
+    def note(self, message: Message) -> None:
+        """Something has become READY, for `give` found nobody."""
+        place = self.backlog.place(message)
+        self._grouped = self._grouped or message.group is not None
+        if message.faults:
+            self._failed.add(place)
+        for look in self._looks.values():
+            if look.epoch == self._epoch:
+                look.note(place)
+        for browser in self.browsers:
+            browser.note(message)
+
+    def forget_looks(self) -> None:
+        """Nothing is delivered for a while: what comes meanwhile, nobody in the ring will have been asked for."""
+        self.lone = None
+        self._asked = 0
+        for consumer in self._ring:
+            look = self._look(consumer)
+            if look is not None:
+                look.all = False
+
+    def offer(self, consumer: Consumer) -> int:
+        """Serve a consumer that has credit, and room. Return how many messages it looked at."""
+        if consumer.closed or consumer not in self._looks:
+            return 0
+        if not consumer.waiting:
+            self.lone = None
+            consumer.waiting = True
+            self._ring.add(consumer)
+        return self._serve(consumer)
+
+    def serve_all(self) -> int:
+        """Give whoever is in the ring what is READY. Return how many messages they looked at."""
+        count = 0
+        if self._holder is not None:
+            count = self._serve(self._holder)
+        if (self._holder is None or self._failed) and self._asked < len(self._ring):
+            for consumer in list(self._ring):
+                count += self._serve(consumer)
+                if count >= 2 * MOST_LOOKS and self._queue.turns is not None:  # the others are behind those, then
+                    self._queue.turns.line_up(self._queue)
+                    break
+        return count
+
+    def _serve(self, consumer: Consumer) -> int:
+        look, queue = self._look(consumer), self._queue
+        if look is None or look.all or not consumer.waiting or queue.parked is not None:
+            return 0
+        if self._holder not in (None, consumer) and not self._failed:
+            return 0
+        journal = queue.journal
+        for count in range(MOST_LOOKS):
+            if not self._is_able(consumer):
+                self.leave(consumer)
+                return count
+            if journal is not None and journal.is_full and journal.store is not None and len(self.backlog):
+                journal.line_up(queue)
+                return count
+            message = look.next(self.backlog)
+            if message is None:
+                look.all = True
+                self._asked += 1
+                return count
+            if queue.is_expired(message):
+                self.backlog.remove(message)
+                queue.expire(message)
+                continue
+            try:
+                if not self._may(consumer, message):
+                    continue
+                self.backlog.remove(message)
+                self._hand(consumer, message)
+            except Exception as error:
+                self.backlog.remove(message)
+                self.leave(consumer)
+                queue.keep_left(message, queue.failed(consumer, message, error))
+                return count
+            if not consumer.acks:
+                queue.less(1, message.size)
+        consumer.session.stalled = True  # it goes on in the next turn
+        consumer.session.broker.resume(consumer.session)
+        return MOST_LOOKS
+
+    def take_one(self, consumer: Consumer) -> Message | None:
+        """The first one that a consumer may have which is not in the ring. It has left READY."""
+        place = START
+        for _ in range(MOST_LOOKS):
+            message = self.backlog.after(place)
+            if message is None:
+                return None
+            place = self.backlog.place(message)
+            if self._queue.is_expired(message):
+                self.backlog.remove(message)
+                self._queue.expire(message)
+            elif self._may(consumer, message):
+                return self.backlog.remove(message)
+        return None
+
+    def _is_able(self, consumer: Consumer) -> bool:
+        if consumer.session.room <= 0:
+            consumer.session.stalled = True
+            return False
+        return consumer.credit > 0
+
+    def _may(self, consumer: Consumer, message: Message) -> bool:
+        if message.faults and is_barred(consumer, message):
+            return False
+        holder = self._holder
+        if holder is not None and consumer is not holder and not (message.faults and is_barred(holder, message)):
+            return False
+        look, selector = self._looks.get(consumer), consumer.selector  # whatever it has seen: its least counts
+        if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
+            return False
+        if message.group is None:
+            return True
+        place = place_of(message.group)
+        owner = self._owners.get(place)
+        if owner is None or owner is consumer:
+            return True
+        if self._never_gets(owner, message):
+            return True
+        self._passed.add(place)
+        return False
+
+    def _hand(self, consumer: Consumer, message: Message) -> None:
+        if consumer.waiting and len(self._ring) > 1:  # behind others of its priority
+            self._ring.move(consumer)
+        self._queue.hand(consumer, message)
+        if message.group is not None and consumer in self._looks:
+            self._own(consumer, message)
+
+    @staticmethod
+    def _never_gets(owner: Consumer, message: Message) -> bool:
+        """Tell whether the owner of a group cannot have one of its messages, so that others may."""
+        if message.faults and is_barred(owner, message):
+            return True
+        return owner.selector is not None and not owner.selector.matches(message)
+
+    def _own(self, consumer: Consumer, message: Message) -> None:
+        """A group belongs to the consumer that got its first message, until one says that it is the last."""
+        assert message.group is not None
+        place = place_of(message.group)
+        if not message.closes_group:
+            if self._owners.setdefault(place, consumer) is consumer:
+                self._mine.setdefault(consumer, set()).add(place)
+        elif self._owners.get(place) is consumer:
+            del self._owners[place]
+            self._mine[consumer].discard(place)
+            if place in self._passed:  # others may have what comes behind it
+                mine = self._look(consumer)
+                passed = self._passed - {place}
+                self._start_over()
+                self._passed = passed
+                if mine is not None:
+                    mine.epoch = self._epoch
+                    self._asked = int(mine.all)
+                for other in self._ring:
+                    if not other.session.stalled:
+                        other.session.stalled = True
+                        other.session.broker.resume(other.session)
+
+
+def is_picky(consumer: Consumer) -> bool:
+    """It does not take just what comes next."""
+    wanted = consumer.wanted
+    return bool(consumer.selector is not None or wanted.exclusive or wanted.priority or wanted.from_seq)
+
+
+def place_of(group: bytes) -> int:
+    """The place of a group.
+
+    >>> 0 <= place_of(b"orders") < 4096
+    True
+    """
+    return zlib.crc32(group) % _PLACES
+
+
+def _least(consumer: Consumer) -> int:
+    """The lowest seq that a consumer takes."""
+    least = consumer.wanted.from_seq or 0
+    return least if least >= 0 else consumer.session.broker.seq + 1

@@ -1,0 +1,73 @@
+"""Faults of delivery: messages that could not be written to a consumer, and who is not offered them again.
+
+Any exception while a message is written to a consumer ends that consumer's session. It never reaches the sender, the
+turn or another consumer:
+
+    Consumer.send raises, or one of the quick roads does
+        |  Queue.failed: the session gets no more; it ends with an ERROR when the turn ends
+        v
+    READY again, in its old place, with its attempts unchanged. The copy in the queue remembers the pair of user and
+        version that it failed for: that pair is passed over, others get it, and what stands behind it moves on
+        |  it has failed for MOST_USERS users, or expires
+        v
+    a dead letter with the reason UNDELIVERABLE
+
+The pairs are part of the message in memory, so they go with it. They are not stored: after a restart everybody is
+offered the message again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Message
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Pair
+    from stompcodec.broker.queues.consumer import Consumer
+
+__all__ = ["UNDELIVERABLE", "Undelivered", "is_barred", "is_undeliverable", "pair_of"]
+
+#: The reason of the dead letter.
+UNDELIVERABLE = "undeliverable"
+#: A message that fails for this many users is itself at fault.
+_MOST_USERS = 3
+
+
+class Undelivered(Exception):
+    """A consumer failed, and no other one can take the message now.
+
+    Args:
+        message: what the queue has to keep in its place; None if the message became a dead letter.
+    """
+
+    def __init__(self, message: Message | None) -> None:
+        super().__init__()
+        self.message = message
+
+
+def pair_of(consumer: Consumer) -> Pair:
+    """Return the user and the version of a consumer. Without configured users, all sessions are one user."""
+    session = consumer.session
+    return session.broker.auth.identity(session.user), session.version
+
+
+def is_barred(consumer: Consumer, message: Message) -> bool:
+    """Tell whether a message has failed for the user and the version of this consumer."""
+    return pair_of(consumer) in message.faults
+
+
+def is_undeliverable(message: Message) -> bool:
+    """Tell whether a message has failed for so many users that it is itself at fault.
+
+    >>> from stompcodec.broker.queues.scheduling import with_fault
+    >>> message = Message(b"m-1", 1, "/queue/a", b"\\n\\0")
+    >>> for pair in (("ada", "1.0"), ("ada", "1.1"), ("bob", "1.0"), ("eve", "1.2")):
+    ...     message = with_fault(message, pair)
+    ...     print(is_undeliverable(message))
+    False
+    False
+    False
+    True
+    """
+    return len({user for user, _version in message.faults}) >= _MOST_USERS

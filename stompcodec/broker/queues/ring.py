@@ -1,0 +1,69 @@
+"""Ring: the consumers that can take a message, in the order in which they are asked, where they have priorities."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.consumer import Consumer
+
+__all__ = ["Ring"]
+
+
+class Ring:
+    """Consumers, those of higher priority first; those of one priority in the order in which they came.
+
+    To add, to remove and to move one costs the same however many others there are.
+
+    >>> ring = Ring()
+    >>> len(ring), ring.first is None
+    (0, True)
+    """
+
+    __slots__ = ("_count", "_ranks", "_turns")
+
+    def __init__(self) -> None:
+        #: By rank, which is the priority with the other sign; only of those who are there.
+        self._turns: dict[int, OrderedDict[Consumer, None]] = {}
+        #: The ranks, rising.
+        self._ranks: list[int] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Consumer]:
+        """Iterate over the consumers. The ring must not change meanwhile."""
+        for rank in self._ranks:
+            yield from self._turns[rank]
+
+    @property
+    def first(self) -> Consumer | None:
+        """The first of those with the highest priority; None if nobody is there."""
+        return next(iter(self._turns[self._ranks[0]])) if self._ranks else None
+
+    def add(self, consumer: Consumer) -> None:
+        """Add one that is not there, behind the others of its priority."""
+        rank = -consumer.wanted.priority
+        turn = self._turns.get(rank)
+        if turn is None:
+            turn = self._turns[rank] = OrderedDict()
+            insort(self._ranks, rank)
+        turn[consumer] = None
+        self._count += 1
+
+    def remove(self, consumer: Consumer) -> None:
+        """Remove one that is there."""
+        rank = -consumer.wanted.priority
+        turn = self._turns[rank]
+        del turn[consumer]
+        self._count -= 1
+        if not turn:
+            del self._turns[rank], self._ranks[bisect_left(self._ranks, rank)]
+
+    def move(self, consumer: Consumer) -> None:
+        """Put one that is there behind the others of its priority."""
+        self._turns[-consumer.wanted.priority].move_to_end(consumer)

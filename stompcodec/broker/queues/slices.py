@@ -1,0 +1,104 @@
+"""Slices: what would take too long for one turn, where a queue has very many messages. Each turn does a part of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.queues.faults import Undelivered
+from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.queues.dispatcher import Picking
+    from stompcodec.broker.queues.queue import Queue
+
+__all__ = ["forgetting", "put_back", "restoring", "sweeping"]
+
+#: To look at a message takes a fifth of what it takes to deliver it.
+_LOOKS = 5
+
+
+def put_back(queue: Queue, messages: list[Message]) -> None:
+    """Make messages READY that were delivered in vain, each in its old place."""
+    back = [message.again() for message in messages]
+    if queue.journal is not None:
+        for message in back:
+            if message.persistent:
+                queue.journal.update(queue.key, message)
+    if any(message.group is not None or message.faults for message in back):
+        queue.pick()
+    if queue.picking is not None:
+        for message in sorted(back, key=queue.picking.backlog.place):
+            _put_back_one(queue, queue.picking, message)
+    elif back:
+        if any(message.priority != 4 for message in back):
+            queue.rank()
+        queue.put_back(back)
+
+
+def _put_back_one(queue: Queue, picking: Picking, message: Message) -> None:
+    if queue.is_expired(message):
+        queue.expire(message)
+        return
+    try:
+        consumer = picking.give(message)
+    except Undelivered as failure:
+        queue.keep_left(message, failure.message)
+        return
+    if consumer is None:
+        queue.add_ready(message)
+    elif not consumer.acks:
+        queue.less(1, message.size)
+
+
+def restoring(queue: Queue, messages: list[Message], turns: Turns) -> Iterator[Line]:
+    """Put messages back, the last ones first, so that each has its place in front. The queue is parked meanwhile."""
+    messages = sorted(messages, key=attrgetter("seq"))
+    while messages:
+        some = messages[-AT_ONCE:]
+        del messages[-AT_ONCE:]
+        if queue.closed:
+            queue.forget(some)
+        else:
+            put_back(queue, some)
+        if messages:
+            yield turns
+    queue.go_on()
+
+
+def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:
+    """Take messages out of the store that nobody will get; then say that it is done."""
+    while messages:
+        some = messages[-AT_ONCE:]
+        del messages[-AT_ONCE:]
+        queue.forget(some)
+        if messages:
+            yield turns if queue.journal is None else queue.journal.line
+    done()
+
+
+def sweeping(queue: Queue, now: float, turns: Turns) -> Iterator[Line]:
+    """Look for expired messages, then remove them."""
+    messages, wall = deque(queue.messages), queue.wall()
+    length, others = len(messages), False
+    found: list[int] = []
+    queue.swept, queue.expiring = inf, False  # from now on it says whether others have come
+    while messages:
+        for _ in range(min(_LOOKS * AT_ONCE, len(messages))):
+            message = messages.popleft()
+            if message.expires is not None:
+                if message.expires <= wall:
+                    found.append(message.seq)
+                else:
+                    others = True
+        yield turns
+    for at in range(0, len(found), AT_ONCE):
+        for message in [] if queue.closed else queue.take_seqs(set(found[at : at + AT_ONCE])):
+            queue.expire(message)
+        yield turns if queue.journal is None else queue.journal.line
+    queue.expiring = queue.expiring or others
+    queue.swept = now + max(1.0, length * 1e-5)

@@ -1,0 +1,311 @@
+"""Wanted: what a SUBSCRIBE asks for, in the spellings of several brokers. One table: field, headers, reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stompcodec.broker.message import Refused
+from stompcodec.broker.queues.arguments import Terms, terms_of
+from stompcodec.codec import Frame, serialize
+from stompcodec.errors import FrameError, MissingExtraError
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.selectors.selector import Selector
+
+__all__ = [
+    "AUTO",
+    "CLIENT",
+    "INDIVIDUAL",
+    "MODES",
+    "UNLIMITED",
+    "Granted",
+    "Wanted",
+    "check_writable",
+    "granted",
+    "wanted_of",
+]
+
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+#: The values of the header `ack` of SUBSCRIBE.
+MODES = (AUTO, CLIENT, INDIVIDUAL)
+#: More than any session may have.
+UNLIMITED = 10**9
+#: Behind the head that the broker makes, no MESSAGE is shorter than this, in octets.
+_LEAST_TAIL = 16
+#: Headers of MESSAGE that a sequence number cannot stand in: they mean something already.
+_TAKEN = (
+    *("message-id", "subscription", "ack", "destination", "content-length", "content-type", "redelivered"),
+    *("redelivery-count", "browser", "receipt-id", "transaction", "reply-to"),
+)
+
+
+class Granted(NamedTuple):
+    """Credit: deliveries that may come, and their octets.
+
+    >>> granted("credit", "10,1024,false")
+    Granted(messages=10, octets=1024, auto=False)
+    """
+
+    messages: int = UNLIMITED
+    octets: int | None = None
+    """None for any number."""
+    auto: bool = True
+    """ACK gives back what was used. False: only a `credit` header of ACK gives more."""
+
+
+class Wanted(NamedTuple):
+    """What a SUBSCRIBE asks for. A field is None, or False, where it does not say.
+
+    >>> Wanted("/queue/a").mode
+    'auto'
+    """
+
+    destination: str
+    key: str | None = None
+    """The id; None for one of 1.0 without."""
+    mode: str = AUTO
+    window: int = 1
+    """The most deliveries that may be unacknowledged; of no meaning in auto mode."""
+    octets: int | None = None
+    """As many octets of unacknowledged deliveries, and the one that reaches it; None for any number."""
+    credit: Granted | None = None
+    """The header `credit`: deliveries that may come before somebody gives more."""
+    selector: Selector | None = None
+    exclusive: bool = False
+    priority: int = 0
+    """Consumers with a higher one come first."""
+    browser: bool = False
+    """It looks at messages, and does not take them."""
+    browser_end: bool = True
+    """A browser ends when it has seen all, and is told so."""
+    browser_skip: int = 0
+    """It is shown nothing, but told at the end how far so many messages reach."""
+    include_seq: str | None = None
+    """The name of a header for the place of a message in its queue."""
+    from_seq: int | None = None
+    """Only messages from this place on; -1 for those that come after the SUBSCRIBE."""
+    routing: str | None = None
+    durable: str | None = None
+    """The name of a durable subscription."""
+    durable_flag: bool = False
+    auto_delete: bool | None = None
+    queue_name: str | None = None
+    transformation: str | None = None
+    encoding: str | None = None
+    terms: Terms | None = None
+    """What it says of the queue."""
+    readdressed: bool = False
+    """Its queue gets messages of a topic, too: MESSAGE has the queue as their destination."""
+
+    @property
+    def selector_text(self) -> str | None:
+        """The selector as SUBSCRIBE has it; None for none."""
+        return None if self.selector is None else self.selector.text
+
+    @property
+    def is_plain(self) -> bool:
+        """Its messages may be written as they came, and counted one by one: the quick roads may serve it."""
+        return self.selector is None and self.is_direct
+
+    @property
+    def is_direct(self) -> bool:
+        """The same, but it may take some messages only."""
+        return not (
+            self.octets is not None
+            or self.credit is not None
+            or self.include_seq is not None
+            or self.from_seq is not None
+            or self.browser
+            or self.transformation is not None
+            or self.encoding is not None
+            or self.readdressed
+        )
+
+
+# ---- what values mean: each takes the name of the header and its text, and raises Refused ----
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _yes(_name: str, text: str) -> bool:
+    return text == "true"
+
+
+def _number(least: int, most: int) -> Callable[[str, str], int]:
+    def read(name: str, text: str) -> int:
+        digits = text[1:] if text[:1] == "-" else text
+        if digits.isdecimal() and digits.isascii() and len(digits) < 20 and least <= int(text) <= most:
+            return int(text)
+        raise Refused(f"bad {name}", f"{name} is a whole number, {least} to {most}.")
+
+    return read
+
+
+def _count(name: str, text: str) -> int:
+    """A number of messages; 0 for as many as the broker allows."""
+    try:
+        return _number(0, UNLIMITED)(name, text)
+    except Refused:
+        remedy = f"{name} is a number of messages; 0 for as many as the broker allows."
+        raise Refused("bad prefetch", remedy) from None
+
+
+def granted(name: str, text: str, more: bool = False) -> Granted:
+    """COUNT[,OCTETS[,AUTO]], as Apollo has it.
+
+    Args:
+        name: of the header.
+        text: its value.
+        more: it is added to what there is. Otherwise a count of 0 is one of any number, where ACK gives credit back.
+
+    Raises:
+        Refused: it is something else.
+    """
+    count, _, rest = text.partition(",")
+    octets, _, auto = rest.partition(",")
+    if auto.strip() not in ("", "true", "false"):
+        raise Refused(f"bad {name}", f"{name} is COUNT[,OCTETS[,true or false]].")
+    messages = _count(name, count.strip())
+    size = _number(-1, 2**62)(name, octets.strip()) if octets.strip() else -1
+    by_itself = auto.strip() != "false"
+    if not messages and by_itself and not more:
+        messages = UNLIMITED
+    return Granted(messages, None if size < 0 else size, by_itself)
+
+
+def _selector(_name: str, text: str) -> Selector:
+    # Here, for it is needed by those who select only.
+    from stompcodec.broker.selectors.selector import SelectorError, compile_selector
+
+    try:
+        return compile_selector(text)
+    except SelectorError as error:
+        raise Refused("bad selector", str(error)) from error
+    except MissingExtraError as error:
+        raise Refused("selectors are not available", f"On the side of the broker {error}") from error
+
+
+def _header_name(name: str, text: str) -> str:
+    if not text or len(text) > 100 or text in _TAKEN:
+        raise Refused(f"bad {name}", f"{name} is the name of a header for the sequence number: 1 to 100 characters.")
+    return text
+
+
+_Reader = Callable[[str, str], Any]
+#: Field -> reader, and its headers: the first one that SUBSCRIBE has counts.
+_FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
+    "credit": (granted, ("credit",)),
+    "selector": (_selector, ("selector",)),
+    "exclusive": (_yes, ("exclusive", "activemq.exclusive")),
+    "priority": (_number(-(2**31), 2**31 - 1), ("consumer-priority", "activemq.priority", "x-priority")),
+    "browser": (_yes, ("browser",)),
+    "browser_end": (lambda _name, text: text != "false", ("browser-end",)),
+    "browser_skip": (_number(1, 100_000), ("browser-skip",)),
+    "include_seq": (_header_name, ("include-seq",)),
+    "from_seq": (_number(-1, 2**62), ("from-seq",)),
+    "routing": (_text, ("subscription-type",)),
+    "durable": (_text, ("durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName")),
+    "durable_flag": (_yes, ("durable", "persistent")),
+    "auto_delete": (_yes, ("auto-delete",)),
+    "queue_name": (_text, ("x-queue-name",)),
+    "transformation": (_text, ("transformation",)),
+    "encoding": (_text, ("content-encoding",)),
+}
+
+
+def wanted_of(frame: Frame, exact: bool, config: Config) -> Wanted:
+    """What a SUBSCRIBE asks for.
+
+    Args:
+        frame: it has a destination.
+        exact: values are taken as they are; 1.0 has spaces around them.
+        config: of the broker, for defaults.
+
+    Raises:
+        Refused: a header says what it cannot.
+    """
+
+    def header(name: str) -> str | None:
+        value = frame.get(name)
+        return value if exact or value is None else value.strip(" ")
+
+    fields: dict[str, Any] = {"mode": header("ack") or AUTO}
+    if fields["mode"] not in MODES:
+        raise Refused("unknown ack mode", "ack is auto, client or client-individual.")
+    for field, (read, names) in _FIELDS.items():
+        for name in names:
+            text = header(name)
+            if text is not None:
+                fields[field] = read(name, text)
+                break
+    if config.queue_arguments != "ignore":
+        fields["terms"] = terms_of(header)
+    window, octets = _window(header, fields["mode"], fields.get("credit"), config)
+    return Wanted(header("destination") or "", header("id"), window=window, octets=octets, **fields)
+
+
+def check_writable(wanted: Wanted, version: str) -> None:
+    """Check that a version can write every header that a subscription puts on its messages.
+
+    Args:
+        wanted: what the SUBSCRIBE asks for.
+        version: of the session.
+
+    Raises:
+        Refused: it cannot, or would write a header that means something else.
+
+    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.2")
+    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.0")
+    Traceback (most recent call last):
+        ...
+    stompcodec.broker.message.Refused: bad include-seq
+    """
+    seq = wanted.include_seq
+    if seq is not None and version == "legacy" and seq.lower() in _TAKEN:
+        raise Refused("bad include-seq", f"In the legacy dialect, case does not tell {seq} from {seq.lower()}.")
+    for name, pair in (
+        ("id", None if wanted.key is None else ("subscription", wanted.key)),
+        ("destination", ("destination", wanted.destination)),
+        ("include-seq", None if seq is None else (seq, str(2**63))),
+    ):
+        if pair is not None:
+            try:
+                serialize(Frame("MESSAGE", (pair,)), version)
+            except FrameError as error:
+                what = error.detail or error.kind
+                raise Refused(f"bad {name}", f"STOMP {version} cannot write it on each MESSAGE: {what}.") from None
+
+
+def _window(
+    header: Callable[[str], str | None], mode: str, credit: Granted | None, config: Config
+) -> tuple[int, int | None]:
+    """How many deliveries may be unacknowledged, and how many octets of them (None for any)."""
+    if mode == AUTO:
+        return 1, None
+    name, octets = "consumer-window-size", header("consumer-window-size")
+    if octets is None and config.prefetch_octets:
+        name, octets = "activemq.prefetchSize", header("activemq.prefetchSize")
+    for count_name in ("prefetch-count", "" if config.prefetch_octets else "activemq.prefetchSize"):
+        text = header(count_name) if count_name else None
+        if text is not None:
+            count = _count(count_name, text)
+            return (count if count > 0 else UNLIMITED), (None if octets is None else _octets(name, octets)[1])
+    if octets is not None:
+        return _octets(name, octets)
+    if credit is not None:
+        return credit.messages, None
+    if config.window is not None:
+        return _octets("sessions.window", str(config.window))
+    return config.prefetch, None
+
+
+def _octets(name: str, text: str) -> tuple[int, int | None]:
+    """A window in octets: 0 is one message at a time, -1 any number of them."""
+    size = _number(-1, 2**62)(name, text)
+    if size <= 0:
+        return (1 if size == 0 else UNLIMITED), None
+    return min(size // _LEAST_TAIL + 1, UNLIMITED), size

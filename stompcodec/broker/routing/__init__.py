@@ -1,0 +1,1 @@
+"""Routing: which destinations there are, and where a message goes."""

@@ -1,0 +1,140 @@
+"""Addresses: what a destination stands for, by its prefix, by the headers that name a routing type, or by settings.
+
+The order in which it is decided: a name that only some broker knows (`/exchange/...`, `/amq/queue/...`, `/dsub/...`); a
+prefix for a routing type, which is cut off; a prefix of queues or topics; the header; the first setting that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.settings import EXCHANGES, ROUTING, Address, Kind, Setting
+from stompcodec.broker.message import Refused
+from stompcodec.broker.routing.naming import Naming
+from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
+
+__all__ = ["Addresses"]
+
+_EXCHANGE, _AMQ_QUEUE = "/exchange/", "/amq/queue/"
+#: Names whose settings are remembered.
+_MOST_KNOWN = 1000
+
+
+class Addresses:
+    """The rules of a configuration.
+
+    >>> from stompcodec.broker.config.config import Config
+    >>> addresses = Addresses(Config(anycast_prefix="queue/"), Naming())
+    >>> addresses.find("queue/a", None, False).name, addresses.find("b", "MULTICAST", True).kind
+    ('a', <Kind.TOPIC: 'topic'>)
+    """
+
+    def __init__(self, config: Config, naming: Naming) -> None:
+        self._config = config
+        self._naming = naming
+        self._exchanges: Mapping[str, str] = {**EXCHANGES, **config.exchanges} if config.exchanges else {}
+        #: Cut off, longest first.
+        self._prefixes = sorted(
+            [
+                (prefix, kind)
+                for prefix, kind in ((config.anycast_prefix, Kind.QUEUE), (config.multicast_prefix, Kind.TOPIC))
+                if prefix
+            ],
+            key=lambda pair: -len(pair[0]),
+        )
+        self.wildcards = Wildcards(SYNTAXES.get(config.wildcards), config.delimiter)
+        self._matching = Wildcards(SYNTAXES["artemis"], config.delimiter)
+        self._settings = [(self._matching.pattern("", entry.match), entry) for entry in config.address_settings]
+        self._default = Setting("#", config.routing, config.routing)
+        self._known: dict[str, Setting] = {}
+
+    def find(self, destination: str, routing: str | None, subscribing: bool) -> Address:
+        """What a destination stands for.
+
+        Args:
+            destination: as in the frame.
+            routing: the header destination-type of SEND, subscription-type of SUBSCRIBE; None without it.
+            subscribing: it is in a SUBSCRIBE, not in a SEND.
+
+        Raises:
+            Refused: there is no such routing type, or no such exchange.
+        """
+        special = self._special(destination)
+        if special is not None:
+            return special
+        for prefix, kind in self._prefixes:
+            if destination.startswith(prefix):
+                return Address(kind, "", _named(destination[len(prefix) :]))
+        kind, prefix, rest = self._naming.split(destination)
+        if prefix:
+            return Address(kind, prefix, rest)
+        if routing is None or not self._config.routing_headers:
+            setting = self.setting(destination)
+            routing = setting.default_queue_routing_type if subscribing else setting.default_address_routing_type
+        elif routing not in ROUTING:
+            raise Refused("unknown routing type", "destination-type and subscription-type are ANYCAST or MULTICAST.")
+        return Address(ROUTING[routing], "", rest)
+
+    def is_certain(self, destination: str) -> bool:
+        """Whether it stands for the same whatever the headers of a SEND are."""
+        if not self._config.routing_headers or self._naming.split(destination)[1]:
+            return True
+        return destination.startswith(tuple(prefix for prefix, _kind in self._prefixes))
+
+    def _special(self, destination: str) -> Address | None:
+        """Names that RabbitMQ or Apollo know, where the configuration has them."""
+        dsub = self._config.dsub_prefix
+        if dsub and destination.startswith(dsub):
+            return Address(Kind.QUEUE, dsub, _named(destination[len(dsub) :]), True, "durable")
+        if not self._exchanges or not destination.startswith((_EXCHANGE, _AMQ_QUEUE)):
+            return None
+        if destination.startswith(_AMQ_QUEUE):
+            rest = _named(destination[len(_AMQ_QUEUE) :])
+            return Address(Kind.QUEUE, self._config.queue_prefixes[0], rest, True, "queue")
+        exchange, _, key = destination[len(_EXCHANGE) :].partition("/")
+        return self._exchange(exchange, key)
+
+    def _exchange(self, exchange: str, key: str) -> Address:
+        kind = self._exchanges.get(exchange)
+        if kind is None:
+            raise Refused(
+                "no such exchange", "addresses.exchanges of the broker's configuration names those there are."
+            )
+        if exchange == "amq.topic":
+            return Address(Kind.TOPIC, self._config.topic_prefixes[0], key)
+        if kind == "fanout":  # whatever the key is
+            return Address(Kind.TOPIC, _EXCHANGE + exchange, "", True)
+        return Address(Kind.TOPIC, f"{_EXCHANGE}{exchange}/", key, kind == "direct")
+
+    def pattern(self, address: Address) -> Pattern | None:
+        """The pattern that it is; None for a plain one.
+
+        Raises:
+            Refused: it has too many words.
+        """
+        if address.literal or address.kind is not Kind.TOPIC:
+            return None
+        return self.wildcards.pattern(address.prefix, address.rest)
+
+    def setting(self, name: str) -> Setting:
+        """The first setting that fits a name."""
+        setting = self._known.get(name)
+        if setting is None:
+            words = self._matching.words("", name)
+            fits = (
+                entry
+                for pattern, entry in self._settings
+                if (pattern.matches(words) if pattern is not None else entry.match == name)
+            )
+            setting = next(fits, self._default)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[name] = setting
+        return setting
+
+
+def _named(rest: str) -> str:
+    if not rest:
+        raise Refused("no destination", "A name has to follow the prefix.")
+    return rest

@@ -1,0 +1,124 @@
+"""Dead letters: what becomes of messages that could not be processed, and what they say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import WITHOUT, Message, Refused
+from stompcodec.broker.queues.consumer import Delivery
+from stompcodec.broker.queues.faults import UNDELIVERABLE
+from stompcodec.broker.queues.queue import EXPIRED, Queue
+from stompcodec.codec import Frame, serialize_tail
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.routing.naming import Naming
+    from stompcodec.broker.routing.shares import Maker
+
+__all__ = ["MAX_ATTEMPTS", "REJECTED", "DeadLetters"]
+
+#: Why: it was refused by NACK for the last time, or for good. A queue has other reasons.
+MAX_ATTEMPTS, REJECTED = "max-attempts", "rejected"
+#: What a dead letter says of itself. Those of the letter that it was made of, if any, are gone.
+_SAYS = (
+    *("dead-letter-reason", "original-destination", "original-message-id", "dead-letter-attempts", "dead-letter-time"),
+    "dead-letter-first-time",
+)
+#: Headers that meant something before, and would mean it again.
+_OVER = ("destination", "expires", "expiration", "deliver-at", "delay", "AMQ_SCHEDULED_DELAY", "x-delay")
+
+
+class DeadLetters:
+    """Those of a virtual host.
+
+    Args:
+        config: how many attempts there are, and whether expired messages are kept.
+        naming: says where dead letters go.
+        queue_of: gives the queue of a name, made by somebody, or raises Refused.
+        place: gives a message its message-id and its place in the order.
+        wall: the time in seconds since 1970.
+    """
+
+    __slots__ = ("_burying", "_config", "_naming", "_place", "_queue_of", "_wall")
+
+    def __init__(
+        self,
+        config: Config,
+        naming: Naming,
+        queue_of: Callable[[str, Maker | None], Queue],
+        place: Callable[[Message], None],
+        wall: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._naming = naming
+        self._queue_of = queue_of
+        self._place = place
+        self._wall = wall
+        self._burying = False
+
+    def reject(self, queue: Queue, deliveries: list[Delivery], requeue: bool = True) -> None:
+        """NACK: once more, or a dead letter after the last attempt.
+
+        Args:
+            queue: where they are UNACKED.
+            deliveries: what was refused.
+            requeue: False for no more attempts.
+        """
+        back = []
+        for _tag, message in deliveries:
+            is_last = message.attempts + 1 >= self._config.max_attempts
+            if (is_last or not requeue) and self.bury(queue, message, REJECTED if not requeue else MAX_ATTEMPTS):
+                queue.settle([(0, message)])
+            else:
+                back.append(message)
+        queue.restore(back)
+
+    def gone(self, queue: Queue, message: Message, reason: str) -> bool:
+        """Make a dead letter, where somebody wants it, of a message that expired, made room or cannot be delivered.
+
+        One that expires, but has failed for somebody before, is UNDELIVERABLE. False: there is no dead letter.
+        """
+        if reason == EXPIRED and message.faults:
+            reason = UNDELIVERABLE
+        kept = reason == UNDELIVERABLE or (self._config.dead_letter_expired and reason == EXPIRED)
+        if (kept or (queue.terms is not None and queue.terms.dead_letter)) and not queue.closed:
+            return self.bury(queue, message, reason)
+        return False
+
+    def bury(self, queue: Queue, message: Message, reason: str) -> bool:
+        """Put a dead letter made of a message into the dead letter queue.
+
+        False: there is no room for it, or it is one already. Then one that was refused by NACK stays in its queue; one
+        that has expired is dropped.
+        """
+        name = self._naming.dead_letter(queue.name)
+        if queue.terms is not None and queue.terms.dead_letter is not None:
+            name = self._config.queue_prefixes[0] + queue.terms.dead_letter
+        if name == queue.name:
+            return False
+        try:
+            sink = self._queue_of(name, queue.maker)
+        except Refused:
+            return False
+        if sink.full or self._burying:  # a letter that dies as it comes is gone: queues may name each other
+            return False
+        letter = message.anew(name, self._tail(name, message, reason))
+        self._place(letter)
+        self._burying = True
+        try:
+            sink.put(letter)
+            if queue.journal is not None:
+                queue.journal.move(queue, message, sink, letter)
+        finally:
+            self._burying = False
+        return True
+
+    def _tail(self, name: str, message: Message, reason: str) -> bytes:
+        frame, now = message.frame, str(int(self._wall() * 1000))
+        attempts = message.attempts + (reason in (MAX_ATTEMPTS, REJECTED))
+        first = frame.get("dead-letter-first-time") or now
+        says = zip(_SAYS, (reason, message.destination, message.id, str(attempts), now, first))
+        gone = {*WITHOUT, *_SAYS, *_OVER}
+        others = [pair for pair in frame.headers.pairs() if pair[0] not in gone]
+        return serialize_tail(Frame("MESSAGE", [("destination", name), *says, *others], frame.body), "1.2")

@@ -1,0 +1,175 @@
+"""Delayed: messages that wait for their time, outside of what is READY, and then come into their queue or topic.
+
+A persistent one is stored while it waits. When its time has come it takes a new place, behind all that came meanwhile:
+so the seqs of a queue only rise, for whoever reads it by them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.memory import DELAY, LOW, MESSAGE
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.scheduling import timely
+from stompcodec.broker.routing.retained import Retaining
+from stompcodec.broker.routing.topic import Topic
+
+if TYPE_CHECKING:
+    from stompcodec.broker.memory import Account
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["Delayed"]
+
+
+#: Seconds between two looks, at least: the clock on the wall does not go as fine as the timer, and may stand still.
+_LEAST = 0.001
+
+
+class Delayed:
+    """All messages of a broker that wait.
+
+    Args:
+        account: of the broker's memory.
+        wall: the time in seconds since 1970.
+        place: gives a message its message-id and its place in the order.
+        most: messages that may wait.
+
+    >>> from stompcodec.broker.memory import Account
+    >>> Delayed(Account(1000), lambda: 0.0, print, 10).wait is None
+    True
+    """
+
+    __slots__ = ("_account", "_heap", "_most", "_number", "_place", "_wall", "blocked", "cost")
+
+    def __init__(
+        self, account: Account, wall: Callable[[], float], place: Callable[[Message], None], most: int
+    ) -> None:
+        self._account = account
+        self._wall = wall
+        self._place = place
+        self._most = most
+        #: Bytes of messages that wait for topics.
+        self.cost = 0
+        #: Sessions that wait until these are fewer.
+        self.blocked: dict[Session, None] = {}
+        self._number = 0
+        #: When, a number that makes it different from all others, what, and where it goes. A queue holds its messages
+        #: itself, so that they go with it: here are their seqs.
+        self._heap: list[tuple[float, int, Message | int, Callable[[], Queue | Topic | Retaining | None]]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds until something is due; None if nothing waits."""
+        return max(_LEAST, self._heap[0][0] - self._wall()) if self._heap else None
+
+    def check_room(self, count: int) -> None:
+        """Whether so many more may wait. When in doubt, what has gone with its queue is forgotten.
+
+        Raises:
+            Refused: they may not.
+        """
+        if len(self._heap) + count > self._most:
+            before = len(self._heap)
+            self._heap = [entry for entry in self._heap if not _is_gone(entry[2], entry[3])]
+            heapq.heapify(self._heap)
+            self._account.used -= (before - len(self._heap)) * DELAY
+        if len(self._heap) + count > self._most:
+            raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
+
+    def hold(
+        self,
+        message: Message,
+        sink: Queue | Topic | Retaining,
+        find: Callable[[], Queue | Topic | Retaining | None],
+        stored: bool = False,
+    ) -> bool:
+        """Take a message that is not due. True: the bound is passed, so whoever sent it should wait.
+
+        Args:
+            message: it has its place in the order.
+            sink: where it goes.
+            find: the sink when it is due: topics come and go meanwhile.
+            stored: it is in the store already.
+        """
+        if isinstance(sink, Queue):
+            sink.hold(message, stored)
+        else:
+            self.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
+        assert message.due is not None
+        self._add(message.due, message.seq if isinstance(sink, Queue) else message, find)
+        return sink.full if isinstance(sink, Queue) else self.is_too_large
+
+    @property
+    def is_too_large(self) -> bool:
+        """Memory is short, and what waits for topics takes too much of it."""
+        return self._account.is_large(self.cost)
+
+    @property
+    def is_low(self) -> bool:
+        """There is room again."""
+        return not self._account.is_large(self.cost, LOW)
+
+    def block(self, session: Session) -> None:
+        """Make a session wait until there is room."""
+        if session.block(self):
+            self.blocked[session] = None
+            self._account.wait(self)
+
+    def release_blocked(self) -> None:
+        """Let those that wait send again."""
+        self._account.waiting.pop(self, None)
+        blocked, self.blocked = self.blocked, {}
+        for session in blocked:
+            session.unblock(self)
+
+    def add_all(self, queue: Queue) -> None:
+        """What a queue has held since before the broker was started anew."""
+        for message in queue.held.values():
+            assert message.due is not None
+            self._add(message.due, message.seq, lambda: queue)
+
+    def _add(self, due: float, message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> None:
+        self._number += 1
+        self._account.used += DELAY
+        heapq.heappush(self._heap, (due, self._number, message, find))
+
+    def release(self) -> None:
+        """What is due takes effect."""
+        now = self._wall()
+        for _ in range(AT_ONCE):  # the others when `wait` is over
+            if not self._heap or self._heap[0][0] > now:
+                break
+            _due, _number, message, find = heapq.heappop(self._heap)
+            self._account.used -= DELAY
+            sink = find()
+            if isinstance(message, int):
+                held = sink.held.get(message) if isinstance(sink, Queue) else None
+                if held is None or not isinstance(sink, Queue) or not sink.let_go(held):
+                    continue  # it could not be stored, or the queue is gone
+                fresh = timely(held)
+                self._place(fresh)
+                sink.put(fresh)
+                if sink.journal is not None:
+                    sink.journal.move(sink, held, sink, fresh)
+                continue
+            else:
+                self.cost -= message.size + MESSAGE
+                self._account.used -= message.size + MESSAGE
+            if sink is not None:
+                fresh = timely(message)
+                self._place(fresh)
+                sink.put(fresh)
+
+
+def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> bool:
+    """It could not be stored, or went with its queue."""
+    sink = find() if isinstance(message, int) else None
+    return isinstance(sink, Queue) and message not in sink.held

@@ -1,0 +1,180 @@
+"""Durable subscriptions: queues with a name that get what is sent to topics, whether somebody consumes or not.
+
+Two headers make one: a client-id on CONNECT and a name on SUBSCRIBE; its queue is called CLIENT-ID.NAME then. Other
+brokers' ways are `durable:true` or `persistent:true` on SUBSCRIBE, named by id and destination, and a name for the
+queue, `x-queue-name`. Persistent messages are stored for it, and it is stored itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from stompcodec.broker.config.settings import Address
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.store import Subscribed
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.routing.shares import Maker
+    from stompcodec.broker.selectors.selector import Selector
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
+
+#: Characters of a name. It is kept, also where nobody consumes.
+LONGEST_NAME = 4096
+
+
+class Durable:
+    """One such subscription.
+
+    Args:
+        name: by which its owner knows it.
+        queue: where its messages are.
+        address: the topic, or the pattern of topics.
+        selector: what it takes; None for everything.
+        shared: it may have several consumers at one time.
+        auto_delete: it ends with its last consumer.
+        since: it takes what has a later place in the order.
+        owner: the user that has it, and nobody else; None where all are one user, or as long as nobody has adopted it.
+        prompt: messages do not wait to go out with others: its queue gets some by another way, too.
+    """
+
+    __slots__ = ("address", "auto_delete", "name", "owner", "prompt", "queue", "selector", "shared", "since")
+
+    def __init__(
+        self,
+        name: str,
+        queue: Queue,
+        address: Address,
+        selector: Selector | None = None,
+        *,
+        shared: bool = False,
+        auto_delete: bool = False,
+        since: int = 0,
+        owner: str | None = None,
+        prompt: bool = False,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.address = address
+        self.selector = selector
+        self.shared = shared
+        self.auto_delete = auto_delete
+        self.since = since
+        self.owner = owner
+        self.prompt = prompt
+
+    def __repr__(self) -> str:
+        return f"<Durable {title(self.owner, self.name)!r} of {self.address.name!r}: {self.queue.count} messages>"
+
+    @property
+    def maker(self) -> Maker | None:
+        """Who made it."""
+        return self.queue.maker
+
+    @property
+    def record(self) -> Subscribed:
+        """As the store keeps it."""
+        address, text = self.address, None if self.selector is None else self.selector.text
+        return Subscribed(
+            *(self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete),
+            self.owner,
+        )
+
+    def wants(self, message: Message) -> bool:
+        """Whether a message is for it."""
+        return message.seq > self.since and (self.selector is None or self.selector.matches(message))
+
+    def take(self, messages: list[Message], stored: bool = False) -> bool:
+        """Put those that it wants into its queue. True: that is full, so whoever sent them should wait.
+
+        Args:
+            messages: in order.
+            stored: they are in the store already.
+        """
+        queue, full = self.queue, False
+        for message in messages:
+            if self.wants(message):
+                full = queue.put(message, stored) or full
+                if stored and queue.messages.is_disordered:  # others came while a transaction waited for the store
+                    queue.messages.sort_from(message.seq)
+        return full
+
+    def is_meant(self, address: Address, wanted: Wanted, shared: bool) -> bool:
+        """Return whether a SUBSCRIBE that names it asks for the same."""
+        text = None if wanted.selector is None else wanted.selector.text
+        mine = None if self.selector is None else self.selector.text
+        return (address.name, text, shared) == (self.address.name, mine, self.shared)
+
+    def check(self, address: Address, wanted: Wanted, shared: bool) -> None:
+        """Whether a SUBSCRIBE that names it means it.
+
+        Raises:
+            Refused: it asks for something else, or there is a consumer already.
+        """
+        if not self.is_meant(address, wanted, shared):
+            remedy = "Its destination and its selector were others: end it by UNSUBSCRIBE with the same name first."
+            raise Refused("the durable subscription is another one", remedy)
+        self.check_free()
+
+    def check_free(self) -> None:
+        """Whether it can have one more consumer.
+
+        Raises:
+            Refused: it has one, and no more.
+        """
+        if self.queue.members and not self.shared:
+            raise Refused("the durable subscription is in use", "It has a consumer, and can have one at a time.")
+
+
+def title(owner: str | None, name: str) -> str:
+    """Return the name of the queue of a durable subscription, from which that for its dead letters is made.
+
+    >>> title(None, "desk.all"), title("ada", "desk.all")
+    ('desk.all', '~ada~desk.all')
+    """
+    return name if owner is None else f"~{quote(owner, safe='').replace('~', '%7E')}~{name}"
+
+
+def owner_of(title: str) -> str | None:
+    """Return the user that has the durable subscription whose queue has that name; None if nobody does.
+
+    >>> owner_of("~ada~desk.all"), owner_of("desk.all"), owner_of(title("~", "desk"))
+    ('ada', None, '~')
+    """
+    mark, owner, rest = (*title.split("~", 2), "", "")[:3]
+    return unquote(owner) if not mark and rest else None
+
+
+def durable_name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
+    """The name of the queue that a SUBSCRIBE or UNSUBSCRIBE asks for; None when it is no durable subscription.
+
+    Args:
+        session: whose client-id may be a part of it.
+        wanted: what the headers ask for.
+        by_id: `persistent:true` names it by the id alone, as in Apollo.
+
+    Raises:
+        Refused: something that belongs to the name is missing, or it is too long.
+    """
+    name = _name(session, wanted, by_id)
+    if name is not None and len(name) > LONGEST_NAME:
+        raise Refused("the name is too long", f"That of a durable subscription has at most {LONGEST_NAME} characters.")
+    return name
+
+
+def _name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
+    if wanted.durable is not None:
+        if session.client_id is None:
+            raise Refused("client-id is missing", "A durable subscription needs the header client-id on CONNECT.")
+        return f"{session.client_id}.{wanted.durable}"
+    if wanted.queue_name:
+        return wanted.queue_name
+    if not wanted.durable_flag:
+        return None
+    if wanted.key is None:
+        raise Refused("id is missing", "A durable subscription needs a name, or an id that stays the same.")
+    return wanted.key if by_id else f"{wanted.key}@{wanted.destination}"

@@ -1,0 +1,354 @@
+"""Idempotency keys: a SEND that comes again with the key of an earlier one is confirmed, and not stored a second time.
+
+    SEND, idempotency-key:K (or _AMQ_DUPL_ID:K)
+        |  commands.py: `key_of`, then `mark`: who sent it (user, virtual host, client-id), where to, K, the body's CRC
+        v
+    is it known? ---- yes --> RECEIPT, behind the commit that the first one waits for; nothing is stored
+        |  no
+        v
+    the message takes its place, at once or by COMMIT, and `enter` notes its key: that of a persistent one in the same
+    batch of the store, behind which the message takes effect. If that batch fails, both are gone.
+
+A key lives for `idempotency.window` seconds, and the latest `idempotency.max_keys` of a scope live. All keys together
+have a part of the memory account; when it is used up, the user with the most keys loses the oldest ones of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import blake2b
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from stompcodec.broker.memory import KEY, SCOPE, Account, Part
+from stompcodec.broker.message import Refused
+from stompcodec.broker.queues.limits import AT_ONCE, Line
+from stompcodec.broker.storage.store import SentKey
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.storage.body_files import Body
+    from stompcodec.broker.storage.journal import Batch, Journal
+    from stompcodec.codec import Frame
+
+__all__ = ["ARTEMIS", "HEADER", "MOST_OCTETS", "Mark", "SentKeys", "body_crc", "key_of"]
+
+#: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
+HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"
+#: Bytes of the longest key.
+MOST_OCTETS = 255
+#: Bytes of a digest, and of the part of a scope's name that stands for the user.
+_DIGEST, _USER = 16, 8
+#: Numbers of keys are less.
+_MOST_NUMBER = 2**62
+#: Seconds between two lines in the log about keys that came with another body.
+_LOG_EACH = 1.0
+
+
+class Mark(NamedTuple):
+    """What tells a SEND with a key from all others."""
+
+    scope: bytes
+    """Digests: of the user, and of user, virtual host, client-id and destination."""
+    key: bytes
+    """Digest of the key."""
+    body: int
+    """CRC-32 of the body."""
+
+
+class _Entry:
+    """A key that is known."""
+
+    __slots__ = ("at", "batch", "mark", "number", "stored")
+
+    def __init__(self, number: int, mark: Mark, at: float, stored: bool) -> None:
+        self.number = number
+        self.mark = mark
+        #: When it was entered, in seconds of the broker's clock.
+        self.at = at
+        #: It has a row in the store, or will have one.
+        self.stored = stored
+        #: What has to be written before the message counts; None once it is.
+        self.batch: Batch | None = None
+
+
+class _Holder:
+    """The keys of one user, by their numbers, oldest first."""
+
+    __slots__ = ("entries", "rank")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[int, _Entry] = OrderedDict()
+        #: Bits of their number.
+        self.rank = 0
+
+
+class _Changes:
+    """What one batch is about."""
+
+    __slots__ = ("entered", "forgotten")
+
+    def __init__(self) -> None:
+        self.entered: list[_Entry] = []
+        self.forgotten: list[int] = []
+
+
+class SentKeys:
+    """The keys of messages that have taken effect.
+
+    Args:
+        config: how long and how many.
+        journal: to the store.
+        account: of the broker's memory.
+        wall: the time in seconds since 1970, by which keys are stored.
+
+    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.core import Broker
+    >>> sent = Broker(Config()).sent
+    >>> mark = Mark(b"scope", b"key", 0)
+    >>> sent.find(mark) is None, sent.enter(mark, 1.0, stored=False), len(sent)
+    (True, None, 1)
+    """
+
+    def __init__(self, config: Config, journal: Journal, account: Account, wall: Callable[[], float]) -> None:
+        self.window = config.key_window
+        self._most = config.max_keys
+        self._journal = journal
+        self._wall = wall
+        #: The account's part for keys.
+        self.part = Part(account, account.most_keys)
+        #: By scope, then by key, oldest first. No scope is empty.
+        self.scopes: dict[bytes, OrderedDict[bytes, _Entry]] = {}
+        #: By user.
+        self._holders: dict[bytes, _Holder] = {}
+        #: Those whose number of keys has so many bits: one of the last rank has at least half as many as any other.
+        self._ranks: list[dict[_Holder, None]] = [{} for _ in range(64)]
+        self._number = 0
+        #: No key is older than this.
+        self._oldest = inf
+        self._expiring = False
+        #: Duplicates with another body since the last line in the log, and when that was.
+        self._unlogged, self._logged_at = 0, -inf
+
+    def __len__(self) -> int:
+        return sum(len(holder.entries) for holder in self._holders.values())
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory that the keys take. Computed anew each time."""
+        return KEY * sum(map(len, self.scopes.values())) + SCOPE * len(self.scopes)
+
+    def mark(self, session: Session, destination: str, routing: str | None, key: str, body: int) -> Mark:
+        """Return the mark of a SEND.
+
+        Args:
+            session: that sends.
+            destination: where to; one of those of a composite one.
+            routing: its header destination-type.
+            key: as `key_of` has it.
+            body: CRC-32 of the body.
+
+        Raises:
+            Refused: there is no such destination.
+        """
+        destinations = session.router.destinations
+        address = destinations.named(destinations.addresses.find(destination, routing, False), session)
+        name = destinations.address(address.name, session)
+        parts = (session.owner, session.router.vhost, session.client_id, address.kind.value, name)
+        text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)
+        user = blake2b((session.owner or "").encode("utf-8", "surrogatepass"), digest_size=_USER).digest()
+        scope = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
+        return Mark(user + scope, blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest(), body)
+
+    def find(self, mark: Mark) -> _Entry | None:
+        """Return what is known of a key; None if it is new."""
+        scope = self.scopes.get(mark.scope)
+        return None if scope is None else scope.get(mark.key)
+
+    def is_known(self, session: Session, mark: Mark, frame: Frame) -> bool:
+        """Return whether a SEND came before. If so, receipts of this session wait for the disk as the first one does.
+
+        Args:
+            session: that sends.
+            mark: of the SEND.
+            frame: the SEND, or the COMMIT by which it would take effect.
+        """
+        entry = self.find(mark)
+        if entry is None:
+            return False
+        if entry.batch is not None:
+            session.wait_for(entry.batch, frame)
+        self.count(session, entry.mark.body != mark.body)
+        return True
+
+    def count(self, session: Session, changed: bool) -> None:
+        """Count a SEND that is not stored; if it has another body, say so in the log, once per second at most."""
+        stats = session.broker.stats
+        stats.duplicates += 1
+        if changed:
+            stats.duplicates_changed += 1
+            self._unlogged += 1
+            now = session.broker.now
+            if now - self._logged_at >= _LOG_EACH:
+                session.broker.log.warning(
+                    "%s: a SEND has the %s of an earlier one and another body: it is confirmed, and not stored "
+                    "(%d such since the last line)",
+                    session,
+                    HEADER,
+                    self._unlogged,
+                )
+                self._unlogged, self._logged_at = 0, now
+
+    def enter(self, mark: Mark, now: float, *, stored: bool, batch: Batch | None = None) -> None:
+        """Note the key of a message that takes effect.
+
+        Args:
+            mark: of its SEND.
+            now: the time in seconds.
+            stored: the message belongs to the store, and so does its key, in the open batch.
+            batch: what is not stored is undone nevertheless if this batch fails; None for no batch.
+        """
+        self._number += 1
+        entry = _Entry(self._number, mark, now, stored)
+        self._add(entry)
+        if stored:
+            self._remember(entry)
+        entry.batch = self._journal.batch if stored else batch
+        if entry.batch is not None:
+            self._changes(entry.batch).entered.append(entry)
+
+    def load(self, key: SentKey, now: float, wall: float) -> None:
+        """Take over a key that the store has. Those of one store come in the order of their numbers."""
+        self._number = max(self._number, key.number)
+        entry = _Entry(key.number, Mark(key.scope, key.key, key.body), now - max(0.0, wall - key.at), True)
+        if self.find(entry.mark) is None:
+            self._add(entry)
+        else:
+            self._forget(key.number)
+
+    def sweep(self, now: float) -> Iterator[Line] | None:
+        """Return what removes the keys that are too old, some in each turn; None if there are none."""
+        if self._expiring or now - self._oldest <= self.window:
+            return None
+        self._expiring = True
+        return self._expire(now)
+
+    def _expire(self, now: float) -> Iterator[Line]:
+        oldest, left = inf, AT_ONCE
+        self._oldest = inf  # that of keys that come meanwhile
+        for name in list(self._holders):
+            holder = self._holders.get(name)
+            while holder is not None and holder.entries:
+                entry = next(iter(holder.entries.values()))
+                if now - entry.at <= self.window:
+                    oldest = min(oldest, entry.at)
+                    break
+                self._drop(entry)
+                left -= 1
+                if left <= 0:
+                    yield self._journal.line
+                    left = AT_ONCE
+        self._oldest = min(oldest, self._oldest)
+        self._expiring = False
+
+    def _add(self, entry: _Entry) -> None:
+        scope = self.scopes.get(entry.mark.scope)
+        if scope is None:
+            scope = self.scopes[entry.mark.scope] = OrderedDict()
+            self.part.used += SCOPE
+        scope[entry.mark.key] = entry
+        name = entry.mark.scope[:_USER]
+        holder = self._holders.get(name)
+        if holder is None:
+            holder = self._holders[name] = _Holder()
+        holder.entries[entry.number] = entry
+        self._rank(holder)
+        self.part.used += KEY
+        self._oldest = min(self._oldest, entry.at)
+        if len(scope) > self._most:
+            self._drop(next(iter(scope.values())))
+        while self.part.used > self.part.limit:
+            largest = next(holders for holders in reversed(self._ranks) if holders)
+            self._drop(next(iter(next(iter(largest)).entries.values())))
+
+    def _drop(self, entry: _Entry) -> None:
+        """Forget a key, if it is known."""
+        scope = self.scopes.get(entry.mark.scope)
+        if scope is None or scope.get(entry.mark.key) is not entry:
+            return
+        del scope[entry.mark.key]
+        self.part.used -= KEY
+        if not scope:
+            del self.scopes[entry.mark.scope]
+            self.part.used -= SCOPE
+        name = entry.mark.scope[:_USER]
+        holder = self._holders[name]
+        del holder.entries[entry.number]
+        self._rank(holder)
+        if not holder.entries:
+            del self._holders[name]
+        if entry.stored:
+            self._forget(entry.number)
+
+    def _rank(self, holder: _Holder) -> None:
+        rank = len(holder.entries).bit_length()
+        if rank != holder.rank:
+            self._ranks[holder.rank].pop(holder, None)
+            holder.rank = rank
+            if rank:
+                self._ranks[rank][holder] = None
+
+    # ---- the store ----
+
+    def _remember(self, entry: _Entry) -> None:
+        store = self._journal.store
+        if store is not None:
+            store.remember(SentKey(entry.number, *entry.mark, self._wall()))
+
+    def _forget(self, number: int) -> None:
+        store = self._journal.store
+        if store is not None:
+            store.forget(number)
+            self._changes(self._journal.batch).forgotten.append(number)
+
+    def _changes(self, batch: Batch) -> _Changes:
+        changes: _Changes | None = batch.keys
+        if changes is None:
+            batch.keys = changes = _Changes()
+            batch.actions.append(partial(self._written, batch, changes))
+        return changes
+
+    def _written(self, batch: Batch, changes: _Changes, committed: bool) -> None:
+        """A batch has been written, or has failed."""
+        for entry in changes.entered:
+            entry.batch = None
+            if not committed:
+                entry.stored = False
+                self._drop(entry)
+        if not committed:
+            for number in changes.forgotten:
+                self._forget(number)
+        batch.keys = None
+
+
+def key_of(session: Session, frame: Frame) -> str | None:
+    """Return the key of a SEND; None if it has none, or an empty one.
+
+    Raises:
+        Refused: it is too long.
+    """
+    key = session.header(frame, HEADER) or session.header(frame, ARTEMIS)
+    if not key:
+        return None
+    if len(key) > MOST_OCTETS or len(key.encode("utf-8", "surrogatepass")) > MOST_OCTETS:
+        raise Refused("the idempotency key is too long", f"{HEADER} and {ARTEMIS} have at most {MOST_OCTETS} bytes.")
+    return key
+
+
+def body_crc(frame: Frame, body: Body | None) -> int:
+    """Return the CRC-32 of the body of a SEND; of a large one, `body` is the file."""
+    return crc32(frame.body or b"") if body is None else body.crc

@@ -1,0 +1,131 @@
+"""Queues in their own right of which the store keeps more than their messages.
+
+Queues with arguments have them again after a restart. Queues that consume a virtual topic, as in ActiveMQ, get what is
+sent to the topic whether somebody consumes them or not, so they stay though they are empty: the queue
+`Consumer.NAME.VirtualTopic.X` gets the messages of the topic `VirtualTopic.X`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.queues.arguments import agree, terms_from
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.durable import Durable
+from stompcodec.broker.routing.naming import Naming
+from stompcodec.broker.routing.topics import Topics
+from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.store import Subscribed
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+
+__all__ = ["Kept"]
+
+#: ActiveMQ's `Consumer.*.VirtualTopic.>`, and what is the name of the topic in it.
+_CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
+
+
+class Kept:
+    """Those of one virtual host.
+
+    Args:
+        config: whether there are virtual topics, and whether queue arguments mean something.
+        naming: how the names of destinations are read.
+        journal: to the store.
+        topics: that virtual topics are among.
+        latest: the place in the order of the latest message.
+    """
+
+    def __init__(
+        self, config: Config, naming: Naming, journal: Journal, topics: Topics, latest: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._naming = naming
+        self._journal = journal
+        self._topics = topics
+        self._latest = latest
+        #: What puts the messages of a virtual topic into a queue, by the name of the queue.
+        self._feeds: dict[str, Durable] = {}
+        #: Keys of queues that the store has, or is to have.
+        self._stored: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a queue of that name consumes a virtual topic."""
+        return name in self._feeds
+
+    def topic_of(self, name: str) -> Address | None:
+        """Return the virtual topic, or the pattern of them, that a queue of that name consumes; None for none."""
+        if not self._config.virtual_topics:
+            return None
+        kind, _prefix, rest = self._naming.split(name)
+        found = _CONSUMER.fullmatch(rest) if kind is Kind.QUEUE else None
+        return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
+
+    def listen(self, queue: Queue) -> None:
+        """Have a new queue get what is sent to its virtual topic from now on, if it has one.
+
+        Raises:
+            Refused: there are too many destinations, or the name has too many words.
+        """
+        address = self.topic_of(queue.name)
+        if address is None:
+            return
+        feed = Durable(queue.name, queue, address, shared=True, since=self._latest(), prompt=True)
+        self._topics.add(feed, address, queue.maker)
+        self._feeds[queue.name] = feed
+        if queue.key not in self._stored:
+            self.keep(queue)
+
+    def keep(self, queue: Queue) -> None:
+        """Store what a queue is, besides its messages."""
+        store = self._journal.store
+        if store is not None and queue.journal is not None:
+            self._stored.add(queue.key)
+            store.subscribe(self._record(queue))
+            self._journal.batch.actions.append(partial(self._kept, queue))
+
+    def _record(self, queue: Queue) -> Subscribed:
+        feed = self._feeds.get(queue.name)
+        prefix, name = ("", "") if feed is None else (feed.address.prefix, feed.address.rest)
+        return Subscribed(queue.key, prefix, name, selector=None if queue.terms is None else queue.terms.text)
+
+    def _kept(self, queue: Queue, committed: bool) -> None:
+        if not committed and not queue.closed and queue.key in self._stored:
+            self.keep(queue)  # with the next batch
+
+    def gone(self, queue: Queue) -> None:
+        """Forget a queue that has ended."""
+        feed = self._feeds.pop(queue.name, None)
+        if feed is not None:
+            self._topics.drop(feed, feed.address)
+        if queue.key in self._stored:
+            self._stored.discard(queue.key)
+            self._forget(queue.key, False)
+
+    def _forget(self, key: str, committed: bool) -> None:
+        store = self._journal.store
+        if not committed and store is not None and key not in self._stored:
+            store.unsubscribe(key)
+            self._journal.batch.actions.append(partial(self._forget, key))
+
+    def restore(self, record: Subscribed, name: str, make: Callable[[str], Queue]) -> None:
+        """Make a queue again that the store has.
+
+        Args:
+            record: of the store.
+            name: of the queue.
+            make: finds a queue by its name, or makes it.
+        """
+        self._stored.add(record.queue)
+        terms = terms_from(record.selector) if self._config.queue_arguments != "ignore" else None
+        if terms is None and self.topic_of(name) is None:
+            self._stored.discard(record.queue)  # the configuration was another one: it stays in the store
+            return
+        queue = make(name)
+        if terms is not None:
+            agree(queue, terms, False)

@@ -1,0 +1,60 @@
+"""Owners: which session has which temporary destinations and exclusive queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["Owners"]
+
+
+class Owners:
+    """Destinations that belong to one session, by their name for everyone.
+
+    >>> owners = Owners()
+    >>> "/temp-queue/s-1-a" in owners, len(owners)
+    (False, 0)
+    """
+
+    __slots__ = ("_by_name", "_by_session")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Session] = {}
+        self._by_session: dict[Session, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Session | None:
+        """Return the session that has a destination; None if it belongs to nobody."""
+        return self._by_name.get(name)
+
+    def claim(self, name: str, session: Session) -> None:
+        """Give a destination, which nobody else has, to a session."""
+        self._by_name[name] = session
+        self._by_session.setdefault(session, {})[name] = None
+
+    def release(self, name: str) -> None:
+        """Forget a destination that is gone."""
+        session = self._by_name.pop(name, None)
+        if session is not None:
+            mine = self._by_session[session]
+            del mine[name]
+            if not mine:
+                del self._by_session[session]
+
+    def leave(self, session: Session) -> list[str]:
+        """Forget a session. Return the names of what it had."""
+        names = list(self._by_session.pop(session, ()))
+        for name in names:
+            del self._by_name[name]
+        return names

@@ -1,0 +1,434 @@
+"""Destinations: the queues and topics of a virtual host, found by what a frame calls them, made, and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.memory import Account, Part
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.arguments import Terms, agree, is_unused
+from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line, Turns, Work
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.durables import Durables
+from stompcodec.broker.routing.kept import Kept
+from stompcodec.broker.routing.naming import Naming
+from stompcodec.broker.routing.owners import Owners
+from stompcodec.broker.routing.retained import Retained, Retaining
+from stompcodec.broker.routing.shares import Maker, Shares
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.topics import Topics
+from stompcodec.broker.storage.journal import Journal
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.routing.durable import Durable
+    from stompcodec.broker.selectors.selector import Selector
+    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.storage.store import Subscribed
+
+__all__ = ["Destinations"]
+
+#: What the key of a retained message's queue begins with. No destination does.
+_RETAINED = "\0r"
+#: Queues that are looked at before others have a turn; some are deleted.
+_LOOKS = 200
+#: Characters of a name. Each destination keeps it some times over, and no bound counts that.
+_MOST_NAME = 4096
+
+
+class Destinations:
+    """They come into being by their first use, and go when they are idle.
+
+    Args:
+        vhost: the name of the virtual host.
+        config: bounds, prefixes and settings.
+        account: of the broker's memory.
+        journal: to the store.
+        wall: the time in seconds since 1970.
+        swept: told when destinations have gone, for whoever remembers them.
+        opened: where topics enter themselves that are to be flushed.
+        expired: as in Queue.
+        latest: the place in the order of the latest message.
+    """
+
+    def __init__(
+        self,
+        vhost: str,
+        config: Config,
+        account: Account,
+        journal: Journal,
+        wall: Callable[[], float],
+        swept: Callable[[], None],
+        opened: list[Topic],
+        expired: Callable[[Queue, Message, str], bool],
+        latest: Callable[[], int],
+    ) -> None:
+        self.naming = Naming(
+            config.queue_prefixes,
+            config.topic_prefixes,
+            config.temp_queue_prefix,
+            config.temp_topic_prefix,
+            config.dead_letter,
+        )
+        self.addresses = Addresses(config, self.naming)
+        self.queues: dict[str, Queue] = {}
+        #: Temporary destinations and exclusive queues by their name for everyone, and whose they are.
+        self.owners = Owners()
+        #: Headers that may send a message elsewhere, or have it refused.
+        self.telling = tuple(
+            name
+            for name, counts in (
+                ("destination-type", config.routing_headers),
+                ("retain", config.retain),
+                ("message-id", config.refuse_message_id),
+            )
+            if counts
+        )
+        #: Queues that end with their last consumer.
+        self.ending: set[str] = set()
+        #: Somebody is looking for expired messages.
+        self._expiring = False
+        self._vhost = vhost
+        self._config = config
+        self._account = account
+        self._journal = journal
+        self._wall = wall
+        self._swept = swept
+        self._expired = expired
+        self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
+        self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
+        self.shares = Shares(config, account)
+        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.turns, account)
+        words = self.addresses.wildcards.words
+        self.retained = Retained(
+            self._retained_queue,
+            words,
+            config.max_destinations,
+            Part(account, min(config.max_retained_octets, account.first // 2)),
+        )
+        self.durables = Durables(
+            config,
+            journal,
+            self.topics,
+            self._queue_of,
+            self.retained_for,
+            self.check_room,
+            self.shares,
+            account,
+        )
+        self.kept = Kept(config, self.naming, journal, self.topics, latest)
+        #: Queues and topics that are there from the start.
+        self._preset: set[str] = set()
+        self._make_presets()
+
+    def _make_presets(self) -> None:
+        for preset in self._config.presets:
+            address = self.addresses.find(preset.name, preset.routing, True)
+            self._preset.add(address.name)
+            if address.kind is Kind.QUEUE:
+                self.queue(address.name)
+            else:
+                self.topics.make(address)
+                for name in preset.queues:
+                    self.durables.make(name, address)
+
+    # ---- find and make ----
+
+    def address(self, destination: str, session: Session) -> str:
+        """The name for everyone: another one where a session names a temporary destination of its own.
+
+        >>> # "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", as a reply-to carries it to others
+        """
+        if not self.naming.is_temporary(destination) or destination in self.owners:
+            return destination
+        return self.naming.owned(destination, session.id)
+
+    def sink(self, address: Address, session: Session, retain: str | None = None) -> Queue | Topic | Retaining | None:
+        """Where a SEND goes. None: nowhere, for nobody listens to the topic, or the temporary destination is gone.
+
+        Args:
+            address: of the destination.
+            session: that sends.
+            retain: the header of that name.
+
+        Raises:
+            Refused: there are too many destinations, or it is not made by a SEND.
+        """
+        name = address.name
+        if address.found:
+            return self.found(address, session, "send")
+        if address.kind is Kind.QUEUE:
+            queue = self.queues.get(name)
+            return self.allowed_queue(name, self.shares.maker(session)) if queue is None else queue
+        if address.kind is Kind.TOPIC:
+            topic = self.topics.find(address, self.shares.maker(session))
+            if topic is None:
+                self.check_topic(name)
+            if retain is not None and self._config.retain:
+                return self.retained.sink(retain, address, topic)
+            return topic
+        name = self.address(name, session)
+        return self.queues.get(name) or self.topics.by_name.get(name)
+
+    @staticmethod
+    def is_lasting(address: Address) -> bool:
+        """Whether its sink stays, until everybody is told that some have gone."""
+        return not address.found and address.kind in (Kind.QUEUE, Kind.TOPIC)
+
+    def is_certain(self, destination: str, address: Address) -> bool:
+        """Whether all that is sent to a destination goes to the same sink, whatever else a SEND says."""
+        if self._config.refuse_message_id or (self._config.retain and address.kind is Kind.TOPIC):
+            return False
+        return self.addresses.is_certain(destination)
+
+    def named(self, address: Address, session: Session) -> Address:
+        """Return the address of what a name stands for here: the rules, and the owner of a queue, are asked by that.
+
+        With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
+        a topic has called `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
+        """
+        prefix, rest = self._config.queue_prefixes[0], address.rest
+        one = self._config.exchanges or self._config.virtual_topics
+        if address.kind is not Kind.QUEUE or not one or address.found == "durable":
+            return address
+        if address.prefix not in ("", prefix) or (not address.prefix and (rest.startswith("/") or not rest)):
+            return address
+        durable = self.durables.find(rest, session.owner) if self._config.exchanges else None
+        if durable is not None and (durable.shared or address.found):
+            return Address(Kind.QUEUE, prefix, rest, True, "queue")
+        other = prefix if not address.prefix else ""
+        if address.name in self.queues or (other + rest not in self.queues and address.prefix):
+            return address
+        return address if self.naming.split(rest)[1] else address._replace(prefix=other)
+
+    def rival(self, name: str, stored: bool) -> Queue | None:
+        """Return the queue that is to become one with a new durable subscription of that name; None if there is none.
+
+        Args:
+            name: of the durable subscription, by x-queue-name.
+            stored: the durable subscription is there after a restart.
+
+        Raises:
+            Refused: the queue is in use, or holds too much to be moved at once.
+        """
+        queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
+        if queue is None or not self._config.exchanges:
+            return None
+        held = len(queue.messages) != queue.count or any(message.body is not None for message in queue.messages)
+        used = bool(queue.members or queue.blocked or queue.mending or self._journal.busy)
+        if used or held or queue.count > AT_ONCE or (queue.count and not stored):
+            remedy = f"{queue.name} holds messages or has consumers: consume it by that name, or choose another name."
+            raise Refused("a queue of that name exists", remedy)
+        return queue
+
+    def merge(self, queue: Queue | None, durable: Durable) -> None:
+        """Move what `rival` found into a durable subscription. Sessions look anew where SENDs go."""
+        if queue is not None:
+            messages = list(queue.messages)
+            self.delete(queue.name)
+            for message in messages:
+                durable.queue.put(message)
+
+    def found(self, address: Address, session: Session, action: str = "subscribe") -> Queue:
+        """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""
+        durable = self.durables.find(address.rest, session.owner)
+        if durable is not None:
+            return durable.queue
+        queue = self.queues.get(address.name)
+        if self.durables.is_taken(address.rest) and (queue is None or address.found == "durable"):
+            raise Refused(f"not allowed to {action} there", "It is a durable subscription of another user.")
+        if queue is None or address.found == "durable":
+            raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
+        return queue
+
+    def allowed_queue(self, name: str, maker: Maker) -> Queue:
+        if not self.addresses.setting(name).auto_create_queues:
+            raise Refused("no such queue", "The broker's settings for this address do not let clients make queues.")
+        return self.queue(name, maker)
+
+    def check_topic(self, name: str) -> None:
+        if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
+            raise Refused("no such address", "The broker's settings do not let clients make addresses of that name.")
+
+    def queue(self, name: str, maker: Maker | None = None) -> Queue:
+        """The queue of that name.
+
+        Args:
+            name: of the queue.
+            maker: who makes it, if it is not there.
+
+        Raises:
+            Refused: there are too many destinations.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            self.check_room(name, maker)
+            queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
+            queue.maker = maker
+            self.shares.made(queue)
+            try:
+                self.kept.listen(queue)
+            except Refused:
+                self.delete(name)
+                raise
+        return queue
+
+    def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
+        """A new queue; `key` is by what the store knows it in this virtual host."""
+        journal = self._journal if stored else None
+        queue = Queue(
+            name,
+            f"{self._vhost}\0{key}",
+            self._bound,
+            self._account,
+            journal,
+            self._wall,
+            self._expired,
+            self._config.priority,
+        )
+        queue.turns = self._journal.turns
+        return queue
+
+    def topic_queue(self, address: Address) -> Queue:
+        """A queue for one subscription to a topic."""
+        queue = Queue(address.name, "", self._backlog, self._account, None, self._wall)
+        queue.turns = self._journal.turns
+        return queue
+
+    def _retained_queue(self, name: str, part: Part) -> Queue:
+        return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
+
+    def check_room(self, name: str, maker: Maker | None = None) -> None:
+        """Whether there may be one more destination, of that name. When in doubt, idle ones go.
+
+        Raises:
+            Refused: there are too many, or the name is too long.
+        """
+        if len(name) > _MOST_NAME:
+            raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
+        for sweep in (self._sweep_topics, self.sweep):
+            if self.shares.why_not(name, maker) is None:
+                return
+            sweep()
+        self.shares.check(name, maker)
+
+    def restore(self, record: Subscribed, name: str) -> None:
+        """Make what the store has besides messages: a durable subscription, or a queue with arguments, for instance.
+
+        Args:
+            record: of the store.
+            name: its key, without the virtual host.
+        """
+        if name.startswith("\0"):
+            self.durables.restore(record, name)
+        else:
+            self.kept.restore(record, name, self.queue)
+
+    def load(self, name: str, message: Message) -> None:
+        """A message of a queue, as the store gives it back.
+
+        Args:
+            name: the key of the queue, without the virtual host.
+            message: in order.
+        """
+        if name.startswith(_RETAINED):
+            _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
+            self.retained.load(Address(Kind.TOPIC, prefix, rest), message)
+        elif not self.durables.load(name, message):
+            self.queue(name).load(message)
+
+    def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
+        """The retained messages that a new subscription gets."""
+        wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
+        return [
+            message
+            for message in found
+            if (message.expires is None or message.expires > wall) and (selector is None or selector.matches(message))
+        ]
+
+    # ---- let go ----
+
+    def delete(self, name: str) -> None:
+        """The end of a queue, and of what is in it."""
+        queue = self.queues.pop(name, None)
+        self.ending.discard(name)
+        if queue is not None:
+            self.shares.gone(queue)
+            self.kept.gone(queue)
+            queue.delete()
+            self._swept()
+
+    def sweep(self) -> None:
+        """Let idle queues and topics go: nothing is in them, and nobody listens."""
+        if self._journal.open or self._journal.busy:  # something may come back
+            return
+        idle = [
+            name
+            for name, queue in self.queues.items()
+            if not (queue.count or queue.members or queue.blocked or queue.mending) and not self._keeps_queue(name)
+        ]
+        for name in idle:
+            queue = self.queues.pop(name)
+            self.shares.gone(queue)
+            self.kept.gone(queue)
+            queue.close()
+            self.ending.discard(name)
+            self.owners.release(name)
+        self.retained.sweep()
+        self._sweep_topics()
+        if idle:
+            self._swept()
+
+    def _sweep_topics(self) -> None:
+        before = list(self.topics.by_name) if self.owners else []
+        if self.topics.sweep(self._keeps_topic):
+            for name in before:
+                if name not in self.topics.by_name and name not in self.queues:
+                    self.owners.release(name)
+            self._swept()
+
+    def _keeps_queue(self, name: str) -> bool:
+        return name in self._preset or name in self.kept or not self.addresses.setting(name).auto_delete_queues
+
+    def _keeps_topic(self, name: str) -> bool:
+        return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
+
+    def expire(self, now: float) -> None:
+        """Look for expired messages, in some queues in each turn."""
+        turns = self._journal.turns
+        if not self._expiring:
+            self._expiring = True
+            Work(self._expire(now, turns)).take_turn(now)
+
+    def _expire(self, now: float, turns: Turns) -> Iterator[Line]:
+        durables = (durable.queue for durable in self.durables)
+        for count, queue in enumerate([*self.queues.values(), *durables, *self.retained.queues.values()], 1):
+            if not queue.closed:
+                queue.sweep(now)
+                if is_unused(queue, now) and self.queues.get(queue.name) is queue:
+                    self.delete(queue.name)
+            if not count % _LOOKS:
+                yield turns
+        self._expiring = False
+
+    def agree(self, queue: Queue, terms: Terms | None, session: Session) -> None:
+        """Heed what a client says of a queue, if anything. Sessions that remember the queue look at it again.
+
+        Raises:
+            Refused: the queue has other arguments already, or its dead letters may not go where they should.
+        """
+        policy = self._config.queue_arguments
+        # As RabbitMQ does, a session declares a queue once: what it says of it later is ignored.
+        known = policy == "refuse" and session.declare(queue.name)
+        if terms is not None and terms != queue.terms and not known:
+            letters = terms.dead_letter
+            if letters is not None and not session.broker.auth.may(
+                session.user, "send", self._config.queue_prefixes[0] + letters
+            ):
+                raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
+            if agree(queue, terms, policy == "refuse"):
+                self.kept.keep(queue)
+                self._swept()

@@ -1,0 +1,248 @@
+"""Messages to the subscriptions of a topic. Where these are many, some get theirs in each turn, and senders wait."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from heapq import nlargest
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.memory import MESSAGE, Account
+from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Work
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.wildcards import Pattern
+
+__all__ = ["Bundle", "Spreading", "fullest"]
+
+#: Deliveries of some messages that are made at once, whatever time they take.
+_FEW = 250
+#: Subscriptions that are served between two looks at the clock.
+_STEP = 32
+#: Octets that are kept as ready for each id of a subscription: most clients use the same few.
+_READY = 2**20
+#: Queues that one sender waits for. With more, it waits for the fullest: the others may get one message meanwhile.
+_MOST_SLOW = 16
+
+
+class Bundle:
+    """Messages that go out together.
+
+    Args:
+        messages: in order.
+        plain: nothing special is about them, so that subscriptions with the same id, which are most, share one chunk of
+            bytes.
+        mortal: some of them may expire.
+    """
+
+    __slots__ = ("_chunks", "_mortal", "_octets", "_tails", "messages", "plain", "slow")
+
+    def __init__(self, messages: list[Message], plain: bool, mortal: bool = False) -> None:
+        self.messages = messages
+        self.plain = plain
+        self._mortal = mortal
+        #: Queues of subscriptions that are full now.
+        self.slow: list[Queue] = []
+        #: Made when the first of them goes out: until then they would take the bytes of the messages once more.
+        self._tails: list[bytes] = []
+        self._octets = sum([message.size for message in messages])
+        self._chunks: dict[bytes, bytes] = {}
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory."""
+        return self._octets + len(self.messages) * MESSAGE
+
+    def give(self, consumers: Sequence[Consumer]) -> None:
+        """Give the messages to each of these subscriptions, but for what has expired."""
+        if self._mortal and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
+            self._mortal = self.plain = False  # the queue of each subscription looks at each of them
+        plain, octets, chunks = self.plain, self._octets, self._chunks
+        tails = self._tails
+        if plain and not tails:
+            tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
+            self._tails = tails
+        for consumer in consumers:
+            session = consumer.session
+            # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
+            try:
+                if plain and consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
+                    start = consumer.start
+                    chunk = chunks.get(start)
+                    if chunk is None:
+                        chunk = chunks[start] = start + start.join(tails)
+                    session.outbox.append(chunk)
+                    session.room -= octets
+                    if not session.dirty:
+                        session.mark()
+                elif _put(consumer, self.messages):
+                    self.slow.append(consumer.queue)
+            except Exception as error:  # it ends this subscriber; those behind it get theirs
+                session.fault(consumer.queue, self.messages[0], error)
+        if len(chunks) * octets > _READY:
+            chunks.clear()
+
+
+def _put(consumer: Consumer, messages: list[Message]) -> bool:
+    """Into the queue of a consumer. True: it is full."""
+    selector, put, full = consumer.selector, consumer.queue.put, False
+    for message in messages:
+        if selector is None or selector.matches(message):
+            full = put(message) or full
+    return full
+
+
+def fullest(queues: list[Queue]) -> list[Queue]:
+    """Return the queues that a sender waits for, of those that are full."""
+    return queues if len(queues) <= _MOST_SLOW else nlargest(_MOST_SLOW, queues, key=attrgetter("count"))
+
+
+class _Round:
+    """A bundle on its way to the subscriptions that were there when it came.
+
+    Only a round that has begun lists them: lists of all rounds would name the same ones, and keep those that end.
+
+    Args:
+        bundle: what they get.
+        before: the place of the first subscription that came later.
+        asking: returns who is there, when it is called.
+        words: of the topic, as patterns match them.
+    """
+
+    __slots__ = ("_asking", "_before", "_consumers", "_done", "_places", "_words", "bundle")
+
+    def __init__(
+        self, bundle: Bundle, before: int, asking: Callable[[], Sequence[Consumer]], words: tuple[str, ...]
+    ) -> None:
+        self.bundle = bundle
+        self._before = before
+        self._asking = asking
+        self._words = words
+        #: In the order of their places; None for one that has ended.
+        self._consumers: list[Consumer | None] = []
+        #: None: it has not begun.
+        self._places: list[int] | None = None
+        #: How many of them have got it.
+        self._done = 0
+
+    def go_on(self, turns: Turns) -> bool:
+        """Give it to more subscriptions, until the turn is over. Return whether all have it."""
+        began = turns.clock()
+        if self._places is None:
+            mine = [each for each in self._asking() if each.place < self._before]
+            mine.sort(key=attrgetter("place"))
+            self._places = [each.place for each in mine]
+            self._consumers += mine
+        last = min(self._done + AT_ONCE, len(self._consumers))
+        while self._done < last:
+            some = self._consumers[self._done : min(self._done + _STEP, last)]
+            self._done += len(some)
+            self.bundle.give([consumer for consumer in some if consumer is not None and not consumer.closed])
+            if turns.is_over(began):
+                break
+        return self._done >= len(self._consumers)
+
+    def forget(self, consumer: Consumer, pattern: Pattern | None) -> bool:
+        """Forget a subscription that ends. Return whether it was still to get the messages."""
+        if self._places is None:
+            return consumer.place < self._before and (pattern is None or pattern.matches(self._words))
+        at = bisect_left(self._places, consumer.place)
+        if at == len(self._places) or self._consumers[at] is not consumer:
+            return False
+        self._consumers[at] = None
+        return at >= self._done
+
+
+class Spreading:
+    """A line of bundles that many subscriptions are still to get. Each subscription gets them in order.
+
+    A subscription stands in one line only: that of its topic, or the one for all that ask for several topics.
+
+    Args:
+        turns: where it waits for the next turn.
+        account: of the broker's memory.
+    """
+
+    __slots__ = ("_account", "_next", "_rounds", "_turns", "blocked")
+
+    def __init__(self, turns: Turns, account: Account) -> None:
+        self._turns = turns
+        self._account = account
+        self._rounds: deque[_Round] = deque()
+        #: The place of the next subscription.
+        self._next = 0
+        #: Sessions that wait until nothing is on its way.
+        self.blocked: dict[Session, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rounds)
+
+    def enter(self, consumer: Consumer) -> None:
+        """Give a new subscription its place. It gets what comes from now on."""
+        consumer.place = self._next
+        self._next += 1
+
+    def give(
+        self,
+        bundle: Bundle,
+        consumers: Sequence[Consumer],
+        asking: Callable[[], Sequence[Consumer]],
+        words: tuple[str, ...],
+    ) -> None:
+        """Give messages to subscriptions: if there are many, to some of them now, unless other messages come first.
+
+        Args:
+            bundle: the messages.
+            consumers: who is to get them.
+            asking: returns who is there to get them, when it is called.
+            words: of the topic, as patterns match them.
+        """
+        if not self._rounds and len(consumers) * len(bundle.messages) <= _FEW:
+            bundle.give(consumers)
+            return
+        self._rounds.append(_Round(bundle, self._next, asking, words))
+        self._account.used += bundle.cost
+        if len(self._rounds) == 1:
+            Work(self._going_round()).take_turn(0.0)
+
+    def _going_round(self) -> Iterator[Line]:
+        slow: list[Queue] = []
+        while self._rounds:
+            first = self._rounds[0]
+            if first.go_on(self._turns):
+                self._rounds.popleft()
+                self._account.used -= first.bundle.cost
+                slow = fullest(first.bundle.slow)
+            if self._rounds:
+                yield self._turns
+        blocked, self.blocked = self.blocked, {}
+        for session in blocked:
+            for queue in slow:
+                if queue.full:
+                    queue.block(session)
+            session.unblock(self)
+
+    def leave(self, consumer: Consumer, pattern: Pattern | None = None) -> None:
+        """Let go of a subscription that ends. Unless its session has ended, it gets what is on its way to it.
+
+        Args:
+            consumer: the subscription.
+            pattern: by which it asks for several topics; None for one that does not.
+        """
+        for each in self._rounds:
+            waits = each.forget(consumer, pattern)
+            if consumer.session.ended:
+                return  # only the first round has a list
+            if waits:
+                each.bundle.give([consumer])
+
+    def block(self, session: Session) -> None:
+        """Make a sender wait until nothing is on its way."""
+        if session.block(self):
+            self.blocked[session] = None

@@ -1,0 +1,330 @@
+"""Router: who subscribes to what in one virtual host, and where messages go that cannot be processed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.memory import Account
+from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.queues.consumer import Consumer, Delivery
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.subscribe_request import check_writable
+from stompcodec.broker.routing.dead_letters import DeadLetters
+from stompcodec.broker.routing.durable import Durable, owner_of
+from stompcodec.broker.routing.registry import Destinations
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.storage.journal import Journal
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["Router"]
+
+
+class Router:
+    """The subscriptions of a virtual host, its dead letters, and its destinations.
+
+    Args:
+        vhost: its name.
+        config: bounds and prefixes.
+        account: of the broker's memory.
+        journal: to the store.
+        wall: the time in seconds since 1970.
+        place: gives a message its message-id and its place in the order.
+        swept: told when destinations have gone, for whoever remembers them.
+        opened: where topics enter themselves that are to be flushed.
+        latest: the place in the order of the latest message.
+    """
+
+    def __init__(
+        self,
+        vhost: str,
+        config: Config,
+        account: Account,
+        journal: Journal,
+        wall: Callable[[], float],
+        place: Callable[[Message], None],
+        swept: Callable[[], None],
+        opened: list[Topic],
+        latest: Callable[[], int],
+    ) -> None:
+        self.vhost = vhost
+        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._gone, latest)
+        self.naming = self.destinations.naming
+        self.queues = self.destinations.queues
+        self.topics = self.destinations.topics.by_name
+        self.owners = self.destinations.owners
+        #: Sessions by their user and the client-id of their CONNECT. Users do not take each other's.
+        self._clients: dict[tuple[str | None, str], Session] = {}
+        self.dead = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
+        self._config = config
+
+    @property
+    def clients(self) -> dict[str, Session]:
+        """Sessions by the client-id of their CONNECT. For looking at; made anew each time."""
+        return {client_id: session for (_owner, client_id), session in self._clients.items()}
+
+    def join(self, session: Session, client_id: str | None) -> None:
+        """A session has connected.
+
+        Raises:
+            Refused: another one has its client-id.
+        """
+        if not client_id:
+            return
+        key = session.owner, client_id
+        other, policy = self._clients.get(key), self._config.same_client
+        if other is not None and policy == "refuse":
+            raise Refused("client-id is in use", "Another session has it: wait for its end, or take another one.")
+        if other is not None and policy == "replace":
+            other.fail("client-id was taken over", "Another session has connected with the same client-id.")
+        self._clients[key] = session
+        session.client_id = client_id
+
+    # ---- subscriptions ----
+
+    def subscribe(self, session: Session, number: int, wanted: Wanted) -> Consumer:
+        """A new consumer, which has not got anything yet: `start` it once the session knows it.
+
+        Raises:
+            Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
+        """
+        check_writable(wanted, session.version)
+        address = self.destinations.addresses.find(wanted.destination, wanted.routing, True)
+        address = self.destinations.named(address, session)
+        self._check_allowed(session, address)
+        self._check_letters(session, address)
+        topic = self.destinations.kept.topic_of(address.name) if address.kind is Kind.QUEUE else None
+        if topic is not None:
+            self._check_allowed(session, topic)
+        name = self.destinations.address(address.name, session)
+        if self.owners.get(name) not in (None, session):
+            raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
+        if address.found:
+            consumer = self._consumer_of_found(session, number, wanted, address)
+        elif address.kind is Kind.QUEUE:
+            consumer = Consumer(session, *self._taken(session, name, number, wanted))
+        elif address.kind is Kind.TEMP_QUEUE:
+            queue = self.destinations.queue(name, self.destinations.shares.maker(session))
+            consumer = Consumer(session, queue, number, wanted)
+        else:
+            consumer = self._consumer_of_topic(
+                session, number, wanted, address._replace(rest=name[len(address.prefix) :])
+            )
+        if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
+            self.owners.claim(name, session)
+        consumer.destination = wanted.destination
+        if consumer.address is None and not address.found:
+            self.destinations.agree(consumer.queue, wanted.terms, session)
+        if wanted.browser:
+            if consumer.address is not None:
+                raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
+            consumer.queue = Browser(consumer.queue)
+        return consumer
+
+    def _check_allowed(self, session: Session, address: Address) -> None:
+        if not self._may(session, address):
+            raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+
+    def _check_letters(self, session: Session, address: Address) -> None:
+        """The dead letters of a durable subscription are its owner's, as its messages are."""
+        owner = owner_of(self.naming.of_letters(address.name) or "")
+        if owner is not None and session.owner not in (None, owner):
+            remedy = "The dead letters of a durable subscription can be read by the user that it belongs to."
+            raise Refused("not allowed to subscribe there", remedy)
+
+    def _may(self, session: Session, address: Address) -> bool:
+        """Whether the rules let a session subscribe to a destination."""
+        auth, name = session.broker.auth, address.name
+        if self.destinations.addresses.pattern(address) is None:
+            return auth.may(session.user, "subscribe", name)
+        return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
+
+    def _taken(self, session: Session, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
+        """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
+        queue, new = self.queues.get(name), name not in self.queues
+        if queue is None:
+            queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
+        if wanted.exclusive and self._config.exclusive == "session":
+            if not new and name not in self.owners:
+                raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
+            self.owners.claim(name, session)
+            wanted = wanted._replace(exclusive=False)
+        if new and wanted.auto_delete:
+            self.destinations.ending.add(name)
+        return queue, number, wanted._replace(readdressed=True) if name in self.destinations.kept else wanted
+
+    def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+        if address.kind is Kind.TOPIC:
+            durable = self._durable(session, wanted, address)
+            if durable is not None:
+                return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
+        if self.destinations.addresses.pattern(address) is None:
+            self.destinations.check_topic(address.name)
+            self.destinations.topics.make(address, self.destinations.shares.maker(session))
+        queue = self.destinations.topic_queue(address)
+        consumer = Consumer(session, queue, number, wanted)
+        consumer.address = address
+        queue.overflow = _Overflow(self._config.slow_consumer, consumer)
+        return consumer
+
+    def _durable(self, session: Session, wanted: Wanted, address: Address) -> Durable | None:
+        """Return the durable subscription that a SUBSCRIBE to a topic asks for; None if it asks for none."""
+        durables, name = self.destinations.durables, wanted.queue_name
+        # Where there are users it is the queue of one of them, and another one than that of the same name for all.
+        if not name or wanted.durable is not None or session.owner is not None or durables.is_taken(name):
+            return durables.wanted(session, wanted, address, self._may)
+        rival = self.destinations.rival(name, wanted.durable_flag)
+        durable = durables.wanted(session, wanted, address, self._may)
+        if durable is not None:
+            self.destinations.merge(rival, durable)
+        return durable
+
+    def _consumer_of_found(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+        durables = self.destinations.durables
+        queue, durable = self.destinations.found(address, session), durables.find(address.rest, session.owner)
+        consumer = Consumer(session, queue, number, wanted)
+        if durable is not None:
+            self._check_allowed(session, durable.address)
+            durable.check_free()
+            durables.adopt(durable, session)
+            _of_durable(consumer, durable)
+        return consumer
+
+    def start(self, consumer: Consumer) -> None:
+        """Deliver to a new consumer."""
+        address = consumer.address
+        if address is not None:
+            self.destinations.topics.add(consumer, address, consumer.session.maker)
+            if consumer.closed:  # another subscription of that session was too slow, and it is gone
+                self.destinations.topics.drop(consumer, address)
+                return
+        consumer.queue.add(consumer)
+        if address is not None and self.destinations.retained.queues:
+            for message in self.destinations.retained_for(address, consumer.selector):
+                consumer.queue.put(message)
+
+    def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Queue, Message]]) -> None:
+        """The end of subscriptions. What they did not acknowledge goes back, all of a queue together, in order.
+
+        Args:
+            consumers: of one session.
+            orphans: unacknowledged messages of subscriptions that have ended before.
+        """
+        back: dict[Queue, list[Message]] = {}
+        for consumer in consumers:
+            if consumer.address is None and consumer in consumer.queue.members:
+                back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
+            elif consumer.address is None:  # another part of its composite was refused before it began
+                consumer.close()
+            else:
+                self.destinations.topics.drop(consumer, consumer.address)
+                _end(consumer)
+        for queue, message in orphans:
+            back.setdefault(queue, []).append(message)
+        for queue, messages in back.items():
+            queue.restore(messages)
+        for consumer in consumers:
+            self.end_with_last(consumer)
+
+    def end_with_last(self, consumer: Consumer) -> None:
+        """Some queues end when nobody consumes them any more."""
+        if consumer.queue.members or consumer.queue.closed:
+            return
+        if consumer.durable is not None and consumer.durable.auto_delete:
+            self.destinations.durables.delete(consumer.durable)
+        elif consumer.durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
+            self.destinations.delete(consumer.queue.name)
+
+    def named(self, session: Session, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
+        """The durable subscriptions that an UNSUBSCRIBE is to end.
+
+        Args:
+            session: that sends it.
+            wanted: what its headers say.
+            consumers: that it ends.
+
+        Raises:
+            Refused: another session consumes one of them, or the rules do not allow it to subscribe to its destination.
+        """
+        if wanted.durable is None and not wanted.durable_flag:
+            return []
+        durables = [consumer.durable for consumer in consumers if consumer.durable is not None]
+        if not durables:
+            name = self.destinations.durables.name(session, wanted) or ""
+            durable = self.destinations.durables.find(name, session.owner)
+            durables = [] if durable is None else [durable]
+        for durable in durables:
+            self._check_allowed(session, durable.address)
+        mine = set(consumers)
+        if any(len(durable.queue.members) > len(mine & durable.queue.members.keys()) for durable in durables):
+            raise Refused("the durable subscription is in use", "Another consumer has it: that has to go before.")
+        return durables
+
+    def end(self, durable: Durable) -> None:
+        """The end of a durable subscription, unless it has ended by itself."""
+        if self.destinations.durables.has(durable):
+            self.destinations.durables.delete(durable)
+
+    def forget(self, session: Session) -> None:
+        """The end of a session: its temporary destinations go, and its exclusive queues."""
+        if session.client_id is not None and self._clients.get((session.owner, session.client_id)) is session:
+            del self._clients[session.owner, session.client_id]
+        self.destinations.shares.end(session)
+        for name in self.owners.leave(session):
+            if self.naming.is_temporary(name):
+                self.destinations.topics.remove(name)
+            self.destinations.delete(name)
+
+    # ---- dead letters ----
+
+    def reject(self, queue: Queue, deliveries: list[Delivery], requeue: bool = True) -> None:
+        """NACK. False for requeue: without another attempt."""
+        self.dead.reject(queue, deliveries, requeue)
+
+    def _gone(self, queue: Queue, message: Message, reason: str) -> bool:
+        return self.dead.gone(queue, message, reason)
+
+
+def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
+    consumer.durable = durable
+    return consumer
+
+
+def _end(consumer: Consumer) -> None:
+    """End a subscription to topics, and its queue. Neither knows the other any more.
+
+    As parts of a cycle they would stay in memory until Python looks for cycles among all objects.
+    """
+    queue = consumer.queue
+    if consumer in queue.members:
+        queue.drop(consumer)
+    else:
+        consumer.close()
+    queue.close()
+    queue.overflow = None
+    queue.ready.clear()
+
+
+class _Overflow:
+    """What a full backlog of a topic's subscription does."""
+
+    __slots__ = ("consumer", "policy")
+
+    def __init__(self, policy: str, consumer: Consumer) -> None:
+        self.policy = policy
+        self.consumer = consumer
+
+    def __call__(self) -> bool:
+        if self.policy == "block":
+            return True
+        if self.policy == "drop":
+            self.consumer.queue.drop_oldest()
+        else:
+            self.consumer.session.too_slow(self.consumer)
+        return False

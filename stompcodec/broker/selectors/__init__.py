@@ -1,0 +1,1 @@
+"""Selectors: which messages a subscription wants, in the SQL 92 of JMS."""

@@ -1,0 +1,1 @@
+"""Sessions: one connected peer each, and what its frames do."""

@@ -1,0 +1,107 @@
+"""RECEIVE and PING, of the wish-list for 1.1. Which of them a client may use, CONNECTED says in its header `commands`.
+
+PING is answered by PONG. RECEIVE has the headers of SUBSCRIBE, and is answered at once: by MESSAGE, or by EMPTY with
+the same destination and subscription where there is none. A RECEIPT, if one was asked for, comes behind the answer.
+
+With ack:client or client-individual the message stays unacknowledged until ACK or NACK, or until the session ends: then
+it goes back to its queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.memory import subscription_cost
+from stompcodec.broker.message import Refused
+from stompcodec.broker.queues.consumer import EOL, Consumer
+from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
+from stompcodec.broker.sessions.windows import claim, join, leave
+from stompcodec.codec import Frame, serialize
+
+if TYPE_CHECKING:
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["EMPTY", "let_go", "ping", "receive"]
+
+#: The answer to RECEIVE where there is no message.
+EMPTY = "EMPTY"
+#: What an answer counts at least, in octets, where its peer does not read.
+_LEAST = 256
+_PONG = b"PONG\n\n\0" + EOL
+
+
+def ping(session: Session, frame: Frame) -> None:
+    """PING."""
+    session.reply(_PONG)
+    session.answer(frame)
+
+
+def receive(session: Session, frame: Frame) -> None:
+    """RECEIVE.
+
+    Raises:
+        Refused: it cannot be served.
+    """
+    wanted = _wanted(session, frame)
+    number = session.next_number
+    cost = subscription_cost(f"receive:{number}", wanted.destination, wanted.selector_text)
+    session.check_memory(cost)
+    consumer = session.router.subscribe(session, number, wanted)
+    consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
+    consumer.single = False
+    before = session.room
+    queue = consumer.queue
+    try:
+        taken = queue.take_one(consumer)
+    except Refused:
+        session.router.end_with_last(consumer)
+        raise
+    if not taken:
+        pairs = [("destination", wanted.destination)]
+        if wanted.key is not None:
+            pairs.append(("subscription", wanted.key))
+        session.reply(serialize(Frame(EMPTY, pairs), session.version, commands=(EMPTY,)) + EOL)
+    else:
+        session.unread(max(before - session.room, _LEAST))
+        if consumer.acks:
+            session.next_number += 1
+            session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
+            consumer.cost = cost
+            session.charge(cost)
+            join(session, 1)
+            if consumer.selector is not None:
+                session.selectors.add(consumer.selector.text)
+            queue.members[consumer] = None
+    if consumer.durable is not None and session.broker.stores_some:
+        session.store_waits(frame)
+    session.router.end_with_last(consumer)
+    session.answer(frame)
+
+
+def _wanted(session: Session, frame: Frame) -> Wanted:
+    config = session.broker.config
+    wanted = wanted_of(frame, session.exact, config)
+    if not wanted.destination:
+        raise Refused("RECEIVE lacks destination", "It has the headers of SUBSCRIBE.")
+    if wanted.browser:
+        raise Refused("RECEIVE cannot browse", "It takes a message. SUBSCRIBE can look at them.")
+    if wanted.mode != AUTO:
+        if len(session.consumers) >= config.max_subscriptions:
+            raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
+        claim(session, 1)
+    key = wanted.key
+    if key is None and session.version in ("1.1", "1.2"):  # whose MESSAGE has to have one
+        key = wanted.destination
+    return wanted._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
+
+
+def let_go(consumer: Consumer) -> None:
+    """What came by RECEIVE is acknowledged: nothing more will come."""
+    session = consumer.session
+    if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
+        del session.by_number[str(consumer.number)]
+        session.charge(-consumer.cost)
+        leave(session, 1)
+        if consumer.selector is not None:
+            session.selectors.remove(consumer.selector.text)
+        session.router.stop([consumer], ())

@@ -1,0 +1,140 @@
+"""SUBSCRIBE and UNSUBSCRIBE. What their headers ask for is in `queues/subscribe_request.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.memory import subscription_cost
+from stompcodec.broker.message import Refused
+from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
+from stompcodec.broker.sessions.send import parts_of
+from stompcodec.broker.sessions.windows import claim, join, leave
+from stompcodec.codec import Frame
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["reply_address", "subscribe", "unsubscribe"]
+
+
+def subscribe(session: Session, frame: Frame) -> None:
+    """SUBSCRIBE. A composite destination makes a subscription for each part, all with the same id.
+
+    Raises:
+        Refused: it cannot be served.
+    """
+    config = session.broker.config
+    wanted = wanted_of(frame, session.exact, config)
+    name = _name(wanted.destination, wanted.key)
+    if name in session.consumers:
+        raise Refused("subscription exists", "This session has a subscription with that id.")
+    consumers, durables = [], session.router.destinations.durables
+    had = len(durables)
+    try:
+        for number, part in enumerate(parts_of(wanted.destination, config.composite)):
+            consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
+    except Refused:
+        for durable in durables.made_since(had):  # one of another part, that nobody had before
+            durables.delete(durable)
+        raise
+    if session.broker.stores_some and any(consumer.is_stored for consumer in consumers):
+        session.store_waits(frame)
+    session.answer(frame)
+    for consumer in consumers:
+        if not consumer.closed:  # what came to another part was too much, and the session is gone
+            session.router.start(consumer)
+
+
+#: Behind the name of a subscription, for each part of a composite destination but the first. No header holds it.
+_PART = "\0"
+
+
+def _name(destination: str, key: str | None) -> str:
+    """In 1.0 the id may be missing: then the destination tells subscriptions apart."""
+    return f"destination:{destination}" if key is None else f"id:{key}"
+
+
+def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
+    """One that has not got anything yet."""
+    config = session.broker.config
+    if len(session.consumers) >= config.max_subscriptions:
+        raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
+    if wanted.mode != AUTO:
+        wanted = wanted._replace(window=min(wanted.window, config.max_unacked))
+    _check_selectors(session, wanted)
+    cost = subscription_cost(name, wanted.destination, wanted.selector_text)
+    session.check_memory(cost)
+    window = wanted.window if wanted.mode == AUTO else claim(session, wanted.window)
+    number = session.next_number
+    consumer = session.router.subscribe(session, number, wanted)
+    session.next_number += 1
+    session.consumers[name] = session.by_number[str(number)] = consumer
+    if consumer.selector is not None:
+        session.selectors.add(consumer.selector.text)
+    consumer.cost = cost
+    session.charge(cost)
+    if wanted.mode != AUTO:
+        if window < wanted.window:
+            consumer.resize(window)
+        join(session, window)
+    return consumer
+
+
+#: Octets of the different selectors of a session: in memory, each takes sixty times as much.
+_MOST_SELECTED = 65_536
+
+
+def _check_selectors(session: Session, wanted: Wanted) -> None:
+    selector = wanted.selector
+    if selector is not None and session.selectors.with_one(selector.text) > _MOST_SELECTED:
+        raise Refused("too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together.")
+
+
+def reply_address(session: Session, reply_to: str) -> str | None:
+    """The name for everyone that a reply-to has to be replaced by; None to leave it.
+
+    Where RabbitMQ's ways are on, a temporary destination is subscribed to by that, with its name as the id.
+
+    Raises:
+        Refused: it cannot be subscribed to.
+    """
+    router = session.router
+    address = router.destinations.address(reply_to, session)
+    if address == reply_to:
+        return None
+    name = _name(reply_to, reply_to)
+    if session.broker.config.reply_to_subscribes and name not in session.consumers:
+        router.start(_subscribe(session, name, Wanted(reply_to, reply_to)))
+    return address
+
+
+def unsubscribe(session: Session, frame: Frame) -> None:
+    """UNSUBSCRIBE. With the name of a durable subscription it ends that, too.
+
+    Raises:
+        Refused: there is no such subscription.
+    """
+    destination, key = session.header(frame, "destination"), session.header(frame, "id")
+    consumers: list[Consumer] = []
+    name = _name(destination or "", key)
+    while name + _PART * len(consumers) in session.consumers:
+        consumers.append(session.consumers[name + _PART * len(consumers)])
+    durables = session.router.named(session, wanted_of(frame, session.exact, session.broker.config), consumers)
+    if not consumers and not durables:
+        raise Refused("no such subscription", "This session has no subscription with that id.")
+    for part, consumer in enumerate(consumers):
+        del session.consumers[name + _PART * part]
+        del session.by_number[str(consumer.number)]
+        session.charge(-consumer.cost)
+        if consumer.acks:
+            leave(session, consumer.window)
+        if consumer.selector is not None:
+            session.selectors.remove(consumer.selector.text)
+    persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
+    if persistent or (durables and session.broker.stores_some):
+        session.store_waits(frame)
+    session.router.stop(consumers, ())
+    for durable in durables:
+        session.router.end(durable)
+    session.answer(frame)

@@ -1,0 +1,1 @@
+"""Storage: what outlives the process: messages, bodies, their folder and their checks."""

@@ -1,0 +1,169 @@
+"""BodyFolder: a folder in which bodies lie. Only files that bear our own names are touched, never through a link."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import weakref
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.remover import Remover
+from stompcodec.errors import StoreError
+from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
+
+if TYPE_CHECKING:
+    from stompcodec.broker.storage.helper import Helper
+
+__all__ = ["BodyFolder"]
+
+
+class BodyFolder:
+    """A folder of bodies, with names that are never used twice.
+
+    Args:
+        path: of the folder, which is made if it is missing. It must not be a symbolic link.
+        access: rights of the folder, if it is made, and of its files.
+        helper: what removes files; None for a thread.
+
+    Raises:
+        OSError: it cannot be made or opened.
+        StoreError: it is a symbolic link.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     folder = BodyFolder(Path(name, "bodies"))
+    ...     _ = (folder.path / "notes.txt").write_text("mine")
+    ...     body = folder.new_name(); os.close(folder.create(body))
+    ...     folder.sweep({body}), folder.sweep(()), os.listdir(folder.path)
+    ...     folder.close()
+    (0, 1, ['notes.txt'])
+    """
+
+    def __init__(self, path: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
+        self.path = path
+        self.access = access
+        self.remover = Remover(helper)
+        #: No name is used twice: a removed file must not come back with other octets before the commit that says so,
+        #: nor be one of a later broker of this process, while bodies of this one are still going.
+        self._prefix = os.urandom(8).hex()
+        self._count = 0
+        self._closed = False
+        self._file: int | None = None
+        try:
+            make_folder(path, access)
+            if sys.platform != "win32":  # there, a folder cannot be opened
+                self._file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW)
+        except OSError as error:
+            if path.is_symlink() or error.errno == errno.ELOOP:
+                raise StoreError(
+                    f"{path} is a symbolic link, and files are only removed from a folder of the broker's own "
+                    "(put a folder there, or mount the other disk at it)"
+                ) from error
+            raise
+        if self._file is not None:
+            self._end = weakref.finalize(self, os.close, self._file)
+
+    def new_name(self) -> str:
+        """Return a name that no file ever had."""
+        self._count += 1
+        return f"{self._prefix}-{self._count}"
+
+    def create(self, name: str) -> int:
+        """Make a file that is not there yet, and return its descriptor, for writing.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        if self._file is None:
+            return create(self.path / name, os.O_WRONLY | os.O_EXCL, self.access)
+        return create(name, os.O_WRONLY | os.O_EXCL, self.access, folder=self._file)
+
+    def remove(self, name: str) -> bool:
+        """Remove a file of ours at once, and return whether it is gone. Anything else stays.
+
+        Use `discard` in the thread of the loop. A file that cannot be removed is found by `sweep` at the next start.
+        """
+        if self._closed or not is_body(name):
+            return False
+        with suppress(OSError):
+            if self._file is None:
+                if stat.S_ISREG(os.lstat(self.path / name).st_mode):
+                    os.unlink(self.path / name)
+                    return True
+            elif stat.S_ISREG(os.lstat(name, dir_fd=self._file).st_mode):
+                os.unlink(name, dir_fd=self._file)
+                return True
+        return False
+
+    def discard(self, name: str) -> None:
+        """Have a file of ours removed, in the thread for that."""
+        self.remover.put(lambda: self.remove(name))
+
+    def names(self) -> list[str]:
+        """Return the names of the files that bear our pattern.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        return [name for name in os.listdir(self.path if self._file is None else self._file) if is_body(name)]
+
+    def sweep(self, known: Container[str]) -> int:
+        """Remove the bodies that nobody knows, left by a crash, and return how many. The others get their rights.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        count = 0
+        for name in self.names():
+            if name in known:
+                self._guard(name)
+            else:
+                count += self.remove(name)
+        return count
+
+    def _guard(self, name: str) -> None:
+        """Give a file of an earlier broker its rights."""
+        if self._file is None:
+            return
+        with suppress(OSError):
+            info = os.lstat(name, dir_fd=self._file)
+            wrong = info.st_mode & 0o777 != self.access.mode or self.access.group not in (None, info.st_gid)
+            if stat.S_ISREG(info.st_mode) and wrong:
+                file = os.open(name, os.O_RDONLY | NO_FOLLOW, dir_fd=self._file)
+                try:
+                    grant(file, self.access, self.path / name)
+                finally:
+                    os.close(file)
+
+    def clear(self) -> None:
+        """Have the bodies that this object made removed, in the thread for that."""
+
+        def work() -> None:
+            with suppress(OSError):
+                for name in self.names():
+                    if name.startswith(self._prefix):
+                        self.remove(name)
+
+        self.remover.put(work)
+
+    def sync(self) -> None:
+        """Return once the names of new files are on the disk.
+
+        Raises:
+            OSError: the disk does not take them.
+        """
+        if self._file is not None:  # elsewhere a folder cannot be opened, and need not be
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Wait for the files that are being removed, and let the folder go. Closing twice does nothing."""
+        self.remover.close()
+        self._closed = True
+        if self._file is not None:
+            self._end()

@@ -1,0 +1,107 @@
+"""Checksums of what the store's tables hold: CRC-32, written with each row and compared when the row is read.
+
+A row without a checksum comes from an older version and counts as intact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from stompcodec.broker.storage.body_files import BodyFile
+
+__all__ = ["CRC", "is_intact", "key_crc", "message_crc", "record_crc", "shifted", "start_crc"]
+
+#: The bits of a message's checksum that are a CRC-32. Above them stands `shifted`.
+CRC = 2**32 - 1
+#: Attempts of a message as its checksum repeats them.
+_MOST_ATTEMPTS = 2**29
+
+
+def message_crc(
+    key: int,
+    ident: str,
+    destination: str,
+    tail: bytes | None,
+    persistent: bool,
+    expires: float | None,
+    priority: int,
+    attempts: int,
+    redelivered: bool,
+    file: BodyFile | None = None,
+) -> int:
+    """Return the checksum of a message: a CRC-32 of what never changes, and above it a copy of what does.
+
+    Attempts and the redelivered flag change in place. Their copy changes along with them, in SQL, so that an update
+    does not vouch for columns that it has not read.
+
+    Args:
+        key, ident, destination, tail, persistent, expires, priority, attempts, redelivered: the columns.
+        file: the file that holds the body, whose size and checksum are covered, too.
+
+    >>> crc = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 0, False)
+    >>> again = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 2, True)
+    >>> again == crc | shifted(2, True), crc == crc & CRC
+    (True, True)
+    """
+    crc = (start_crc(destination, key >> 32) ^ key) & CRC
+    crc = crc32(ident.encode("utf-8", "surrogateescape"), crc)
+    if expires is not None or priority != 4 or persistent != 1 or tail is None:
+        crc = crc32(f"{persistent:d} {expires!r} {priority} {tail is None:d}\n".encode(), crc)
+    if tail is not None:
+        crc = crc32(tail, crc)
+    if file is not None:
+        crc = crc32(b"%d %d" % (file.size, file.crc), crc)
+    return crc | shifted(attempts, redelivered) if attempts or redelivered else crc
+
+
+def start_crc(destination: str, upper: int) -> int:
+    """Return the part of a checksum that many messages have in common.
+
+    A message of `message_crc` that has neither a file nor an expiry, was never delivered, and has priority 4, has the
+    checksum `crc32(tail, crc32(ident, start ^ key))`; `crc32` looks at the lower 32 bits of its start alone. The writer
+    works it out like that.
+
+    Args:
+        destination: of the message.
+        upper: its key without the lower 32 bits.
+    """
+    return crc32(f"{upper}\n{destination}".encode("utf-8", "surrogateescape"))
+
+
+def shifted(attempts: int, redelivered: bool) -> int:
+    """Return attempts and the redelivered flag as they stand in a message's checksum.
+
+    >>> shifted(1, False) >> 32
+    2
+    """
+    return (min(attempts, _MOST_ATTEMPTS) << 1 | bool(redelivered)) << 32
+
+
+def record_crc(*columns: str | int | None) -> int:
+    """Return the checksum of a row of another table.
+
+    >>> record_crc("a", 1) == record_crc("a", True), record_crc("a", None) == record_crc("a", "")
+    (True, False)
+    """
+    parts = (str(int(column)) if isinstance(column, int) else repr(column) for column in columns)
+    return crc32("\n".join(parts).encode("utf-8", "surrogateescape"))
+
+
+def is_intact(crc: object, *columns: str | int | None) -> bool:
+    """Return whether a row of another table still has its checksum, or never had one.
+
+    >>> is_intact(None, "a"), is_intact(record_crc("a"), "a"), is_intact(record_crc("b"), "a")
+    (True, True, False)
+    """
+    return crc is None or crc == record_crc(*columns)
+
+
+def key_crc(number: int, scope: bytes, key: bytes, body: int, at: int) -> int:
+    """Return the checksum of a row of the table `sent`.
+
+    >>> key_crc(1, b"ab", b"c", 0, 0) == key_crc(1, b"a", b"bc", 0, 0)
+    False
+    """
+    return crc32(b"%d %d %d %d " % (number, len(scope), body, at) + scope + key)

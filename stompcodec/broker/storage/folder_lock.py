@@ -1,0 +1,398 @@
+"""Folders of a broker: marked as its own, and used by one broker at a time.
+
+A folder is marked by a small file, so that nothing of somebody else is ever taken for ours:
+
+    examine_*   before anything is written: is it marked, or may it become ours?
+    FolderLock  no other broker uses it
+    mark        it is ours from now on
+
+A broker that is killed between any two of these steps leaves a folder that the next one takes. A data folder is marked
+once its database is on the disk with its tables. So a marked one without them has lost them, and is not begun anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from stompcodec.broker.storage.sqlite_file.pages import Pages
+from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, create, make_folder
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = [
+    "APPLICATION",
+    "DATABASE",
+    "MARKER",
+    "TABLES",
+    "FolderLock",
+    "examine_data",
+    "examine_large",
+    "is_body",
+    "is_lock",
+    "kind_of",
+    "mark",
+    "what_is_lost",
+]
+
+#: The application_id of SQLite that marks a database as ours: "STMP".
+APPLICATION = 0x53544D50
+#: The file of a store.
+DATABASE = "messages.sqlite"
+#: Tables of a store of any version.
+TABLES = ("message", "queue", "body", "state")
+
+#: The file that marks a folder. It holds one line: "stompcodec", the kind of the folder, and the version of its layout.
+MARKER = "stompcodec-folder"
+#: Names of bodies.
+_BODY = re.compile(r"[0-9a-f]{16}-[0-9]{1,19}")
+#: Besides our own files, what may lie where they go: ext4 puts it into the root of a disk.
+_HARMLESS = ("lost+found",)
+#: Folders of bodies in a data folder.
+_PARTS = ("bodies", "incoming")
+#: The write-ahead log of the database.
+_LOG = f"{DATABASE}-wal"
+_KINDS = {"data": "the data folder", "large": "the folder of large messages"}
+_VERSION = 1
+_LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
+#: Octets of `lock`, or of a marker, that are looked at.
+_MOST = 64
+
+
+class FolderLock:
+    """Holds a folder for this process, until `release` or its end, however it ends.
+
+    Args:
+        folder: made if it is missing.
+        kind: "data" or "large", for the error.
+        access: rights of the folder, if it is made, and of the lock.
+
+    Raises:
+        StoreError: another process holds it, or it cannot be used.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> first = FolderLock(Path(folder.name))
+    >>> FolderLock(Path(folder.name))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.StoreError: the data folder ... is in use by process ... (stop that broker, or ...)
+    >>> first.release(); FolderLock(Path(folder.name)).release()
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, folder: Path, kind: str = "data", access: Access = PRIVATE) -> None:
+        path = folder / "lock"
+        try:
+            make_folder(folder, access)
+            if os.path.lexists(path) and not is_lock(path):
+                raise _foreign(folder, kind, ["lock"])
+            self._file = create(path, os.O_RDWR, access)
+        except OSError as error:
+            raise _unusable(folder, kind, error) from error
+        try:
+            _lock(self._file)
+        except OSError:
+            owner = _owner(self._file)
+            os.close(self._file)
+            raise StoreError(
+                f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)"
+            ) from None
+        if sys.platform != "win32":  # there, what is locked cannot be read
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Let others have it. The file stays: removing it would let two processes lock two files."""
+        os.close(self._file)
+
+
+def is_lock(path: Path) -> bool:
+    """Return whether a file is a lock of ours: a regular file with the number of a process, or with nothing."""
+    octets = _read(path)
+    return octets is not None and re.fullmatch(rb"([0-9]{1,20}\n)?", octets) is not None
+
+
+def kind_of(folder: Path) -> str | None:
+    """Return the kind of folder that a marker speaks of; None without a marker, or where only a part of it is there.
+
+    Raises:
+        StoreError: the marker is none of ours, or of a newer broker.
+    """
+    path = folder / MARKER
+    octets = _read(path)
+    if octets is None:
+        if os.path.lexists(path):
+            raise _no_marker(path)
+        return None
+    found = _LINE.fullmatch(octets)
+    if found is None:
+        whole = [_line(kind) for kind in _KINDS]
+        if any(line.startswith(octets.rstrip(b"\0")) for line in whole):  # it was being written
+            return None
+        raise _no_marker(path)
+    if int(found[2]) > _VERSION:
+        raise StoreError(f"{folder} is of a newer version of stompcodec (install that, or name another folder)")
+    return found[1].decode()
+
+
+def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
+    """Mark a folder as ours, on the disk, unless it is marked.
+
+    Args:
+        folder: the folder, which this process has locked.
+        kind: "data" or "large".
+        access: rights of the marker.
+
+    Raises:
+        StoreError: it cannot be marked.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     mark(Path(name), "data")
+    ...     kind_of(Path(name))
+    'data'
+    """
+    try:
+        if kind_of(folder) is not None:
+            return
+        _sync(folder)  # first what the marker vouches for
+        file = create(folder / MARKER, os.O_RDWR, access)
+        try:
+            os.write(file, _line(kind))
+            os.fsync(file)
+        finally:
+            os.close(file)
+        _sync(folder)
+    except OSError as error:
+        raise _unusable(folder, kind, error) from error
+
+
+def examine_data(folder: Path) -> None:
+    """Check that a folder is the data folder of a broker, or may become one. Nothing is written.
+
+    One of a version that did not mark it has a lock and a database of ours. Other files in it are left alone; where
+    bodies go there must not be any, unless the folder is known to be ours.
+
+    Raises:
+        StoreError: it must not be used.
+    """
+    try:
+        marked = _check_kind(folder, "data")
+        odd = [name for name in (DATABASE, *_PARTS) if not _is_plain(folder / name, name in _PARTS)]
+        if odd:
+            raise _foreign(folder, "data", odd)
+        lost = what_is_lost(folder)
+        if lost is not None:
+            log = f", or rescue the rest of {_LOG} by stompcodec broker salvage" if _size(folder / _LOG) else ""
+            raise StoreError(
+                f"the data folder {folder} cannot be used: {lost} (put the folder back from a backup{log}; to begin "
+                "anew, name another folder, or move all files of the old store out of this one)"
+            )
+        if marked:
+            return
+        application = _application_of(folder / DATABASE)
+        locked = is_lock(folder / "lock")
+        if application not in (None, APPLICATION, 0) or (application == 0 and not locked):
+            raise StoreError(f"{folder / DATABASE} is no store of stompcodec (name another data folder)")
+        if application is None or not locked:
+            found = [f"{part}/{name}" for part in _PARTS for name in _foreign_in(folder / part)]
+            if found:
+                raise _foreign(folder, "data", found)
+    except OSError as error:
+        raise _unusable(folder, "data", error) from error
+
+
+def what_is_lost(folder: Path) -> str | None:
+    """Return what a data folder shows to be lost as a whole; None if nothing is, or the folder is new.
+
+    Nothing is written. What is there, but damaged, is not looked at.
+
+    Raises:
+        OSError: the folder cannot be read.
+        StoreError: its marker is not ours, or of a newer broker.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     before = what_is_lost(Path(name))
+    ...     mark(Path(name), "data")
+    ...     before, what_is_lost(Path(name))
+    (None, 'messages.sqlite is missing, with all messages of an earlier run')
+    """
+    database = folder / DATABASE
+    if not _size(database):
+        lost = f"{DATABASE} is {'empty' if os.path.lexists(database) else 'missing'}"
+        if _size(folder / _LOG):
+            return f"{lost}, and {_LOG} is left of an earlier run"
+        if kind_of(folder) == "data":
+            return f"{lost}, with all messages of an earlier run"
+        if _has_bodies(folder / "bodies"):
+            return f"{lost}, and files of messages are left of an earlier run in bodies"
+    elif kind_of(folder) == "data" and _application_of(database) not in (None, APPLICATION):
+        # A new database may have its tables in the log alone.
+        with suppress(OSError), Pages(database, lambda _: None) as pages:
+            tables = pages.tables() if pages.count else {}
+            if not any(name in tables for name in TABLES):
+                return f"{DATABASE} has no tables of a store"
+    return None
+
+
+def examine_large(folder: Path) -> None:
+    """Check that a folder holds large messages, or may do so. Nothing is written.
+
+    Raises:
+        StoreError: it must not be used.
+    """
+    try:
+        above = folder.parent
+        if folder.name in _PARTS and (kind_of(above) == "data" or _application_of(above / DATABASE) == APPLICATION):
+            raise StoreError(
+                f"the folder of large messages {folder} belongs to the data folder {above} (name another folder for "
+                "messages.large_folder, or leave the key out)"
+            )
+        if _check_kind(folder, "large"):
+            return
+        found = _foreign_in(folder)
+        if found:
+            raise _foreign(folder, "large", found)
+    except OSError as error:
+        raise _unusable(folder, "large", error) from error
+
+
+def is_body(name: str) -> bool:
+    """Return whether a file may be a body of ours, by its name.
+
+    >>> is_body("0123456789abcdef-17"), is_body("orders.csv"), is_body("../0123456789abcdef-17")
+    (True, False, False)
+    """
+    return _BODY.fullmatch(name) is not None
+
+
+def _foreign_in(folder: Path) -> list[str]:
+    """What lies in a folder, if there is one, and is not ours: neither a body, nor a lock, nor a marker."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            regular = entry.is_file(follow_symlinks=False)
+            ours = regular and (is_body(name) or name == MARKER or (name == "lock" and is_lock(folder / name)))
+            if not ours and name not in _HARMLESS:
+                found.append(name)
+    return sorted(found)
+
+
+def _is_plain(path: Path, folder: bool) -> bool:
+    """Whether it is missing, or of the kind it should be, and no link."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if there is none."""
+    try:
+        return os.lstat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _has_bodies(folder: Path) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        return any(is_body(entry.name) and entry.is_file(follow_symlinks=False) for entry in entries)
+    return False
+
+
+def _sync(folder: Path) -> None:
+    """Return once the names in a folder are on the disk. Windows cannot do that, and need not."""
+    if sys.platform != "win32":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _application_of(database: Path) -> int | None:
+    """What the head of a database says it is of; None if it is empty, missing, or no database."""
+    octets = _read(database, 100)
+    if octets is None or len(octets) < 72 or not octets.startswith(b"SQLite format 3\0"):
+        return None
+    return int.from_bytes(octets[68:72], "big")
+
+
+def _check_kind(folder: Path, kind: str) -> bool:
+    """Whether it is marked as one of a kind.
+
+    Raises:
+        StoreError: it is marked as one of another kind.
+    """
+    found = kind_of(folder)
+    if found is not None and found != kind:
+        what = _KINDS.get(found, "a folder")
+        raise StoreError(f"{folder} is {what} of a broker, and not {_KINDS[kind]} (name another folder)")
+    return found is not None
+
+
+def _foreign(folder: Path, kind: str, names: list[str]) -> StoreError:
+    """The error for a folder that holds what is not ours."""
+    key = {"data": "store.data (--data)", "large": "messages.large_folder"}[kind]
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return StoreError(
+        f"{_KINDS[kind]} {folder} cannot be used: {names[0]!r}{more} is not of this broker, and lies where its own "
+        f"files go (name another folder for {key}, or move it away)"
+    )
+
+
+def _unusable(folder: Path, kind: str, error: OSError) -> StoreError:
+    """The error for a folder that the system refuses."""
+    return StoreError(
+        f"{_KINDS[kind]} {folder} cannot be used: {error.strerror} (name another one, or grant access to it)"
+    )
+
+
+def _line(kind: str) -> bytes:
+    return b"stompcodec %b %d\n" % (kind.encode(), _VERSION)
+
+
+def _no_marker(path: Path) -> StoreError:
+    return StoreError(f"{path} is not a marker of stompcodec (name another folder, or move that file away)")
+
+
+def _read(path: Path, most: int = _MOST) -> bytes | None:
+    """The beginning of a regular file; None if it is anything else. Links are not followed."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    try:
+        return os.read(file, most)
+    except OSError:  # on Windows, what is locked cannot be read
+        return b""
+    finally:
+        os.close(file)
+
+
+def _lock(file: int) -> None:
+    if sys.platform == "win32":
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _owner(file: int) -> str:
+    number = ""
+    with suppress(OSError):
+        number = os.read(file, 20).decode("ascii", "replace").strip()
+    return f"process {number}" if number.isdigit() else "another process"

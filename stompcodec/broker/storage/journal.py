@@ -1,0 +1,361 @@
+"""Journal: what happens in a turn of the loop and has to be on the disk, in batches, and who waits for them.
+
+A batch is what one commit of the store writes. One is open; while another one is being written the open one grows.
+What is put and what is acknowledged takes effect at once, and is undone if the commit fails. What a transaction does
+takes effect when its commit has succeeded: nobody may see half of it before a crash that undoes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.broker.memory import MESSAGE, Account
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Waiter, Work
+from stompcodec.broker.storage.store import CallSoon, Store
+from stompcodec.errors import StoreError
+
+if TYPE_CHECKING:
+    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.sessions.session import Session
+
+__all__ = ["Batch", "Journal", "Waiting"]
+
+#: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
+_MOST_PENDING = 5000
+#: Messages that leave their queues in one batch without an ACK, and bytes of all that leave. What is delivered from a
+#: backlog, or expires, waits for the next batch then: else writing the batch would take as long as all of that.
+_MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
+
+
+class Waiting:
+    """A session whose receipts follow a commit.
+
+    Args:
+        session: whose they are.
+        batch: what has to be written before.
+        fault: the receipt that the ERROR names if it fails; None for none.
+    """
+
+    __slots__ = ("batch", "fault", "receipts", "session")
+
+    def __init__(self, session: Session, batch: Batch, fault: str | None) -> None:
+        self.session = session
+        self.batch = batch
+        self.fault = fault
+        #: In octets.
+        self.receipts: list[bytes] = []
+
+
+class Batch:
+    """What one commit is about, to undo it if it fails.
+
+    >>> Batch().waiting
+    []
+    """
+
+    __slots__ = ("actions", "cost", "first", "gone", "keys", "moved", "put", "settled", "updated", "waiting")
+
+    def __init__(self) -> None:
+        #: Messages that came.
+        self.put: list[tuple[Queue, Message]] = []
+        #: Messages that were acknowledged.
+        self.settled: list[tuple[Queue, Message]] = []
+        #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
+        self.gone: list[tuple[str, Message]] = []
+        #: Messages that took the place of others: where those were, those, where these are, and these.
+        self.moved: list[tuple[Queue, Message, Queue, Message]] = []
+        #: Messages whose marks of redelivery changed, by the key of the queue.
+        self.updated: list[tuple[str, Message]] = []
+        #: Bytes of messages that no queue holds any more, or not yet.
+        self.cost = 0
+        #: What takes effect only afterwards, in order: told whether the commit succeeded.
+        self.actions: list[Callable[[bool], None]] = []
+        #: The lowest seq of a message that does so; None if there is none.
+        self.first: int | None = None
+        self.waiting: list[Waiting] = []
+        #: Idempotency keys that it stores and forgets; None for none.
+        self.keys: Any = None
+
+    def let_go(self) -> None:
+        """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
+        for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiting):
+            if what:
+                what.clear()
+
+
+class Journal:
+    """Between the queues and the store.
+
+    Args:
+        store: where it goes; None to keep nothing.
+        log: where a fault of the store is told.
+        call_soon: has the loop call something, from any thread; None to write while everybody waits.
+        wake: called when a batch has been written in the background: somebody has something to send.
+        turns: where those go on who wait for a new batch.
+        account: where messages are charged that have left their queues, until that is written.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        log: logging.Logger,
+        call_soon: CallSoon | None,
+        wake: Callable[[], None],
+        account: Account,
+        turns: Turns | None = None,
+    ) -> None:
+        self.turns = turns or Turns()
+        self.store = store
+        self._log = log
+        self._call_soon = call_soon
+        #: The open one, and the one that is being written.
+        self.batch = Batch()
+        self.busy: Batch | None = None
+        #: Sessions that wait for the disk.
+        self.blocked: dict[Session, None] = {}
+        self.failures = 0
+        #: The disk has little room: what would be stored is refused.
+        self.short = False
+        #: It is looked at again when so many bytes were written in all.
+        self.look_at = 2**20
+        self._account = account
+        #: Queues that a delayed message came into, and the first seq of such.
+        self._late: dict[Queue, None] = {}
+        #: Who waits until the horizon moves.
+        self._watchers: dict[Callable[[], object], None] = {}
+        self._inside = False
+        self._wake = wake
+        #: Who waits for a new batch.
+        self._lined_up: dict[Waiter, None] = {}
+
+    @property
+    def open(self) -> bool:
+        """Something waits for `commit`."""
+        return self.store is not None and bool(self.batch.waiting or self.store.pending or self._lined_up)
+
+    @property
+    def behind(self) -> bool:
+        """The disk is slower than those who send."""
+        return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so much has left the queues in the open batch that the rest has to wait for the next one."""
+        batch = self.batch
+        return len(batch.gone) >= _MOST_GONE or batch.cost >= _MOST_COST_GONE or self.behind
+
+    @property
+    def line(self) -> Line:
+        """Where to wait before more is taken out of the store: for the next turn, or for a new batch."""
+        return self if self.store is not None and self.is_full else self.turns
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have somebody go on when there is a new batch."""
+        self._lined_up[waiter] = None
+
+    @property
+    def horizon(self) -> int | None:
+        """The lowest seq of a message that takes effect later; None if there is none. Higher ones may be READY already.
+
+        Whoever reads a queue by its seqs must not look beyond: it would pass over what comes late.
+        """
+        firsts = [batch.first for batch in (self.busy, self.batch) if batch is not None]
+        return min((first for first in firsts if first is not None), default=None)
+
+    def watch(self, action: Callable[[], object]) -> None:
+        """Call something, once, when the horizon may have moved."""
+        self._watchers[action] = None
+
+    # ---- what happens ----
+
+    def append(self, queue: Queue, message: Message) -> None:
+        """A persistent message came into a queue."""
+        if self.store is not None:
+            self.store.append(queue.key, message)
+            self.batch.put.append((queue, message))
+
+    def settle(self, queue: Queue, message: Message) -> None:
+        """A persistent message was acknowledged."""
+        if self.store is not None:
+            self.store.remove(queue.key, message)
+            self.batch.settled.append((queue, message))
+            self.batch.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
+
+    def remove(self, key: str, message: Message) -> None:
+        """A persistent message is gone from the queue of that key, and will not come back."""
+        if self.store is not None:
+            self.store.remove(key, message)
+            self.batch.gone.append((key, message))
+            self.batch.cost += message.size + MESSAGE
+            self._account.used += message.size + MESSAGE
+
+    def update(self, key: str, message: Message) -> None:
+        """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
+        if self.store is not None:
+            self.store.update(key, message)
+            self.batch.updated.append((key, message))
+
+    def move(self, queue: Queue, message: Message, sink: Queue, fresh: Message) -> None:
+        """A stored message has left its queue, and another one has come in its place: nobody is told if that fails.
+
+        So it is not undone, for somebody may have got the other one. It is written again, both or none.
+
+        Args:
+            queue: where the message was.
+            message: it has left by `settle` or `remove` in the open batch.
+            sink: where the other one was put, in the open batch.
+            fresh: the other one.
+        """
+        if self.store is not None and message.persistent:
+            self.batch.moved.append((queue, message, sink, fresh))
+
+    def set_aside(self, key: str, message: Message, *, left: bool = False) -> None:
+        """Keep a message whose body is damaged in the store, which checks it at the next start.
+
+        Args:
+            key: of the queue where the message was.
+            message: nobody gets it any more.
+            left: it has left the store at its delivery, so it is put there again.
+        """
+        if self.store is None:
+            self._log.error("message %s is lost: its body is damaged", message.id)
+            return
+        if message.persistent:
+            (self.store.append if left else self.store.update)(key, message.again())
+        self.store.report(message)
+
+    def tidy(self) -> None:
+        """Have the store give space back, while nothing is to be written."""
+        if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
+            self.store.tidy(self._call_soon, self.short)
+
+    def look_at_space(self, least: int) -> None:
+        """Ask how much room the store has. With less than `least` bytes nothing new is stored; settling goes on."""
+        room = None if self.store is None or not least else self.store.room()
+        short = room is not None and room < least
+        if short is not self.short:
+            self.short = short
+            if short:
+                self._log.warning("no more messages are stored: %s bytes are free, and %d are the least", room, least)
+            else:
+                self._log.warning("there is room for stored messages again")
+        left = least if room is None else max(room - least, 0)
+        self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
+
+    def wait(self, session: Session, fault: str | None) -> Waiting:
+        """Receipts of a session follow the commit of the open batch."""
+        waiting = Waiting(session, self.batch, fault)
+        self.batch.waiting.append(waiting)
+        return waiting
+
+    def charge(self, batch: Batch, cost: int) -> None:
+        """Messages stay in memory until a batch is written, though no queue holds them."""
+        batch.cost += cost
+        self._account.used += cost
+
+    def late(self, queue: Queue, seq: int) -> None:
+        """A message was put after others that came later."""
+        queue.came_late(seq)
+        self._late[queue] = None
+
+    # ---- the end of a turn ----
+
+    def commit(self) -> None:
+        """Write the open batch, unless one is being written. Receipts go out when it is done, or ERRORs."""
+        if self.store is None or self.busy is not None:
+            return
+        batch, self.batch = self.batch, Batch()
+        lined_up, self._lined_up = self._lined_up, {}
+        for waiter in lined_up:
+            self.turns.line_up(waiter)
+        self.busy, self._inside = batch, True
+        self.store.commit_later(partial(self._done, batch), self._call_soon)
+        self._inside = False
+
+    def _done(self, batch: Batch, error: StoreError | None) -> None:
+        self.busy = None
+        if error is None:
+            self._committed(batch)
+        else:
+            self.failures += 1
+            self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
+            self._failed(batch)
+        late, self._late = self._late, {}
+        for queue in late:
+            queue.put_in_order()
+        watchers, self._watchers = self._watchers, {}
+        for action in watchers:
+            action()
+        if self.blocked:
+            Work(self._releasing()).take_turn(0.0)
+        batch.let_go()
+        self._account.used -= batch.cost
+        batch.cost = 0
+        if not self._inside:
+            self._wake()
+
+    def _releasing(self) -> Iterator[Line]:
+        """Let those who have waited for the disk go on, some in each turn."""
+        while self.blocked and not self.behind:
+            for session in list(islice(self.blocked, AT_ONCE)):
+                del self.blocked[session]
+                session.unblock(self)
+            if self.blocked:
+                yield self.turns
+
+    def _committed(self, batch: Batch) -> None:
+        for action in batch.actions:
+            action(True)
+        for waiting in batch.waiting:
+            waiting.session.committed(waiting)
+
+    def _failed(self, batch: Batch) -> None:
+        """Nothing of the batch has happened, and those who asked for it are told."""
+        for waiting in batch.waiting:
+            waiting.session.room = 0  # it gets nothing any more
+        for action in batch.actions:
+            action(False)
+        moved = {(sink, fresh.seq) for _, _, sink, fresh in batch.moved}
+        moved |= {(queue, message.seq) for queue, message, _, _ in batch.moved}
+        put = [pair for pair in batch.put if (pair[0], pair[1].seq) not in moved]
+        for queue, messages in _by_queue(put).items():
+            queue.withdraw({message.seq for message in messages})
+        new = moved | {(queue, message.seq) for queue, message in batch.put}
+        for queue, messages in _by_queue(pair for pair in batch.settled if (pair[0], pair[1].seq) not in new).items():
+            queue.unsettle(messages)
+        for key, message in batch.gone:
+            self.remove(key, message)
+        self._move_again(batch)
+        for key, message in batch.updated:
+            self.update(key, message)
+        for waiting in batch.waiting:
+            waiting.session.not_committed(waiting)
+
+    def _move_again(self, batch: Batch) -> None:
+        there: dict[Queue, set[int]] = {}
+        for queue, message, sink, fresh in batch.moved:
+            self.remove(queue.key, message)
+            if sink not in there:
+                there[sink] = _seqs(sink)
+            if fresh.seq in there[sink]:
+                self.append(sink, fresh)
+            self.batch.moved.append((queue, message, sink, fresh))
+
+
+def _by_queue(pairs: Iterable[tuple[Queue, Message]]) -> dict[Queue, list[Message]]:
+    found: dict[Queue, list[Message]] = {}
+    for queue, message in pairs:
+        found.setdefault(queue, []).append(message)
+    return found
+
+
+def _seqs(queue: Queue) -> set[int]:
+    """Return the seqs of its messages: READY, held and UNACKED."""
+    unacked = (message.seq for consumer in queue.consumers for message in consumer.unacked.values())
+    return {message.seq for message in queue.messages} | queue.held.keys() | set(unacked)

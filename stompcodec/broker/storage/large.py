@@ -1,0 +1,242 @@
+"""Large messages: their bodies are files from the first octet to the last, and never in memory as a whole.
+
+    SEND, content-length:2147483648
+        |  the parser hands the frame out ahead of its body (Connection: stream_over), commands.py begins an Intake
+        v
+    Intake: each piece that comes goes into a file of the spool (Draft)
+        |  the end of the body: the SEND takes its usual way, with a Body; nothing of it was seen before
+        v
+    Message with `body`: its tail is without; queues, topics, transactions and the store hold it like any other
+        |  Consumer.send: whatever waits in the outbox, then the head, then the file
+        v
+    Parcel: as long as it is under way the session gets no other message, and what it is answered waits behind it;
+        each turn reads as much of the file as the transport takes
+
+The file goes with the last Message that holds it, and a persistent one that the store has adopted with its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stompcodec.broker.jms import text_tail
+from stompcodec.broker.storage.body_files import Body
+from stompcodec.broker.storage.spool import Draft, Spool
+from stompcodec.codec import END_OF_BODY, Frame
+from stompcodec.file_access import NO_FOLLOW
+from stompcodec.transport.seams import Part
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "why_stuck", "without_body"]
+
+_LOG = logging.getLogger("stompcodec.broker")
+
+#: Octets that are read from a file in one turn.
+_PULL = 256 * 1024
+#: Over WebSocket, a body of at most so many octets is one message, and text if it can be, as small ones are. Above, the
+#: message is binary, in many frames.
+_WHOLE = 2**20
+#: Behind a body.
+_END = b"\0\n"
+
+
+class Intake:
+    """A large body that is coming in.
+
+    Args:
+        spool: where it is written.
+        frame: its SEND.
+        done: called with the SEND, less its body, and the body, when all of it is there.
+        owner: to whose share it counts.
+
+    Raises:
+        Refused: it cannot be kept.
+
+    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> for piece in (b"hel", b"lo", END_OF_BODY): intake.take(piece)
+    <Frame SEND destination='/queue/a'> <Body of 5 octets>
+    """
+
+    __slots__ = ("_done", "_draft", "came", "cost", "frame", "looked", "still", "time")
+
+    def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object], owner: str = "") -> None:
+        self.frame = without_body(frame)
+        #: Bytes of memory that the head takes.
+        self.cost = 3 * sum(len(name) + len(value) for name, value in self.frame.headers.pairs())
+        #: Bytes that came, and for how many seconds its sender was read, since `why_stuck` began to measure.
+        self.came, self.time = 0, 0.0
+        #: For how many seconds of these nothing came, at the end; and the time of the last look.
+        self.still = 0.0
+        self.looked: float | None = None
+        self._done = done
+        self._draft: Draft | None = spool.draft(owner)
+
+    def take(self, piece: Any) -> None:
+        """The next piece, or END_OF_BODY.
+
+        Raises:
+            Refused: it cannot be kept, or the whole cannot be sent.
+        """
+        draft = self._draft
+        if draft is None:
+            return
+        if piece is END_OF_BODY:
+            self._draft = None
+            self._done(self.frame, draft.done())
+        else:
+            self.came += len(piece)
+            self.still = -1.0
+            draft.write(piece)
+
+    def drop(self) -> None:
+        """The rest does not come, or is not wanted."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            draft.drop()
+
+
+def is_streamed(frame: Any) -> bool:
+    """Whether the body of a frame is still to come.
+
+    >>> is_streamed(Frame("SEND", {"destination": "/queue/a"}))
+    False
+    """
+    return frame.body is None
+
+
+def without_body(frame: Frame) -> Frame:
+    """A SEND as if it had no body.
+
+    >>> without_body(Frame("SEND", {"destination": "/queue/a", "content-length": "7"}))
+    <Frame SEND destination='/queue/a'>
+    """
+    return Frame(frame.command, [pair for pair in frame.headers.pairs() if pair[0] != "content-length"])
+
+
+def head_of(tail: bytes, body: Body) -> bytes:
+    """What stands before the body: the tail of a large message, and its length.
+
+    >>> head_of(b"a:b\\n\\n\\0", Body(None, 7, 0))
+    b'a:b\\ncontent-length:7\\n\\n'
+    """
+    return b"%bcontent-length:%d\n\n" % (text_tail(tail)[:-2], body.size)
+
+
+def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: bool) -> str | None:
+    """Say why a body comes too slowly; None if it does not. To be asked about once per second.
+
+    Args:
+        intake: the body.
+        now: the time in seconds.
+        timeout: seconds in which something has to come, and over which the rate is measured.
+        rate: bytes per second that have to come on average.
+        paused: its sender is not read, so this time does not count.
+
+    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> [why_stuck(intake, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
+    [None, None, 'Nothing of it came for 10 s']
+    >>> intake.drop()
+    """
+    looked, intake.looked = intake.looked, now
+    if looked is None:
+        intake.still = 0.0
+    if looked is None or paused:
+        return None
+    intake.time += now - looked
+    intake.still = 0.0 if intake.still < 0 else intake.still + now - looked
+    if intake.still >= timeout:
+        return f"Nothing of it came for {timeout:g} s"
+    if intake.time >= timeout:
+        if intake.came < rate * intake.time:
+            return f"Less than {rate} bytes per second of it came for {timeout:g} s"
+        intake.came, intake.time = 0, 0.0
+    return None
+
+
+class Parcel:
+    """A large message on its way to one session.
+
+    Args:
+        before: chunks that go out before it.
+        head: its frame up to the body.
+        body: its body.
+        whole_frames: chunks are whole frames, or parts that say so: WebSocket.
+        failed: called if the file cannot be read to its end.
+    """
+
+    __slots__ = (
+        *("_before", "_body", "_crc", "_head", "_left", "_whole_frames", "done", "failed", "moved"),
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        before: list[bytes],
+        head: bytes,
+        body: Body,
+        whole_frames: bool,
+        failed: Callable[[Exception], object],
+    ) -> None:
+        self._before = before
+        self._head = head
+        self._body = body  # holds the file
+        self._left = body.size
+        self._crc = 0
+        self._whole_frames = whole_frames
+        self.failed = failed
+        self.done = False
+        #: Bytes in memory that go out before the body.
+        self.waiting = sum(map(len, before)) + len(head)
+        #: Something went out since somebody has set this to False.
+        self.moved = True
+
+    def check(self) -> None:
+        """Check that the file is there, as long as its body.
+
+        Raises:
+            OSError: it is not.
+        """
+        if self._body.path.stat().st_size != self._body.size:
+            raise OSError(f"{self._body.path} does not have the {self._body.size} octets of its message")
+
+    def take(self) -> list[bytes]:
+        """Return the next chunks, not many octets at once. The file is open no longer than that.
+
+        Raises:
+            OSError: the file cannot be read, or is too short. Where no descriptor is left, nothing has changed.
+        """
+        with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
+            octets = self._read(file)
+        chunks, self._before, self.moved = self._before, [], True
+        self._left -= len(octets)
+        self._crc = zlib.crc32(octets, self._crc)
+        self.done = self._left == 0
+        if self.done and self._crc != self._body.crc:  # the end of the frame is still here: nobody takes it for whole
+            self.done, self._body.damaged = False, True
+            raise OSError(f"{self._body.path} is damaged: it does not have its checksum")
+        end = _END if self.done else b""
+        if self._whole_frames:
+            piece = b"%b%b%b" % (self._head, octets, end)
+            chunks.append(piece if self.done else Part(piece))
+        else:
+            chunks += (chunk for chunk in (self._head, octets, end) if chunk)
+        self._head, self.waiting = b"", 0
+        return chunks
+
+    def _read(self, file: FileIO) -> bytes:
+        most = _WHOLE if self._whole_frames and self._body.size <= _WHOLE else _PULL
+        file.seek(self._body.size - self._left)
+        octets = file.read(min(most, self._left))
+        if len(octets) == 0 < self._left:
+            raise OSError(f"{self._body.path} is too short")
+        return octets
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_FOLLOW)

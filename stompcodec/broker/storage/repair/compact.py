@@ -1,0 +1,86 @@
+"""A data file of an older version, rewritten once, so that it gives space back by itself afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_data
+from stompcodec.broker.storage.sqlite_schema import fault, open_database
+from stompcodec.errors import StoreError
+
+__all__ = ["compact"]
+
+
+def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Rewrite the data file without empty pages, and return its size before and after, in bytes.
+
+    It takes some seconds per GiB, and on the disk twice the size of what the file holds. A call that is interrupted
+    changes nothing.
+
+    Args:
+        folder: the data folder of a broker that does not run.
+
+    Raises:
+        StoreError: it is no data folder, a broker uses it, or there is not enough space.
+
+    >>> import tempfile
+    >>> from stompcodec.broker.storage.sqlite import SqliteStore
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     SqliteStore(name).close()
+    ...     before, after = compact(name)
+    >>> after <= before
+    True
+    """
+    path = Path(folder)
+    database = path / DATABASE
+    if not database.is_file():
+        raise StoreError(f"{path} is no data folder of a broker (it has no {DATABASE})")
+    examine_data(path)
+    lock = FolderLock(path)
+    try:
+        with _temporary(path):
+            return _rewrite(database)
+    except sqlite3.Error as error:
+        raise fault(f"{database} cannot be compacted", error) from error
+    finally:
+        lock.release()
+
+
+def _rewrite(database: Path) -> tuple[int, int]:
+    connection = open_database(database)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        before = database.stat().st_size
+        (pages,), (free,), (size,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
+        )
+        needed, there = 2 * (pages - free) * size, shutil.disk_usage(database.parent).free
+        if needed > there:
+            raise StoreError(
+                f"{database} holds {needed // 2} bytes, and {there} are free on the disk (free {needed - there} more)"
+            )
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.close()
+    return before, database.stat().st_size
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[None]:
+    """Let SQLite put its temporary file beside the data: /tmp may be small, and other users can look at its size."""
+    before = os.environ.get("SQLITE_TMPDIR")
+    os.environ["SQLITE_TMPDIR"] = str(folder.absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SQLITE_TMPDIR"]
+        else:
+            os.environ["SQLITE_TMPDIR"] = before

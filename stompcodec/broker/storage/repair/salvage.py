@@ -1,0 +1,482 @@
+"""The data folder of a broker that does not run: checked without writing to it, and copied as far as it is whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
+from stompcodec.broker.storage.checksums import is_intact, message_crc
+from stompcodec.broker.storage.damage import shown
+from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, is_body, kind_of, what_is_lost
+from stompcodec.broker.storage.small_tables import sent_key
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_file.pages import Pages
+from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
+from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
+from stompcodec.broker.storage.totals import SEQ_BITS, Total
+from stompcodec.errors import StoreError
+
+__all__ = ["Findings", "check", "salvage"]
+
+#: Problems of SQLite's own check that are listed.
+_MOST_LISTED = 100
+#: Messages that are copied by one commit, and the bytes in them.
+_BATCH, _BATCH_OCTETS = 500, 4 * 2**20
+
+
+@dataclass
+class Findings:
+    """What `check` and `salvage` found."""
+
+    folder: str
+    messages: int = 0
+    """Whole messages."""
+    octets: int = 0
+    """Bytes in them: headers and bodies."""
+    unchecked: int = 0
+    """Whole messages of an older version, which have no checksum."""
+    queues: int = 0
+    """Queues that hold whole messages."""
+    subscriptions: int = 0
+    """Whole durable subscriptions."""
+    keys: int = 0
+    """Whole idempotency keys."""
+    lost: list[dict[str, str]] = field(default_factory=list)
+    """Messages that are not whole: id and destination, as far as they can be read, and why."""
+    problems: list[str] = field(default_factory=list)
+    """Everything else that is damaged."""
+    notes: list[str] = field(default_factory=list)
+    """What is worth saying, and no damage."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.lost and not self.problems
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {"whole": self.whole, **vars(self)}
+
+
+def check(folder: str | os.PathLike[str]) -> Findings:
+    """Read everything in a data folder, and report what is damaged. Nothing of it is changed.
+
+    Args:
+        folder: of a broker that does not run.
+
+    Raises:
+        StoreError: it is no data folder, cannot be read, or a broker uses it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     SqliteStore(name).close()
+    ...     check(name).whole
+    True
+    """
+    path = Path(folder)
+    with _unused(path), _read(path):
+        reading = _Reading(path, behind=False)
+        for _ in reading.keys():
+            pass
+        for _ in reading.messages():
+            pass
+        reading.compare_totals()
+        reading.look_at_files()
+        if not reading.findings.problems:
+            _ask_sqlite(path / DATABASE, reading.findings)
+    return reading.findings
+
+
+def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Findings:
+    """Copy what is whole into a new data folder, also from a file that SQLite cannot read.
+
+    The new folder appears when it is complete. A copy that was interrupted leaves a folder beside it, whose name begins
+    with a dot and ends in `.salvage`; the next call removes that. Large bodies are linked where both folders are on one
+    disk. The old folder is not changed.
+
+    Args:
+        folder: of a broker that does not run.
+        new: must not exist.
+
+    Raises:
+        StoreError: `folder` is no data folder, cannot be read, or a broker uses it; or `new` exists, or cannot be made.
+    """
+    path, target = Path(folder), Path(new).absolute()
+    if os.path.lexists(target):
+        raise StoreError(f"{target} exists already (name a folder that does not)")
+    part = target.with_name(f".{target.name}.salvage")
+    with _unused(path), _read(path):
+        if not any((path / name).is_file() for name in (DATABASE, f"{DATABASE}-wal")):
+            raise StoreError(f"nothing can be copied from {path}: {DATABASE} is missing (look for a backup)")
+        _clear(part)
+        reading = _Reading(path, behind=True)
+        store = SqliteStore(part)
+        try:
+            _copy(reading, store)
+        finally:
+            store.close()
+        reading.compare_totals()
+        if os.path.lexists(target):
+            raise StoreError(f"{target} exists by now (name another folder, and start again)")
+        os.rename(part, target)
+        _sync(target.parent)
+    return reading.findings
+
+
+@contextmanager
+def _read(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or folder}: {error.strerror} (look at the disk and at its rights)"
+        ) from error
+
+
+@contextmanager
+def _unused(folder: Path) -> Iterator[None]:
+    """See to it that no broker uses a folder meanwhile, without a write to it."""
+    if not folder.is_dir():
+        raise StoreError(f"{folder} is no folder (name the data folder of a broker)")
+    if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
+        raise StoreError(f"{folder} is no data folder of a broker (it has no {DATABASE})")
+    try:
+        lock = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise StoreError(
+            f"{folder / 'lock'} cannot be read: {error.strerror} (use the rights of the broker)"
+        ) from error
+    with lock:
+        try:
+            if sys.platform == "win32":
+                import msvcrt
+
+                msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreError(
+                f"a broker uses the data folder {folder} (stop it, or name a copy of the folder)"
+            ) from None
+        yield
+
+
+def _clear(part: Path) -> None:
+    """Remove what an interrupted call has left."""
+    if not os.path.lexists(part):
+        return
+    if part.is_symlink() or not part.is_dir() or (kind_of(part) != "data" and any(part.iterdir())):
+        marked = not part.is_symlink() and part.is_dir() and (part / "lock").is_file()
+        if not marked:
+            raise StoreError(f"{part} is in the way, and is not of an interrupted salvage (move it away)")
+    with _unlocked(part):
+        shutil.rmtree(part)
+
+
+@contextmanager
+def _unlocked(part: Path) -> Iterator[None]:
+    if (part / DATABASE).exists():
+        with _unused(part):
+            yield
+    else:
+        yield
+
+
+def _sync(folder: Path) -> None:
+    if os.name == "posix":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+class _Reading:
+    """Everything of a folder, row by row. Iterate over `messages` to the end, then ask for the rest.
+
+    Args:
+        folder: the data folder.
+        behind: read frames of the WAL, too, that stand behind a bad one.
+    """
+
+    def __init__(self, folder: Path, *, behind: bool) -> None:
+        self.folder = folder
+        self.findings = findings = Findings(str(folder))
+        self._behind = behind
+        self.unclean = True
+        self.mark = 0
+        self.totals: dict[int, Total] = {}
+        self.subscriptions: list[Subscribed] = []
+        self._files: dict[int, BodyFile] = {}
+        self._counted: Counter[int] = Counter()
+        self._rows: Counter[int] = Counter()
+        database = folder / DATABASE
+        lost = what_is_lost(folder)
+        if lost is not None:
+            findings.problems.append(lost)
+        self._pages = Pages(database, findings.problems.append, behind=behind)
+        wal = self._pages.wal
+        if wal.lost:
+            what = f"the WAL has a bad frame after {len(wal.taken)} good ones: {wal.lost} transactions or more are lost"
+            findings.problems.append(what)
+        elif wal.torn:
+            findings.notes.append("the last transaction in the WAL is torn, by a power cut or by damage")
+        self._roots = self._pages.tables() if self._pages.count else {}
+        self._columns()
+
+    def _columns(self) -> None:
+        """Read the small tables."""
+        missing = [name for name in TABLES if name not in self._roots]
+        if missing and self._pages.count:
+            self.findings.problems.append(f"the tables {', '.join(missing)} cannot be found")
+        for name, read in (
+            ("state", self._state),
+            ("queue", self._queue),
+            ("body", self._body),
+            ("subscription", self._subscription),
+        ):
+            if name in self._roots:
+                for rowid, row in self._pages.rows(self._roots[name]):
+                    if not read(rowid, row):
+                        self.findings.problems.append(f"a row of the table {name} is damaged: {shown(_text(row))}")
+        expected = self._expected_subscriptions
+        if expected is not None and expected != len(self.subscriptions):
+            missing_count = expected - len(self.subscriptions)
+            self.findings.problems.append(f"{missing_count} durable subscriptions are missing or damaged")
+        self.findings.subscriptions = len(self.subscriptions)
+
+    _expected_subscriptions: int | None = None
+
+    def _state(self, _rowid: int, row: list[Any]) -> bool:
+        clean, seq, count, crc = [*row, None, None, None][:4]
+        if not _is(crc, clean, seq, count):
+            return False
+        self.unclean, self.mark, self._expected_subscriptions = not clean, seq or 0, count
+        return True
+
+    def _queue(self, rowid: int, row: list[Any]) -> bool:
+        _, name, suspect, count, high, crc = [*row, *[None] * 6][:6]
+        high = -1 if high is None else high
+        if not isinstance(name, bytes) or not isinstance(suspect, int) or not isinstance(high, int):
+            return False
+        text = name.decode("utf-8", "replace")
+        if not _is(crc, rowid, text, suspect, count, high):
+            return False
+        self.totals.setdefault(rowid, Total(text, suspect, count, high))
+        return True
+
+    def _body(self, rowid: int, row: list[Any]) -> bool:
+        if len(row) != 4 or not isinstance(row[1], bytes) or not all(isinstance(one, int) for one in row[2:]):
+            return False
+        self._files.setdefault(rowid, BodyFile(row[1].decode("utf-8", "replace"), row[2], row[3]))
+        return True
+
+    def _subscription(self, _rowid: int, row: list[Any]) -> bool:
+        names = (*Subscribed._fields[:7], *_LATER_COLUMNS)
+        values = dict(zip(names, (one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in row)))
+        crc = values.pop("crc", None)
+        columns = [values.get(name) for name in Subscribed._fields]
+        if not _is(crc, *columns) or not all(isinstance(one, str) for one in columns[:3]):
+            return False
+        found = Subscribed._make(columns)
+        found = found._replace(
+            literal=bool(found.literal), shared=bool(found.shared), auto_delete=bool(found.auto_delete)
+        )
+        self.subscriptions.append(found)
+        return True
+
+    def keys(self) -> Iterator[SentKey]:
+        """Yield every whole idempotency key. To be read to its end before `messages`, which closes the file."""
+        damaged = 0
+        done: set[int] = set()
+        for number, row in self._pages.rows(self._roots["sent"]) if "sent" in self._roots else ():
+            key = sent_key((number, *row[1:]))
+            if key is None:
+                damaged += 1
+            elif number not in done:
+                done.add(number)
+                self.findings.keys += 1
+                yield key
+        if damaged:
+            self.findings.problems.append(f"{damaged} rows of the table sent, idempotency keys, are damaged")
+
+    def messages(self) -> Iterator[Stored]:
+        """Yield every whole message, by queue and seq as far as the pages are in order."""
+        last, disorder = -1, False
+        done: set[int] = set()
+        if "message" in self._roots:
+            for key, row in self._pages.rows(self._roots["message"]):
+                disorder = disorder or key <= last
+                last = key
+                if self._behind:
+                    if key in done:
+                        continue
+                    done.add(key)
+                yield from self._message(key, row)
+        if disorder:
+            self.findings.problems.append("the messages are not in order: some may be missing, or there twice")
+        strays = 0
+        for key, row in self._pages.strays() if self._behind or self.findings.problems else ():
+            if len(row) == _MESSAGE_COLUMNS and row[-1] is not None and self._crc_of(key, row) == row[-1]:
+                strays += 1
+                if key not in done:
+                    done.add(key)
+                    yield from self._message(key, row)
+        if strays:
+            self.findings.notes.append(f"{strays} messages were found in pages that nothing leads to")
+        self._pages.close()
+        self.findings.queues = sum(count > 0 for count in self._counted.values())
+
+    def _crc_of(self, key: int, row: list[Any]) -> int | None:
+        try:
+            _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, *_ = row
+            return message_crc(
+                key,
+                ident.decode(errors="surrogateescape"),
+                destination.decode(errors="surrogateescape"),
+                tail,
+                persistent,
+                None if expires is None else float(expires),
+                priority,
+                attempts,
+                redelivered,
+                self._files.get(key),
+            )
+        except (AttributeError, TypeError, ValueError):
+            return None
+
+    def _message(self, key: int, row: list[Any]) -> Iterator[Stored]:
+        number, seq = key >> SEQ_BITS, key & (1 << SEQ_BITS) - 1
+        total = self.totals.get(number)
+        if total is None or key <= total.high:
+            self._rows[number] += 1
+        row = [*row, None][:_MESSAGE_COLUMNS] if len(row) == _MESSAGE_COLUMNS - 1 else row
+        crc, body = row[-1], None
+        found = self._crc_of(key, row) if len(row) == _MESSAGE_COLUMNS else None
+        if found is None or (crc is not None and crc != found):
+            self._lose(row, "its row is damaged")
+            return
+        _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, _crc = row
+        file = self._files.get(key)
+        if file is not None:
+            path = self.folder / "bodies" / file.file
+            try:
+                whole = is_body(file.file) and path.stat().st_size == file.size and file_crc(path) == file.crc
+            except OSError:
+                whole = False
+            if not whole:
+                self._lose(row, "its file is gone or damaged")
+                return
+            if tail is None:
+                tail = path.read_bytes()
+            else:
+                body = Body(path, file.size, file.crc)
+        if not isinstance(tail, bytes) or b"\n\n" not in tail:
+            self._lose(row, "its file is gone" if tail is None else "its row is damaged")
+            return
+        if total is None:
+            self._lose(row, "the name of its queue is lost")
+            return
+        self.findings.messages += 1
+        self.findings.octets += len(tail) + (0 if body is None else body.size)
+        self.findings.unchecked += crc is None
+        self._counted[number] += 1
+        again = bool(redelivered) or key < total.suspect or self.unclean
+        content: Any = (destination.decode(), tail, bool(persistent), expires, priority, attempts, again, body)
+        yield Stored(total.name, seq, ident.decode(), *content)
+
+    def _lose(self, row: list[Any], why: str) -> None:
+        ident, destination = (
+            shown(one.decode("utf-8", "replace")) if isinstance(one, bytes) else ""
+            for one in [*row, None, None, None][1:3]
+        )
+        self.findings.lost.append({"id": ident, "destination": destination, "why": why})
+
+    def compare_totals(self) -> None:
+        """Compare the rows of each queue with its total."""
+        for number, total in self.totals.items():
+            if total.rows is not None and total.rows != self._rows[number]:
+                less = total.rows - self._rows[number]
+                name = shown(total.name.replace("\0", " ", 1))
+                what = f"{less} messages are missing" if less > 0 else f"{-less} rows are more than its total says"
+                self.findings.problems.append(f"of the queue {name}, {what}")
+
+    def look_at_files(self) -> None:
+        """Note the files of bodies that no message has."""
+        known = {file.file for file in self._files.values()}
+        with suppress(FileNotFoundError):
+            left = [name for name in os.listdir(self.folder / "bodies") if is_body(name) and name not in known]
+            if left:
+                end = ": a start removes them" if not self.findings.problems else ""
+                self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
+
+
+#: Columns of the table `subscription` behind the first seven, in the order of the migrations.
+_LATER_COLUMNS = tuple(
+    statement.split()[5]
+    for step in MIGRATIONS
+    for statement in step
+    if statement.startswith("ALTER TABLE subscription ADD COLUMN")
+)
+_MESSAGE_COLUMNS = 10
+
+
+def _is(crc: object, *columns: Any) -> bool:
+    try:
+        return is_intact(crc, *columns)
+    except (TypeError, ValueError):
+        return False
+
+
+def _text(row: list[Any]) -> str:
+    return ", ".join(one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in row)[:200]
+
+
+def _copy(reading: _Reading, store: SqliteStore) -> None:
+    for subscription in reading.subscriptions:
+        store.subscribe(subscription)
+    for key in reading.keys():
+        store.remember(key)
+        if store.pending >= _BATCH:
+            store.commit()
+    octets, top = 0, reading.mark
+    for message in reading.messages():
+        store.append(message.queue, message)
+        octets += len(message.tail)
+        top = max(top, message.seq)
+        if store.pending >= _BATCH or octets > _BATCH_OCTETS:
+            store.commit()
+            octets = 0
+    store.reserve(top)
+    store.commit()
+
+
+def _ask_sqlite(database: Path, findings: Findings) -> None:
+    """Have SQLite look at the structure of the file, which rows and totals may not show."""
+    try:
+        log = database.with_name(f"{database.name}-wal")
+        how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"  # which makes no file
+        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?{how}", uri=True)) as connection:
+            connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
+            for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):
+                findings.problems += [part for part in line.splitlines() if part != "ok"]
+    except sqlite3.Error as error:
+        if "unable to open" in str(error) or "readonly" in str(error):
+            findings.notes.append(f"SQLite's own check was left out: {error}")
+        else:
+            findings.problems.append(f"SQLite cannot read {database.name}: {error}")

@@ -1,0 +1,84 @@
+"""The small tables of a store: idempotency keys (`sent`) and durable subscriptions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from stompcodec.broker.storage.checksums import is_intact, key_crc, record_crc
+from stompcodec.broker.storage.damage import Damage, shown
+from stompcodec.broker.storage.rows import raw
+from stompcodec.broker.storage.store import SentKey, Subscribed
+
+__all__ = ["read_keys", "read_subscriptions", "sent_key", "write_keys", "write_subscription"]
+
+_REMEMBER = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?, ?, ?)"
+_FORGET = "DELETE FROM sent WHERE number = ?"
+_GET = "SELECT number, scope, key, body, at, crc FROM sent ORDER BY number"
+_FIELDS = ", ".join(Subscribed._fields)
+_SUBSCRIBE = f"INSERT INTO subscription ({_FIELDS}, crc) VALUES ({'?, ' * len(Subscribed._fields)}?)"
+#: Keys are read so many at a time.
+_GROUP = 500
+
+
+def write_keys(db: sqlite3.Connection, keys: Mapping[int, SentKey], forgotten: Iterable[int]) -> None:
+    """Write keys by their numbers, and delete others, in the transaction that is open."""
+    db.executemany(_FORGET, [(number,) for number in forgotten])
+    db.executemany(_REMEMBER, [_row_of(key) for key in keys.values()])
+
+
+def read_keys(db: sqlite3.Connection, damage: Damage) -> Iterator[SentKey]:
+    """Yield all keys by number, and report those whose rows are damaged: what they stood for may be stored twice."""
+    cursor = db.execute(_GET)
+    while rows := cursor.fetchmany(_GROUP):
+        for columns in rows:
+            key = sent_key(columns)
+            if key is None:
+                damage.found("an idempotency key is lost: if its SEND comes again, it is stored again")
+            else:
+                yield key
+
+
+def sent_key(columns: Sequence[Any]) -> SentKey | None:
+    """Return a key as it was read; None if its row is damaged.
+
+    Args:
+        columns: number, scope, key, body, at, crc.
+
+    >>> sent_key((1, b"scope", b"key", 0, 0, 0)) is None
+    True
+    """
+    try:
+        number, scope, key, body, at, crc = columns
+        sound = key_crc(number, scope, key, body, at) == crc
+    except (TypeError, ValueError):
+        return None
+    return SentKey(number, scope, key, body, at / 1000) if sound else None
+
+
+def _row_of(key: SentKey) -> tuple[object, ...]:
+    row = (key.number, key.scope, key.key, key.body, int(key.at * 1000))
+    return *row, key_crc(*row)
+
+
+def write_subscription(db: sqlite3.Connection, queue: str, subscription: Subscribed | None) -> None:
+    """Write a durable subscription by the key of its queue, instead of an earlier one; None if it is gone."""
+    db.execute("DELETE FROM subscription WHERE queue = ?", (queue,))
+    if subscription is not None:
+        db.execute(_SUBSCRIBE, (*subscription, record_crc(*subscription)))
+
+
+def read_subscriptions(db: sqlite3.Connection, damage: Damage) -> tuple[list[Subscribed], int]:
+    """Return all whole durable subscriptions, and how many rows there are. Damaged ones are reported."""
+    found: list[Subscribed] = []
+    rows = list(raw(db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
+    for *columns, crc in rows:
+        texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in columns]
+        if is_intact(crc, *texts):
+            one = Subscribed._make(texts)
+            one = one._replace(literal=bool(one.literal), shared=bool(one.shared), auto_delete=bool(one.auto_delete))
+            found.append(one)
+        else:
+            damage.found(f"a durable subscription, perhaps {shown(str(texts[:3]))}, is lost, and kept aside")
+    return found, len(rows)

@@ -1,0 +1,339 @@
+"""Spool: where bodies of large messages lie as long as somebody holds them, and where they are written as they come.
+
+The files are the memory of one run of the broker: those of an earlier run are removed when it starts. What has to
+outlive it is adopted by the store (`Bodies.adopt`), before the commit that speaks of it.
+
+Files are removed in a thread for that; what they count for is given back at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+import weakref
+import zlib
+from collections import Counter, deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.message import Refused
+from stompcodec.broker.storage.body_files import Body, link
+from stompcodec.broker.storage.body_folder import BodyFolder
+from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark
+from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, make_folder
+
+if TYPE_CHECKING:
+    from stompcodec.broker.storage.helper import Helper
+
+__all__ = ["Draft", "Spool"]
+
+#: What the names of folders for temporary files begin with.
+_PREFIX = "stompcodec-large-"
+
+
+#: Files that may wait to be removed. Above, no more are made: those who make and drop them must not outrun the disk.
+_MOST_DISCARDED = 10_000
+#: Seconds after which a lock that its maker has not taken belongs to nobody.
+_STARTING = 60.0
+
+
+class Spool:
+    """A folder of bodies.
+
+    Args:
+        folder: of this broker; None for one among the temporary files of the system. Made when it is needed.
+        limit: octets in all files together. Above, no more is taken.
+        access: rights of the folder, if it is made, and of its files.
+        most: bodies that may be being written at one time. Each has a file descriptor.
+        owner_most: how many of them may be of one owner; 0 for `most`, less the part for others.
+        others: the part of `most` that one owner leaves for others: 2 for a half, 4 for a quarter.
+        share: whose share it is, for the error.
+        shared: the folder is a part of a data folder, which the store has locked and marked.
+        helper: what removes files; None for a thread.
+
+    >>> spool = Spool(None, 100)
+    >>> draft = spool.draft(); draft.write(b"hel"); draft.write(b"lo")
+    >>> body = draft.done(); print(body, spool.octets)
+    <Body of 5 octets> 5
+    >>> del body; spool.octets
+    0
+    >>> spool.close()
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        limit: int,
+        access: Access = PRIVATE,
+        *,
+        most: int = 500,
+        owner_most: int = 0,
+        others: int = 2,
+        share: str = "a user",
+        shared: bool = False,
+        helper: Helper | None = None,
+    ) -> None:
+        self._path = folder
+        self.limit = limit
+        self._access = access
+        #: Bodies that may be being written, and those that are.
+        self.most, self.drafts = most, 0
+        #: The share of an owner, and what each has.
+        self._owner_most, self._others, self._share = owner_most, others, share
+        self._owners: Counter[str] = Counter()
+        self._shared = shared
+        self._helper = helper
+        self._folder: BodyFolder | None = None
+        self._made: Path | None = None
+        self._end: weakref.finalize[..., Spool] | None = None
+        self._octets = 0
+        #: Sizes of bodies that are gone. The store's thread may have held the last one.
+        self._gone: deque[int] = deque()
+        #: Octets of those whose files are still to be removed, and of those that were.
+        self._leaving = 0
+        self._removed: deque[int] = deque()
+
+    @property
+    def octets(self) -> int:
+        """In all files."""
+        while self._gone:
+            octets = self._gone.popleft()
+            self._octets -= octets
+            self._leaving += octets
+        while self._removed:
+            self._leaving -= self._removed.popleft()
+        return self._octets
+
+    def open(self) -> None:
+        """Take the folder that was named, and remove what an earlier run has left there.
+
+        Raises:
+            StoreError: it cannot be used: it is another broker's, or holds what is not of a broker.
+        """
+        path = self._path
+        if path is None or (self._shared and not os.path.lexists(path)):
+            return
+        if not os.path.lexists(path):
+            with suppress(OSError):  # whoever sends a large message is told
+                self._claim(path)
+            return
+        try:
+            self._claim(path).sweep(())
+        except OSError as error:
+            remedy = "name another folder for messages.large_folder, or grant access to it"
+            raise StoreError(f"{path} cannot be used for large messages: {error.strerror} ({remedy})") from error
+
+    def _claim(self, path: Path) -> BodyFolder:
+        """Make a folder that was named our own."""
+        if not self._shared:
+            path = path.resolve()  # the user may name a link; inside, none is followed
+            examine_large(path)
+            make_folder(path, self._access)
+            lock = FolderLock(path, "large", self._access)
+            self._end = weakref.finalize(self, lock.release)
+            mark(path, "large", self._access)
+        self._folder = BodyFolder(path, self._access, self._helper)
+        self._made = path
+        return self._folder
+
+    def draft(self, owner: str = "") -> Draft:
+        """Begin a body.
+
+        Args:
+            owner: to whose share it counts; "" for nobody's.
+
+        Raises:
+            Refused: there is no room, the owner has too many, or no file can be made.
+        """
+        if self.drafts >= self.most:
+            raise Refused("too many large messages at a time", f"At most {self.most} can come in: send it later.")
+        share = self._owner_most or self.most - self.most // self._others
+        if owner and self._owners[owner] >= share:
+            remedy = f"At most {share} of {self._share} can come in (messages.user_uploads): send it later."
+            raise Refused("too many large messages at a time", remedy)
+        try:
+            folder = self._ready()
+            if folder.remover.pending >= _MOST_DISCARDED:
+                raise Refused("too many large messages at a time", "The broker's disk is behind: send it later.")
+            return Draft(self, folder, owner)
+        except (OSError, StoreError) as error:
+            raise _refused(error) from error
+
+    def keep(self, body: Body) -> Body:
+        """A body that the store has brought back, as one of ours: its file gets one more name here.
+
+        Raises:
+            StoreError: there is no way to keep it.
+        """
+        try:
+            folder = self._ready()
+            name = folder.new_name()
+            link(body.path, folder, name)
+        except OSError as error:
+            remedy = "let messages.large_folder be on the disk of store.data, with room and rights for the broker"
+            raise StoreError(f"{body.path} cannot be kept: {error.strerror} ({remedy})") from error
+        self._octets += body.size
+        return Body(folder.path / name, body.size, body.crc, self.discard)
+
+    def _ready(self) -> BodyFolder:
+        """The folder, made when it is needed."""
+        if self._folder is not None:
+            return self._folder
+        return self._temporary() if self._path is None else self._claim(self._path)
+
+    def _temporary(self) -> BodyFolder:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path.chmod(0o700)  # the umask may have taken our own rights
+        lock = FolderLock(path, "large")
+        folder = BodyFolder(path, self._access, self._helper)
+        self._end = weakref.finalize(self, _remove_temporary, folder, lock)
+        self._folder, self._made = folder, path
+        folder.remover.put(_remove_dead)
+        return folder
+
+    def began(self, owner: str) -> None:
+        """Count a body that is being written."""
+        self.drafts += 1
+        if owner:
+            self._owners[owner] += 1
+
+    def ended(self, owner: str) -> None:
+        """Count a body no longer that was being written."""
+        self.drafts -= 1
+        if owner:
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
+
+    def more(self, octets: int) -> None:
+        """So many octets are to be written.
+
+        Raises:
+            Refused: there is no room for them.
+        """
+        if self.octets + octets > self.limit or self._leaving > self.limit:
+            raise Refused("no room for large messages", "Send it again when others have been taken out of the queues.")
+        self._octets += octets
+
+    def discard(self, name: str, octets: int) -> None:
+        """A file is not needed any more. Its octets count no longer, and it is removed soon. From any thread."""
+        self._gone.append(octets)
+        folder, removed = self._folder, self._removed
+        if folder is not None:
+
+            def remove() -> None:
+                folder.remove(name)
+                removed.append(octets)
+
+            folder.remover.put(remove)
+
+    def flush(self) -> None:
+        """Wait until what is not needed any more is removed."""
+        if self._folder is not None:
+            self._folder.remover.flush()
+
+    def close(self) -> None:
+        """End with the broker: its files go, and so does a folder for temporary ones."""
+        if self._folder is not None and self._path is not None:
+            self._folder.clear()
+            self._folder.close()
+        if self._end is not None:
+            self._end()
+
+
+class Draft:
+    """A body that is being written. `Spool.draft` makes it."""
+
+    __slots__ = ("_crc", "_file", "_owner", "_path", "_size", "_spool")
+
+    def __init__(self, spool: Spool, folder: BodyFolder, owner: str = "") -> None:
+        self._spool, self._owner = spool, owner
+        self._size = self._crc = 0
+        name = folder.new_name()
+        self._path = folder.path / name
+        self._file = open(folder.create(name), "wb", buffering=0)  # noqa: SIM115 - `done` or `drop` closes it
+        spool.began(owner)
+
+    def write(self, piece: bytes) -> None:
+        """The next octets.
+
+        Raises:
+            Refused: they cannot be kept.
+        """
+        self._spool.more(len(piece))
+        self._size += len(piece)
+        self._crc = zlib.crc32(piece, self._crc)
+        try:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise _refused(error) from error
+
+    def done(self) -> Body:
+        """All is there."""
+        self._close()
+        return Body(self._path, self._size, self._crc, self._spool.discard)
+
+    def drop(self) -> None:
+        """The rest does not come."""
+        self._close()
+        self._spool.discard(self._path.name, self._size)
+
+    def _close(self) -> None:
+        self._file.close()
+        self._spool.ended(self._owner)
+
+
+def _refused(error: Exception) -> Refused:
+    remedy = "The broker's disk is full or at fault: send it later."
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "The broker has no file descriptor left: send it later."
+    return Refused("the large message could not be kept", remedy)
+
+
+def _remove_dead() -> None:
+    """Remove the temporary folders of brokers that were killed: theirs is the lock that no process holds."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError, StoreError):
+            if path.is_symlink() or not (os.path.lexists(path / "lock") and is_lock(path / "lock")):
+                continue
+            if not _was_held(path / "lock"):
+                continue
+            if hasattr(os, "getuid") and path.lstat().st_uid != os.getuid():
+                continue
+            lock = FolderLock(path, "large")
+            folder = BodyFolder(path)
+            folder.sweep(())
+            folder.close()
+            _remove_rest(path, lock)
+
+
+def _was_held(lock: Path) -> bool:
+    """Tell whether a broker has held a lock, and not only made it, to take it in a moment.
+
+    Who holds it has written its number there (not on Windows). One that is empty counts when it is old.
+    """
+    found = lock.lstat()
+    return found.st_size > 0 or time.time() - found.st_mtime > _STARTING
+
+
+def _remove_temporary(folder: BodyFolder, lock: FolderLock) -> None:
+    """Have a folder of ours removed, unless it holds what is not."""
+    folder.clear()
+    folder.remover.put(lambda: _remove_rest(folder.path, lock))
+    folder.close()
+
+
+def _remove_rest(path: Path, lock: FolderLock) -> None:
+    with suppress(OSError):
+        os.unlink(path / "lock")
+    lock.release()
+    with suppress(OSError):
+        os.unlink(path / "lock")  # Windows keeps it as long as it is open
+    with suppress(OSError):
+        os.rmdir(path)

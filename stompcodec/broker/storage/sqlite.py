@@ -1,0 +1,409 @@
+"""SqliteStore: durable messages in one SQLite file, one transaction for a whole batch.
+
+The rows of a batch are written in the thread of the loop, which is quick. The COMMIT waits for the disk, so a helper
+thread does it (in one call, without the GIL), and others are served meanwhile; what comes in makes the next batch. A
+batch of a few rows on a fast disk is committed at once: there the way to the helper and back would take longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from stompcodec.broker.storage.damage import Damage
+from stompcodec.broker.storage.helper import Helper, HelperThread
+from stompcodec.broker.storage.sqlite_writer import SEQ_BITS, Batch, Writer, is_large
+from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Stored, Subscribed
+from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access
+
+__all__ = ["SqliteStore"]
+
+_MOST_QUEUES = 2 ** (63 - SEQ_BITS)
+#: A batch of at most so many operations is committed at once, as long as commits take less than so many seconds. So is
+#: a larger one that only adds: then senders wait, and with the helper they would wait for two threads to wake up, too.
+_FEW, _FAST = 4, 0.0005
+_ADDED, _FAST_ADDED = 200, 0.001
+#: From so many operations on, the helper writes the rows, too: the loop would stand still for too long.
+_MANY = 500
+#: Queues that are looked at in one go, for those that are empty and can be forgotten: twice as many as are new.
+_SWEEP = 500
+
+
+class _Job(NamedTuple):
+    """What the helper is given."""
+
+    batch: Batch
+    #: The rows are written; the COMMIT is left.
+    staged: bool
+    done: Done
+    call_soon: CallSoon
+
+
+class SqliteStore:
+    """A `Store` in a folder.
+
+    Args:
+        folder: of this store alone. Made if it is missing.
+        log: where it is told what cannot be raised.
+        helper: what waits for the disk, and removes files; by default a thread for each. The store stops it.
+        clock: the time in seconds, by which commits are measured.
+        access: rights of the files, and of the folder, if it is made.
+        reserve: bytes that are kept free for settling when the disk is full.
+        space: says how many bytes can be stored; given the writer, and whether its connection is idle.
+
+    Raises:
+        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = SqliteStore(folder.name)
+    >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))
+    >>> store.close()
+    >>> store = SqliteStore(folder.name)
+    >>> [message.tail for message in store.load()]
+    [b'\\n\\nhi\\x00']
+    >>> store.close(); folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        log: logging.Logger | None = None,
+        *,
+        helper: Helper | None = None,
+        clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
+        reserve: int = 0,
+        space: Callable[[Writer, bool], int | None] = Writer.room,
+    ) -> None:
+        self._log = log or logging.getLogger("stompcodec.broker")
+        self._writer = Writer(Path(folder), self._log, clock, access, helper, reserve)
+        self._open = Batch()
+        self._totals = self._writer.totals
+        #: The least key of each queue.
+        self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
+        #: Numbers of queues that no commit has registered yet.
+        self._unsaved: dict[str, int] = {}
+        taken = set(self._writer.queues.values())
+        self._next = max(taken, default=0) + 1
+        self._free = [number for number in range(1, self._next) if number not in taken]
+        self._sweep_at = len(taken) + _SWEEP // 2
+        self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
+        #: The helper takes the WAL over, or is going to.
+        self._copying = False
+        #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
+        self._given = self._ended = self._known = 0
+        self._closed = False
+        self._space = space
+        #: Commits when `tidy` was called last, and whether nothing is left to do since.
+        self._tidied_at, self._tidied = -1, False
+
+    @property
+    def pending(self) -> int:
+        """Operations in the open batch."""
+        return len(self._open)
+
+    @property
+    def unclean(self) -> bool:
+        """The last broker did not close the store: it crashed, or was killed."""
+        return self._writer.unclean
+
+    @property
+    def damage(self) -> Damage:
+        """What was found damaged since the store was opened."""
+        return self._writer.damage
+
+    @property
+    def incomplete(self) -> bool:
+        """As in `Store`."""
+        return self._writer.incomplete
+
+    def load(self) -> Iterator[Stored]:
+        """As in `Store`. A damaged message is reported to the log and left out, but it stays in the file."""
+        names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
+        suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
+        for key, ident, destination, tail, *rest, attempts, redelivered, body in self._writer.rows():
+            number, seq = key >> SEQ_BITS, key & seq_of
+            queue = names.get(number)
+            if queue is None:
+                self._writer.damage.message(ident, destination, "the name of its queue is lost")
+                self._writer.keep_aside(key)
+                continue
+            again = redelivered or key < suspects.get(number, 0)
+            content: Any = (destination, tail, *rest, attempts, again, body)
+            yield Stored(queue, seq, ident, *content)
+
+    @property
+    def mark(self) -> int:
+        """As in `Store`."""
+        return self._writer.mark
+
+    def reserve(self, seq: int) -> None:
+        """As in `Store`."""
+        self._open.reserved = seq
+
+    def subscriptions(self) -> list[Subscribed]:
+        """As in `Store`."""
+        return self._writer.subscriptions()
+
+    def subscribe(self, subscription: Subscribed) -> None:
+        """As in `Store`."""
+        self._open.subscriptions[subscription.queue] = subscription
+
+    def unsubscribe(self, queue: str) -> None:
+        """As in `Store`."""
+        self._open.subscriptions[queue] = None
+
+    def keys(self) -> Iterator[SentKey]:
+        """As in `Store`. A damaged one is reported to the log and left out."""
+        return self._writer.keys()
+
+    def remember(self, key: SentKey) -> None:
+        """As in `Store`."""
+        self._open.keys[key.number] = key
+
+    def forget(self, number: int) -> None:
+        """As in `Store`."""
+        if self._open.keys.pop(number, None) is None:
+            self._open.forgotten[number] = None
+
+    def append(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        seq, base = message.seq, self._bases.get(queue)
+        if base is None or seq >> SEQ_BITS:
+            base = self._key(queue, seq) - seq
+        self._open.puts[base + seq] = message
+        if seq <= self._totals.top:  # an older seq than others: they come later as a rule
+            self._open.late.append(base + seq)
+
+    def remove(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        seq, base, batch = message.seq, self._bases.get(queue), self._open
+        key = self._key(queue, seq) if base is None or seq >> SEQ_BITS else base + seq
+        if batch.puts.pop(key, None) is None:
+            batch.updates.pop(key, None)
+            batch.removes[key] = None
+
+    def update(self, queue: str, message: Storable) -> None:
+        """As in `Store`."""
+        key, batch = self._key(queue, message.seq), self._open
+        if key in batch.puts:
+            batch.puts[key] = message
+        else:
+            batch.updates[key] = message
+
+    def report(self, message: Storable) -> None:
+        """As in `Store`."""
+        self._writer.damage.message(message.id, message.destination, "its body is damaged")
+
+    def _key(self, queue: str, seq: int) -> int:
+        if seq >> SEQ_BITS:
+            raise ValueError(f"seq is {seq}: it must be 0 or more, and less than 2**{SEQ_BITS}")
+        base = self._bases.get(queue)
+        return seq + (self._register(queue) if base is None else base)
+
+    def _register(self, queue: str) -> int:
+        while True:
+            if self._free:
+                number = self._free.pop()
+            else:
+                number = self._next
+                if number >= _MOST_QUEUES:
+                    raise StoreError(f"{number} queues hold stored messages (use less)")
+                self._next += 1
+            if number not in self._writer.aside:
+                break
+        self._unsaved[queue] = number
+        base = self._bases[queue] = number << SEQ_BITS
+        return base
+
+    def commit(self) -> None:
+        """As in `Store`. Files that nobody needs any more are gone, too."""
+        self._settle()
+        if not len(self._open):
+            return
+        try:
+            self._commit()
+            if self._writer.due:
+                self._writer.checkpoint()
+        finally:
+            self._writer.flush()
+
+    def _commit(self) -> None:
+        batch = self._take()
+        error = self._writer.write(batch) or self._writer.commit(batch)
+        if error is not None:
+            raise error
+        self._registered(batch)
+
+    def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
+        """As in `Store`."""
+        size, idle = len(self._open), self._given == self._ended
+        if not size:
+            done(None)
+            return
+        if call_soon is None:
+            _told(self.commit, done)
+            return
+        light = size < _MANY and not any(map(is_large, self._open.puts.values()))
+        if light and idle and self._is_fast(size):
+            _told(self._commit, done)
+            self._look_at_wal()
+            return
+        batch = self._take()
+        staged = light and idle
+        error = self._writer.write(batch) if staged else None
+        if error is not None:
+            done(error)
+        else:
+            self._give(_Job(batch, staged, done, call_soon))
+
+    def _is_fast(self, size: int) -> bool:
+        pace = self._writer.pace
+        if size <= _FEW:
+            return pace < _FAST
+        return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts) + len(self._open.keys)
+
+    def _look_at_wal(self) -> None:
+        """A checkpoint takes a hundred times as long as a commit, so the helper does most of it, beside commits."""
+        if not self._writer.due or self._copying:
+            return
+        if self._writer.copied:
+            self._writer.checkpoint()
+        else:
+            self._copying = True
+            self._helper.give(self._copy)
+
+    def _copy(self) -> None:
+        """In the helper."""
+        self._writer.copy()
+        self._copying = False
+
+    def _take(self) -> Batch:
+        """The open batch, and an empty one in its place."""
+        batch, self._open = self._open, Batch()
+        if len(self._bases) > self._sweep_at and self._given == self._ended == self._known:
+            self._sweep(batch)
+        batch.queues = self._unsaved.copy()
+        return batch
+
+    def _sweep(self, batch: Batch) -> None:
+        """Forgets some queues that hold nothing: their names came from peers, and must not pile up."""
+        used = {key >> SEQ_BITS for key in batch.puts}
+        for name in list(islice(self._bases, _SWEEP)):
+            base = self._bases.pop(name)
+            number = base >> SEQ_BITS
+            if number in used or self._writer.holds(number):
+                self._bases[name] = base  # behind the others, which are looked at next
+            else:
+                self._unsaved.pop(name, None)
+                self._free.append(number)
+                batch.dropped.append(number)
+        self._sweep_at = len(self._bases) + _SWEEP // 2
+
+    def _registered(self, batch: Batch) -> None:
+        for name in batch.queues:
+            self._unsaved.pop(name, None)
+
+    def _give(self, job: _Job) -> None:
+        self._given += 1
+        self._helper.give(partial(self._work, job))
+
+    def _work(self, job: _Job) -> None:
+        """In the helper."""
+        writer = self._writer
+        error = None if job.staged else writer.write(job.batch)
+        if error is None:
+            error = writer.commit(job.batch)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            job.call_soon(partial(self._done, job, error))
+        if writer.due:  # after the answer, since it takes its time
+            writer.checkpoint()
+        self._ended += 1
+
+    def _done(self, job: _Job, error: StoreError | None) -> None:
+        """The end of a job, in the thread of the loop."""
+        self._known += 1
+        if error is None:
+            self._registered(job.batch)
+        job.done(error)
+
+    @property
+    def written(self) -> int:
+        """As in `Store`."""
+        return self._writer.written
+
+    def room(self) -> int | None:
+        """As in `Store`."""
+        return self._space(self._writer, self._given == self._ended)
+
+    def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
+        """As in `Store`: one step after the other, each a job of the helper, until there is a commit."""
+        commits = self._writer.commits
+        if urgent:
+            self._tidied_at = commits
+            self._tidy_step(call_soon)
+        elif commits != self._tidied_at:  # it is not idle
+            self._tidied_at = commits
+            self._tidied = False
+        elif not self._tidied:
+            self._tidy_step(call_soon)
+
+    def _tidy_step(self, call_soon: CallSoon) -> None:
+        if self._closed or len(self._open) or self._given != self._known or self._copying:
+            return
+        if self._writer.is_long:  # others can commit beside that; the next call goes on
+            self._copying = True
+            self._helper.give(self._copy)
+            return
+        self._given += 1
+        self._helper.give(partial(self._tidy_in_helper, call_soon))
+
+    def _tidy_in_helper(self, call_soon: CallSoon) -> None:
+        more = self._writer.tidy()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(partial(self._tidied_one, more, call_soon))
+        self._ended += 1
+
+    def _tidied_one(self, more: bool, call_soon: CallSoon) -> None:
+        """The end of a step, in the thread of the loop. If there was a commit meanwhile, the rest has to wait."""
+        self._known += 1
+        if self._writer.commits != self._tidied_at:
+            return
+        if more:
+            self._tidy_step(call_soon)
+        else:
+            self._tidied = True
+
+    def _settle(self) -> None:
+        """Waits until the helper has nothing to do."""
+        if self._given != self._ended:
+            self._helper.wait()
+
+    def close(self) -> None:
+        """As in `Store`. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.commit()
+        finally:
+            self._helper.stop()
+            self._writer.close()
+
+
+def _told(commit: Callable[[], None], done: Done) -> None:
+    try:
+        commit()
+    except StoreError as error:
+        done(error)
+    else:
+        done(None)

@@ -1,0 +1,190 @@
+"""The database file of a store: how it is opened, what is in it, and how an older one becomes a newer one."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from stompcodec.broker.storage.folder_lock import APPLICATION, TABLES
+from stompcodec.errors import StoreError
+
+__all__ = ["MIGRATIONS", "fault", "is_passing", "open_database"]
+
+#: Step n takes a file from version n to n + 1; a new file goes through all of them. What was released stays as it is.
+#: The key of a message is its queue's id times 2**45, plus its seq: so they lie in order, queue by queue. Messages with
+#: keys below `suspect` went through a crash, and may have been delivered before it.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, suspect INTEGER NOT NULL DEFAULT 0)",
+        """CREATE TABLE message (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL,
+            destination TEXT NOT NULL,
+            tail BLOB,  -- NULL: in a file of its own
+            persistent INTEGER NOT NULL,
+            expires REAL,  -- seconds since 1970
+            priority INTEGER NOT NULL,
+            attempts INTEGER NOT NULL,
+            redelivered INTEGER NOT NULL
+        )""",
+        "CREATE TABLE body (key INTEGER PRIMARY KEY, file TEXT NOT NULL, size INTEGER NOT NULL, crc INTEGER NOT NULL)",
+        "CREATE TABLE state (clean INTEGER NOT NULL)",
+        "INSERT INTO state VALUES (1)",
+        "CREATE TABLE migration (version INTEGER PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    ),
+    (
+        """CREATE TABLE subscription (
+            queue TEXT PRIMARY KEY,
+            prefix TEXT NOT NULL,
+            name TEXT NOT NULL,
+            literal INTEGER NOT NULL,
+            selector TEXT,
+            shared INTEGER NOT NULL,
+            auto_delete INTEGER NOT NULL
+        )""",
+        "ALTER TABLE state ADD COLUMN seq INTEGER NOT NULL DEFAULT 0",
+    ),
+    ("ALTER TABLE subscription ADD COLUMN owner TEXT",),  # NULL: made before there were owners, or without users
+    (  # adds columns only, which takes no time in a large file: NULL is a row that was never checked or counted
+        "ALTER TABLE message ADD COLUMN crc INTEGER",
+        "ALTER TABLE queue ADD COLUMN count INTEGER",
+        "ALTER TABLE queue ADD COLUMN high INTEGER NOT NULL DEFAULT -1",
+        "ALTER TABLE queue ADD COLUMN crc INTEGER",
+        "ALTER TABLE subscription ADD COLUMN crc INTEGER",
+        "ALTER TABLE state ADD COLUMN subscriptions INTEGER",
+        "ALTER TABLE state ADD COLUMN crc INTEGER",
+    ),
+    (  # idempotency keys: `scope` and `key` are digests, `body` a CRC-32, `at` in ms since 1970
+        """CREATE TABLE sent (
+            number INTEGER PRIMARY KEY,
+            scope BLOB NOT NULL,
+            key BLOB NOT NULL,
+            body INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            crc INTEGER NOT NULL
+        )""",
+    ),
+)
+
+_PAGE = 8192
+#: Seconds to wait for another program that writes to the file. The loop stands still meanwhile.
+_BUSY = 0.25
+
+_DAMAGED = "copy what is whole by stompcodec broker salvage, or put the data folder back from a backup"
+#: What SQLite says, and what to do about it.
+_REMEDIES = (
+    ("full", "free space on the disk"),
+    ("disk i/o", "look for faults of the disk in the log of the system"),
+    ("readonly", "give the broker the right to write to its data folder"),
+    ("unable to open", "give the broker the right to write to its data folder"),
+    ("malformed", _DAMAGED),
+    ("not a database", _DAMAGED),
+    ("locked", "end the other program that uses the data folder"),
+)
+
+
+def fault(what: str, error: Exception) -> StoreError:
+    """The error to raise for a fault of SQLite or of the disk.
+
+    Args:
+        what: what could not be done, as in "nothing could be written".
+        error: from sqlite3 or from the operating system.
+
+    >>> print(fault("nothing could be written", sqlite3.OperationalError("database or disk is full")))
+    nothing could be written: database or disk is full (free space on the disk)
+    """
+    said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    remedy = next((remedy for sign, remedy in _REMEDIES if sign in said.lower()), "look at the disk")
+    if isinstance(error, OSError):
+        remedy = "look for free space, quotas and rights of the data folder"
+    return StoreError(f"{what}: {said} ({remedy})")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it says nothing bad of the connection: the disk is full, or the file is in use.
+
+    >>> [is_passing(sqlite3.OperationalError(said)) for said in ("database is locked", "disk I/O error")]
+    [True, False]
+    """
+    return isinstance(error, OSError) or any(sign in str(error) for sign in ("full", "locked"))
+
+
+def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
+    """Connect to the file, and bring it to the newest version.
+
+    Transactions are begun and ended by hand. Each commit is on the disk when it returns. Nothing is taken over from
+    the WAL into the file but by a checkpoint that somebody asks for.
+
+    Args:
+        path: of the file.
+        new: it may have no tables yet, and gets them.
+
+    Raises:
+        StoreError: it is no such file, lacks its tables, is of a newer version, or cannot be used.
+    """
+    try:
+        connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise fault(f"{path} cannot be opened", error) from error
+    try:
+        _check(connection, path, new)  # first: a database of somebody else stays as it is
+        _prepare(connection)
+        _migrate(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise fault(f"{path} cannot be opened", error) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA page_size = {_PAGE}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; an older one stays as it is
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = OFF")
+    connection.execute("PRAGMA cache_size = -16384")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+
+def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    version = _version(connection)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if application != APPLICATION and (application or version or tables):
+        raise StoreError(f"{path} is no store of stompcodec (name another data folder)")
+    missing = [name for name in TABLES if name not in tables]
+    if missing and not (new and not version and not tables):
+        raise StoreError(
+            f"{path} lacks the tables {', '.join(missing)} (put the data folder back from a backup; to begin anew, "
+            "name another folder)"
+        )
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} has version {version}, and this broker knows none above {len(MIGRATIONS)} (install a newer one)"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Step by step; each step is a transaction of its own, so that a fault leaves a file of some known version."""
+    for version in range(_version(connection), len(MIGRATIONS)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in MIGRATIONS[version]:
+                connection.execute(statement)
+            connection.execute("INSERT INTO migration (version) VALUES (?)", (version + 1,))
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

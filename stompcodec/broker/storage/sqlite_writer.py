@@ -1,0 +1,598 @@
+"""The disk's side of a store: batches into the SQLite file and into files of large bodies, and all of it back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Container, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from zlib import crc32
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.storage.body_files import Bodies, BodyFile
+from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
+from stompcodec.broker.storage.damage import Damage, shown
+from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_data, kind_of, mark
+from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
+from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
+from stompcodec.broker.storage.space import Reserve, free_space, is_full
+from stompcodec.broker.storage.sqlite_file.wal import examine_wal
+from stompcodec.broker.storage.sqlite_schema import fault, is_passing, open_database
+from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
+from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
+from stompcodec.errors import StoreError
+from stompcodec.file_access import PRIVATE, Access, create, guard
+
+__all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
+
+#: Seqs of messages are less: so much room the journal has.
+_MOST_SEQ = 2**42
+#: Octets in the WAL, roughly, from which on it is taken over into the database.
+_WAL = 16 * 2**20
+#: What PRAGMA auto_vacuum says of a file that gives pages back a few at a time.
+_INCREMENTAL = 2
+#: Pages without content that stay in the file, for what comes next; and how many others it gives back in one step: one
+#: step is a commit of 1 MiB at most.
+_SPARE, _PER_STEP = 128, 128
+#: Bytes of a WAL that stays as it is.
+_SHORT = 2**20
+#: Seconds. Single commits that take longer come on the fastest disk.
+_LONG = 0.002
+#: Octets that go into the WAL beside the tails, roughly: for each row, and for each commit.
+_ROW, _COMMIT = 200, 16384
+
+_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
+_UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
+_DELETE = "DELETE FROM message WHERE key = ?"
+_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
+_GET = """SELECT key, id, destination, tail, persistent, expires, priority, attempts, redelivered, crc
+    FROM message ORDER BY key"""
+_OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
+_HOLDS = _OF_QUEUE.format(":number", 1)
+
+
+class Writer:
+    """The files of a store. Used by one thread at a time, whichever.
+
+    Args:
+        folder: made if it is missing.
+        log: where it is told what cannot be raised.
+        clock: the time in seconds, by which commits are measured.
+        access: rights of the files, and of the folder, if it is made.
+        reserve: bytes that are kept free for settling when the disk is full.
+        helper: what removes files of large bodies; None for a thread.
+
+    Raises:
+        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        log: logging.Logger,
+        clock: Callable[[], float] = perf_counter,
+        access: Access = PRIVATE,
+        helper: Helper | None = None,
+        reserve: int = 0,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._path = folder / DATABASE
+        self._access = access
+        self._db: sqlite3.Connection | None = None
+        self._wal = 0
+        #: What was found damaged.
+        self.damage = Damage(log)
+        self.totals = Totals(self.damage)
+        #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
+        self._doubtful: list[int] = []
+        self._doubtful_keys: list[int] = []
+        #: A batch has failed: what is on the disk is not known for sure.
+        self._failed = False
+        #: How long commits take, in seconds: a moving mean, in which none counts for more than `_LONG`.
+        self.pace = 0.0
+        #: Most of the WAL is in the database already: a checkpoint has little left to do.
+        self.copied = False
+        #: Bytes that messages took, in the file or in files of their own.
+        self.written = 0
+        #: The file is shorter once the WAL is taken over.
+        self._gave_back = False
+        #: Batches that were committed.
+        self.commits = 0
+        #: Not all durable subscriptions could be read.
+        self.incomplete = False
+        examine_data(folder)
+        self._lock = FolderLock(folder, access=access)
+        try:
+            self._reserve = Reserve(folder / "reserve", access, reserve)
+            if reserve and free_space(folder) < reserve:
+                self._reserve.release()  # else nothing could start
+            self._bodies = Bodies(folder / "bodies", access, helper)
+            self._examine_wal()
+            self._db = self._opened(new=kind_of(folder) is None)
+            mark(folder, "data", access)
+            self._reserve.take()
+            self._read_state(self._db)
+        except (OSError, sqlite3.Error) as error:
+            self._let_go()
+            raise fault(f"the data folder {folder} cannot be used", error) from error
+        except StoreError:
+            self._let_go()
+            raise
+
+    def _opened(self, *, new: bool = False) -> sqlite3.Connection:
+        """Open the database, or make a new one. SQLite gives a WAL the rights of the database."""
+        if new:
+            with suppress(FileExistsError):
+                os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
+        elif not self._path.exists():
+            raise StoreError(f"{self._path} is missing (stop the broker, and put the data folder back from a backup)")
+        files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
+        for file in files:
+            guard(file, self._access)
+        db = open_database(self._path, new=new)
+        for file in files[1:]:  # their group is SQLite's business only where it runs as root
+            guard(file, self._access)
+        return db
+
+    def _examine_wal(self) -> None:
+        """Look at what the last broker left in the WAL, before SQLite takes over what it can read of it."""
+        path = self._path.with_name(f"{self._path.name}-wal")
+        wal = examine_wal(path)
+        if wal.lost:
+            aside = path.with_name(f"{path.name}.damaged")
+            with suppress(OSError), open(path, "rb") as source:
+                target = create(aside, os.O_WRONLY | os.O_TRUNC, self._access)
+                with open(target, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
+            self.damage.found(
+                f"{path} has a bad frame after {len(wal.taken)} good ones: {wal.lost} transactions or more behind it"
+                f" are lost (a copy is in {aside.name})"
+            )
+        elif wal.torn:
+            self._log.warning("%s: the last transaction is torn, by a power cut or by damage, and is left out", path)
+
+    def _read_state(self, db: sqlite3.Connection) -> None:
+        row = db.execute("SELECT clean, seq, subscriptions, crc FROM state").fetchone()
+        if row is None:
+            db.execute("INSERT INTO state (clean) VALUES (0)")
+            row = None, 0, None, record_crc(None)
+        clean, seq, count, crc = row
+        if not is_intact(crc, clean, seq, count):
+            self.damage.found("the table of the store's state, which says how the last broker ended")
+            clean, count = 0, None
+        #: The last user of the folder did not close it.
+        self.unclean = not clean
+        self._state = State(0, int(seq), count)
+        rows = raw(db, "SELECT id, name, suspect, count, high, crc FROM queue")
+        db.execute("BEGIN IMMEDIATE")
+        self._write_state(db, self._state)
+        self.totals.read(db, rows, self.unclean)
+        db.execute("COMMIT")
+        totals = self.totals.known
+        #: Numbers by name, of queues that hold something.
+        self.queues: dict[str, int] = {total.name: number for number, total in totals.items()}
+        #: By number: below that key, messages went through a crash.
+        self.suspects: dict[int, int] = {number: total.suspect for number, total in totals.items()}
+        self.mark: int = self._state.seq
+        self._files = {
+            key: BodyFile(file.decode("utf-8", "replace"), size, crc)
+            for key, file, size, crc in raw(db, "SELECT key, file, size, crc FROM body")
+            if isinstance(file, bytes)
+        }
+        names = {body.file for body in self._files.values()}
+        if self._bodies.has(names):  # else a damaged name may belong to one of the files
+            self._bodies.sweep(names)
+
+    def _write_state(self, db: sqlite3.Connection, state: State) -> None:
+        db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
+
+    def rows(self) -> Iterator[Row]:
+        """Read each message, in the order of keys. Damaged ones are reported, and stay where they are.
+
+        Raises:
+            StoreError: something cannot be read.
+        """
+        assert self._db is not None
+        number = last = high = bound = -1
+        count = counted = 0
+        damage, totals = self.damage, self.totals
+        try:
+            for columns in raw(self._db, _GET):
+                key = columns[0]
+                if key <= last:
+                    damage.found("the order of the messages: some may be missing, and others come twice")
+                    continue
+                last = key
+                if key >> SEQ_BITS != number:
+                    totals.loaded(number, counted, high, count)
+                    number = key >> SEQ_BITS
+                    count = counted = 0
+                    total = totals.known.get(number)
+                    bound = -1 if total is None else total.high
+                high = key
+                count += 1
+                counted += key <= bound
+                row = self._row(columns)
+                if row is None:
+                    self.keep_aside(key)
+                else:
+                    yield row
+            totals.loaded(number, counted, high, count)
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+
+    def _row(self, columns: tuple[Any, ...]) -> Row | None:
+        """Return a message, or None after having reported that it is damaged."""
+        key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, crc = columns
+        file, body, why = self._files.get(key), None, "its row is damaged"
+        try:
+            ident, destination = ident.decode(errors="surrogateescape"), destination.decode(errors="surrogateescape")
+            found = message_crc(
+                key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, file
+            )
+            sound = crc is None or crc == found
+        except (AttributeError, TypeError, ValueError):
+            ident, destination, sound = shown(repr(ident)[:200]), shown(repr(destination)[:200]), False
+        if sound and tail is None:
+            tail = self._bodies.read(file) if file is not None else None
+        elif sound and file is not None:
+            body = self._bodies.body(file, verify=attempts > 0)
+            tail = tail if body is not None else None
+        if sound and tail is None:
+            sound, why = False, "its file is gone or torn"
+        if not sound:
+            self.damage.message(ident, destination, why)
+            return None
+        return Row(
+            key, ident, destination, tail, bool(persistent), expires, priority, attempts, bool(redelivered), body
+        )
+
+    def keep_aside(self, key: int) -> None:
+        """Leave a row where it is, for it is damaged. Its key is not given away again."""
+        self.totals.aside[key >> SEQ_BITS] += 1
+        seq = key & (1 << SEQ_BITS) - 1
+        if seq < _MOST_SEQ:
+            self.mark = max(self.mark, seq)
+
+    @property
+    def aside(self) -> Container[int]:
+        """Numbers of queues with rows that were kept aside."""
+        return self.totals.aside
+
+    def subscriptions(self) -> list[Subscribed]:
+        """Read all durable subscriptions. Damaged ones are reported, and stay where they are.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        assert self._db is not None
+        try:
+            found, rows = read_subscriptions(self._db, self.damage)
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+        self.incomplete = self.incomplete or len(found) < rows
+        count = self._state.subscriptions
+        if count is not None and count != rows:
+            self.incomplete = True
+            self.damage.found(f"{count - rows} durable subscriptions are missing")
+        return found
+
+    def keys(self) -> Iterator[SentKey]:
+        """Read each idempotency key, by number. Damaged ones are reported.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        assert self._db is not None
+        try:
+            yield from read_keys(self._db, self.damage)
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+
+    def holds(self, number: int) -> bool:
+        """Whether a queue may have messages. Not to be asked between `write` and `commit`."""
+        try:
+            return self._db is None or self._db.execute(_HOLDS, {"number": number}).fetchone() is not None
+        except sqlite3.Error:
+            return True
+
+    def write(self, batch: Batch) -> StoreError | None:
+        """The rows of a batch, in a transaction that stays open. After an error there is none, and nothing is kept.
+
+        A batch of one message, which is what a sender that waits for each receipt makes, is left to `commit`: a
+        transaction of one statement needs no BEGIN and no COMMIT.
+        """
+        try:
+            if self._db is None:
+                self._db = self._opened()
+            if self._doubtful or self._doubtful_keys:
+                self._clear_doubts(self._db)
+            if batch.is_single:
+                (batch.single,) = self._rows(batch)
+                self._wal += _COMMIT + _ROW
+            else:
+                self._write(batch, self._db)
+        except Exception as error:
+            undone = self._undo(batch, error)
+            return self.write(batch) if self._may_retry(error) else undone
+        return None
+
+    def _may_retry(self, error: Exception) -> bool:
+        """Whether the disk was full, and there is more room now that the reserve was given up."""
+        if not is_full(error) or not self._reserve.release():
+            return False
+        self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
+        return True
+
+    def _clear_doubts(self, db: sqlite3.Connection) -> None:
+        """Takes out what a COMMIT may have written although it failed, before any other batch comes into doubt."""
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
+        db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
+        write_keys(db, {}, self._doubtful_keys)
+        db.execute("COMMIT")
+        self._doubtful, self._doubtful_keys = [], []
+
+    def _write(self, batch: Batch, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        if batch.dropped:
+            db.executemany("DELETE FROM queue WHERE id = ?", zip(batch.dropped))
+        totals = {number: Total.new(name, number) for name, number in batch.queues.items()}
+        if batch.late:
+            totals.update(self.totals.raised(key for key in batch.late if key in batch.puts))
+        if batch.removes:
+            totals.update(self.totals.lowered(batch.removes, totals))
+            gone = execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
+            if gone != len(batch.removes):
+                totals = {number: total._replace(rows=None) for number, total in totals.items()}
+                if not self._failed:
+                    self.damage.found(f"{len(batch.removes) - gone} messages that are done with were gone already")
+            if self._files:
+                large = [key for key in batch.removes if key in self._files]
+                batch.obsolete = [self._files[key].file for key in large]
+                db.executemany("DELETE FROM body WHERE key = ?", zip(large))
+        if batch.puts:
+            execute(db, _INSERT, _INSERTS, self._rows(batch))
+        if batch.written:
+            db.executemany(
+                "INSERT INTO body VALUES (?, ?, ?, ?)", [(key, *file) for key, file in batch.written.items()]
+            )
+            self._bodies.sync()
+        if batch.updates:
+            values = [(key, message.attempts, message.redelivered) for key, message in batch.updates.items()]
+            rows = [(attempts, again, shifted(attempts, again), key) for key, attempts, again in values]
+            db.executemany(_UPDATE, rows)
+        if batch.keys or batch.forgotten:
+            write_keys(db, batch.keys, batch.forgotten)
+        for queue, subscription in batch.subscriptions.items():
+            write_subscription(db, queue, subscription)
+        state = self._state
+        if batch.reserved is not None:
+            state = state._replace(seq=batch.reserved)
+        if batch.subscriptions:
+            state = state._replace(subscriptions=db.execute("SELECT count(*) FROM subscription").fetchone()[0])
+        if state != self._state:
+            self._write_state(db, state)
+            batch.state = state
+        if totals:
+            self.totals.write(db, totals)
+            batch.totals = totals
+        self._wal += _COMMIT + _ROW * len(batch)
+
+    def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = []
+        octets, start, before, upper = 0, 0, "", -1
+        for key, put in batch.puts.items():
+            # The hot road. Its rows are those of `_row_of`, with less work: a tenth of what storing a message takes.
+            if put.__class__ is Message and not put.special and put.expires is None and put.priority == 4:
+                destination, ident, tail = put.destination, put.ident, put.tail
+                if len(tail) < LARGE and put.persistent:
+                    octets += len(tail)
+                    if destination != before or key >> 32 != upper:
+                        before, upper = destination, key >> 32
+                        start = start_crc(destination, upper)
+                    crc = crc32(tail, crc32(ident, start ^ key))
+                    rows.append((key, ident.decode(), destination, tail, 1, None, 4, 0, 0, crc))
+                    continue
+            row = self._row_of(batch, key, put)
+            octets += len(row[3] or b"")
+            rows.append(row)
+        self._wal += octets
+        self.written += octets
+        return rows
+
+    def _row_of(self, batch: Batch, key: int, put: Storable) -> tuple[Any, ...]:
+        """Return a row of the table `message`, after its body was put into a file, if it needs one."""
+        tail: bytes | None = put.tail
+        file = None
+        if put.body is not None:  # beside the row, whose tail is without
+            batch.written[key] = file = self._bodies.adopt(put.body)
+            self.written += put.body.size
+        elif len(put.tail) >= LARGE:  # instead of the tail in the row
+            batch.written[key] = file = self._bodies.write(put.tail)
+            self.written += len(put.tail)
+            tail = None
+        expires = None if put.expires is None else float(put.expires)  # as SQLite gives it back
+        row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
+        attempts, redelivered = put.attempts, put.redelivered
+        return key, *row, attempts, int(redelivered), message_crc(key, *row, attempts, redelivered, file)
+
+    def commit(self, batch: Batch) -> StoreError | None:
+        """Ends the transaction that `write` left open. After an error nothing of it is kept."""
+        assert self._db is not None
+        start = self._clock()
+        try:
+            if batch.single is None:
+                self._db.execute("COMMIT")
+            else:
+                self._db.execute(_INSERT, batch.single)
+        except Exception as error:
+            self._doubtful, self._doubtful_keys = list(batch.puts), list(batch.keys)
+            self.totals.doubt(batch.totals)
+            undone = self._undo(batch, error)
+            if self._may_retry(error):
+                return self.write(batch) or self.commit(batch)
+            return undone
+        self.commits += 1
+        self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
+        for key in batch.removes:
+            self._files.pop(key, None)
+        self._files.update(batch.written)
+        for file in batch.obsolete:
+            self._bodies.discard(file)
+        if batch.reserved is not None:
+            self.mark = batch.reserved
+        if batch.state is not None:
+            self._state = batch.state
+        try:
+            if batch.dropped or batch.totals:
+                self.totals.committed(self._db, batch.dropped, batch.totals)
+        except sqlite3.Error as error:  # it was only looked at
+            self._log.warning("%s", fault(f"{self._path} cannot be read", error))
+        return None
+
+    def _undo(self, batch: Batch, error: Exception) -> StoreError:
+        self._failed = True
+        batch.single = None
+        for body in batch.written.values():
+            self._bodies.discard(body.file)
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            healthy = is_passing(error)
+        except sqlite3.Error:
+            healthy = False
+        if not healthy:  # the connection may remember pages that it misread: the next batch begins with a new one
+            self._disconnect()
+        return error if isinstance(error, StoreError) else fault("nothing could be stored", error)
+
+    @property
+    def due(self) -> bool:
+        """The WAL is long enough for a checkpoint."""
+        return self._wal >= (_SHORT if self._reserve.released else _WAL)
+
+    def copy(self) -> None:
+        """Takes what the WAL holds so far over into the database, while another thread may go on with commits.
+
+        What they add remains, so the WAL goes on; `checkpoint` then takes the rest over, which is little.
+        """
+        try:
+            with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
+                other.execute("PRAGMA synchronous = FULL")
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            self._log.warning("%s", fault(f"{self._path}-wal cannot be taken over", error))
+        self.copied = True
+
+    def checkpoint(self) -> None:
+        """Takes the WAL over into the database, so that it starts again from its beginning. Takes its time."""
+        self._wal = 0
+        self.copied = False
+        if self._db is None:
+            return
+        try:
+            self.totals.take(self._db)
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:  # nothing is lost; if it lasts, commits fail, and tell those who wait
+            self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
+
+    def tidy(self) -> bool:
+        """Do one step of what waits until nobody needs the disk, and return whether there is more to do.
+
+        Totals are brought up to date; then the file gives pages back that hold nothing, a few at a time; in the end the
+        WAL is cut off. A file that was made by an older version keeps its pages, until it is compacted.
+        """
+        db = self._db
+        if db is None or db.in_transaction:
+            return False
+        self._reserve.take()
+        try:
+            self.totals.take(db)
+            (free,) = db.execute("PRAGMA freelist_count").fetchone()
+            (kind,) = db.execute("PRAGMA auto_vacuum").fetchone()
+            if kind == _INCREMENTAL and free > _SPARE:
+                # Not `execute`, which ends the statement after its first page.
+                db.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE, _PER_STEP)})")
+                self._gave_back = True
+                if self._wal_size > 4 * _SHORT:
+                    self._shrink_wal(db)
+                return True
+            if self._gave_back or self._wal_size > _SHORT:
+                self._shrink_wal(db)
+                self._gave_back = False
+        except sqlite3.Error as error:  # as on a full disk: it is tried again
+            self._log.info("%s", fault(f"{self._path} gives no space back", error))
+        return False
+
+    @property
+    def is_long(self) -> bool:
+        """The WAL holds so much that `copy` should come before the next step of `tidy`."""
+        return not self.copied and self._wal_size > 4 * _SHORT
+
+    @property
+    def _wal_size(self) -> int:
+        with suppress(OSError):
+            return os.stat(f"{self._path}-wal").st_size
+        return 0
+
+    def _shrink_wal(self, db: sqlite3.Connection) -> None:
+        """Take the WAL over, and cut the file off; and the database, where it gave pages back."""
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._wal = 0
+        self.copied = False
+
+    def room(self, idle: bool = True) -> int | None:
+        """Return how many bytes can be stored: what the disk has left, and pages of the file that hold nothing.
+
+        Those count only where the disk has room for a WAL, through which everything goes, and while the connection is
+        idle, so that they can be counted. None: it is not known.
+        """
+        try:
+            free = free_space(self._path.parent)
+            if self._db is None or not idle or free < _WAL:
+                return free
+            (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()
+            return free + int(pages) * 8192
+        except (OSError, sqlite3.Error):
+            return None
+
+    def flush(self) -> None:
+        """Wait until the files of large bodies that nobody needs are gone."""
+        self._bodies.flush()
+
+    def close(self) -> None:
+        """Says that all ended well, and lets go of the folder.
+
+        Raises:
+            StoreError: that could not be written. The folder is let go.
+        """
+        try:
+            if self._db is not None:
+                self.totals.take(self._db, everything=True)
+                self._write_state(self._db, self._state._replace(clean=1))
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} was not closed cleanly", error) from error
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._disconnect()
+        bodies: Bodies | None = self.__dict__.get("_bodies")
+        if bodies is not None:
+            bodies.close()
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None

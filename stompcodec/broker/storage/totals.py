@@ -1,0 +1,234 @@
+"""Totals: how many messages each queue of a store holds, kept beside the rows, so that a missing row is noticed.
+
+A total counts the rows up to one key, `high`. Whatever removes such a row lowers the total in the same transaction.
+Newer rows are not counted yet, so a message that comes and goes costs nothing here; `take` counts them before the WAL
+is taken over into the file, where a row may get lost without a trace. (In the WAL, frames have checksums.)
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stompcodec.broker.storage.checksums import is_intact, record_crc
+from stompcodec.broker.storage.damage import Damage, shown
+
+__all__ = ["SEQ_BITS", "Total", "Totals"]
+
+#: Bits of a key that hold the seq of a message; above them is the number of its queue.
+SEQ_BITS = 45
+#: Queues that are counted in one go while others wait.
+_MOST_AT_ONCE = 500
+_REPLACE = "INSERT OR REPLACE INTO queue (id, name, suspect, count, high, crc) VALUES (?, ?, ?, ?, ?, ?)"
+_EMPTY = f"""SELECT id FROM queue WHERE NOT EXISTS (
+    SELECT 1 FROM message WHERE key >= queue.id << {SEQ_BITS} AND key < (queue.id + 1) << {SEQ_BITS})"""
+_LAST = f"""SELECT id, (SELECT max(key) FROM message
+    WHERE key >= queue.id << {SEQ_BITS} AND key < (queue.id + 1) << {SEQ_BITS}) FROM queue"""
+_COUNT = "SELECT count(*), max(key) FROM message WHERE key > ? AND key < ?"
+
+
+class Total(NamedTuple):
+    """A row of the table `queue`."""
+
+    name: str
+    suspect: int = 0
+    """Messages with lower keys went through a crash."""
+    rows: int | None = 0
+    """Messages with keys up to `high`; None when that is not known."""
+    high: int = -1
+
+    @classmethod
+    def new(cls, name: str, number: int) -> Total:
+        """Return the total of a queue without messages."""
+        return cls(name, 0, 0, (number << SEQ_BITS) - 1)
+
+
+class Totals:
+    """The totals of all queues, by their numbers. Used by one thread at a time, as the writer is.
+
+    Args:
+        damage: where differences are reported.
+    """
+
+    def __init__(self, damage: Damage) -> None:
+        self._damage = damage
+        self.known: dict[int, Total] = {}
+        #: `high` of each total that counts something. Empty most of the time, where messages are soon consumed.
+        self._highs: dict[int, int] = {}
+        #: The greatest seq that is counted in any queue.
+        self.top = 0
+        #: Numbers of the queues that `take` has still to look at in this round.
+        self._round: list[int] = []
+        #: Queues whose rows say something else on the disk.
+        self._stale: set[int] = set()
+        #: Damaged rows, which stay in the file, by queue.
+        self.aside: Counter[int] = Counter()
+
+    def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
+        """Take the table over when a store is opened, and forget queues that hold nothing.
+
+        Args:
+            db: the connection, to write what changes.
+            rows: id, name (bytes), suspect, count, high and crc of each.
+            unclean: all messages went through a crash.
+        """
+        for row in rows:
+            number, name, suspect, count, high, crc = row
+            text = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
+            sound = isinstance(number, int) and isinstance(suspect, int) and isinstance(high, int)
+            sound = sound and isinstance(name, bytes) and (count is None or isinstance(count, int))
+            if not sound or not is_intact(crc, number, text, suspect, count, high):  # type: ignore[arg-type]
+                self._damage.found(f"the name or total of a queue, perhaps {shown(text)}; its messages are kept aside")
+                continue
+            self._set(number, Total(text, suspect, count, high))  # type: ignore[arg-type]
+        changes: dict[int, Total] = {}
+        for (number,) in db.execute(_EMPTY).fetchall():
+            if number in self.known:
+                self._drop(number)
+                db.execute("DELETE FROM queue WHERE id = ?", (number,))
+        if unclean:
+            for number, last in db.execute(_LAST).fetchall():
+                if number in self.known and last is not None:
+                    changes[number] = self.known[number]._replace(suspect=last + 1)
+            self.write(db, changes)
+            for number, total in changes.items():
+                self._set(number, total)
+
+    def _set(self, number: int, total: Total) -> None:
+        self.known[number] = total
+        self.top = max(self.top, total.high & (1 << SEQ_BITS) - 1 if total.high >= number << SEQ_BITS else 0)
+        if total.rows:
+            self._highs[number] = total.high
+        else:
+            self._highs.pop(number, None)
+
+    def _drop(self, number: int) -> None:
+        total = self.known.pop(number, None)
+        self._highs.pop(number, None)
+        if total is not None and total.rows:
+            self._damage.missing(total.rows, total.name)
+
+    def write(self, db: sqlite3.Connection, changes: dict[int, Total]) -> None:
+        """Write totals, in the transaction that is open. They count once `set` is told of them."""
+        if changes:
+            db.executemany(
+                _REPLACE, [(number, *total, record_crc(number, *total)) for number, total in changes.items()]
+            )
+
+    def raised(self, keys: Iterable[int]) -> dict[int, Total]:
+        """Return the totals as they are with new messages of these keys, which may be lower than those of old ones."""
+        found: dict[int, Total] = {}
+        for key in keys:
+            total = found.get(key >> SEQ_BITS) or self.known.get(key >> SEQ_BITS)
+            if total is not None and key <= total.high and total.rows is not None:
+                found[key >> SEQ_BITS] = total._replace(rows=total.rows + 1)
+        return found
+
+    def lowered(self, removes: Iterable[int], totals: dict[int, Total]) -> dict[int, Total]:
+        """Return the totals as they are without the messages of these keys.
+
+        Args:
+            removes: the keys.
+            totals: those that were changed before.
+        """
+        highs = self._highs
+        if not highs:
+            return {}
+        counts = Counter[int]()
+        for key in removes:
+            number = key >> SEQ_BITS
+            if key <= highs.get(number, -1):
+                counts[number] += 1
+        return {
+            number: total._replace(rows=(total.rows or 0) - count)
+            for number, count in counts.items()
+            for total in (totals.get(number) or self.known[number],)
+        }
+
+    def committed(self, db: sqlite3.Connection, dropped: Iterable[int], changes: dict[int, Total]) -> None:
+        """Note a transaction that has succeeded.
+
+        Args:
+            db: the connection, to look whether a queue without messages has rows.
+            dropped: numbers of the queues that were forgotten.
+            changes: the totals that were written.
+        """
+        for number in dropped:
+            self._drop(number)
+        for number, total in changes.items():
+            self._set(number, total)
+            if total.rows is not None and total.rows <= self.aside[number] and total.high >= number << SEQ_BITS:
+                self._compare_drained(db, number, total)
+
+    def _compare_drained(self, db: sqlite3.Connection, number: int, total: Total) -> None:
+        """Compare the total of a queue that has drained with the rows that are left, other than damaged ones."""
+        aside = self.aside[number]
+        left = db.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM message WHERE key >= ? AND key <= ? LIMIT {aside + 1000})",
+            (number << SEQ_BITS, total.high),
+        ).fetchone()[0]
+        if left != total.rows:
+            self._damage.missing((total.rows or 0) - left, total.name)
+            self._set(number, total._replace(rows=None))
+
+    def doubt(self, numbers: Iterable[int]) -> None:
+        """Note that the totals of these queues may be wrong, as after a fault of the disk: count them anew."""
+        for number in numbers:
+            total = self.known.get(number)
+            if total is not None:
+                self._set(number, total._replace(rows=None))
+
+    def loaded(self, number: int, count: int, high: int, all_of_it: int) -> None:
+        """Compare a queue that was read to its end, and take over what was found.
+
+        Args:
+            number: of the queue.
+            count: rows with keys up to its `high`.
+            high: the highest key of all.
+            all_of_it: all rows.
+        """
+        total = self.known.get(number)
+        if total is None:
+            return
+        if total.rows is not None and total.rows != count:
+            self._damage.missing(total.rows - count, total.name)
+        if (total.rows, total.high) != (all_of_it, high):
+            self._set(number, total._replace(rows=all_of_it, high=high))
+            self._stale.add(number)
+
+    def take(self, db: sqlite3.Connection, everything: bool = False) -> None:
+        """Count what is new, in a transaction of its own.
+
+        Args:
+            db: the connection; no transaction is open.
+            everything: all queues; otherwise some, so that it does not take long.
+        """
+        if everything or not self._round:
+            self._round = list(self.known)
+        numbers = self._round if everything else self._round[-_MOST_AT_ONCE:]
+        changes: dict[int, Total] = {}
+        for number in numbers:
+            total = self.known.get(number)
+            if total is None:
+                continue
+            start = (number << SEQ_BITS) - 1 if total.rows is None else total.high
+            new, last = db.execute(_COUNT, (start, number + 1 << SEQ_BITS)).fetchone()
+            if new or total.rows is None or number in self._stale:
+                changes[number] = total._replace(
+                    rows=(total.rows or 0) + new, high=total.high if last is None else last
+                )
+        if changes:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                self.write(db, changes)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        for number, total in changes.items():
+            self._set(number, total)
+            self._stale.discard(number)
+        del self._round[-len(numbers) :]

@@ -1,0 +1,430 @@
+"""Transformations between XML and JSON, and content-encodings: trees, and what subscriptions get over real frames."""
+
+import gzip
+import json
+import time
+
+import pytest
+from broker.harness import Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patience import patience
+from traced import peak, tracing
+
+pytest.importorskip("defusedxml")
+
+from stompcodec.broker.bodies import xml_json as transform
+from stompcodec.broker.bodies.xml_json import (
+    FORMS,
+    Element,
+    TransformError,
+    parse_json,
+    parse_xml,
+    write_json,
+    write_xml,
+)
+from stompcodec.content import decode_content, encode_content
+
+MAP_XML = (
+    "<map>\n  <entry>\n    <string>name</string>\n    <string>Dejan</string>\n  </entry>\n  <entry>\n"
+    "    <string>city</string>\n    <string>Belgrade</string>\n  </entry>\n</map>\n"
+)
+MAP_JSON = '{"map":{"entry":[{"string":["name","Dejan"]},{"string":["city","Belgrade"]}]}}'
+MOST = 10**6
+
+
+def same(one, other):
+    return (one.name, one.text, one.attributes, len(one.children)) == (
+        other.name,
+        other.text,
+        other.attributes,
+        len(other.children),
+    ) and all(map(same, one.children, other.children))
+
+
+# ---- trees ----
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"))
+NUMBERS = st.one_of(st.integers().map(str), st.floats().map(repr), st.sampled_from(["007", "1.50", "-0", "true"]))
+
+
+@st.composite
+def elements(draw, depth=3):
+    element = Element(draw(st.one_of(NAMES, st.sampled_from(["int", "double", "boolean", "string"]))))
+    element.attributes = draw(st.dictionaries(NAMES, TEXTS, max_size=2))
+    if depth and draw(st.booleans()):
+        names = draw(st.lists(NAMES, max_size=3, unique=True))
+        for name in names:  # those of one name beside each other: JSON cannot tell it otherwise
+            for _ in range(draw(st.integers(1, 2))):
+                child = draw(elements(depth - 1))
+                child.name = name
+                element.children.append(child)
+    if not element.children:
+        element.text = draw(st.one_of(TEXTS, NUMBERS))
+    return element
+
+
+@pytest.mark.req("WISH-TRF-02", "WISH-TRF-03")
+@settings(max_examples=150)
+@given(elements())
+def test_a_tree_survives_both_notations(tree):
+    assert same(parse_xml(write_xml(tree, MOST)), tree)
+    assert same(parse_json(write_json(tree, MOST)), tree)
+    once = write_json(parse_xml(write_xml(tree, MOST)), MOST)
+    assert write_json(parse_json(once), MOST) == once
+
+
+@pytest.mark.req("WISH-TRF-01", "WISH-TRF-03")
+@given(
+    st.dictionaries(
+        TEXTS,
+        st.one_of(TEXTS, st.booleans(), st.none(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, width=32)),
+        max_size=5,
+    )
+)
+def test_a_plain_json_object_is_a_map(values):
+    if any(isinstance(value, float) and abs(value) == float("inf") for value in values.values()):
+        return
+    body = json.dumps(values).encode()
+    root = parse_json(transformed(transformed(body, "jms-map-json", "jms-map-xml"), "jms-map-xml", "jms-map-json"))
+    found = {entry.children[0].text: entry.children[1] for entry in root.children}
+    if set(values) == {"map"} and values["map"] in ("", None):  # that is the mapped form of an empty map
+        assert found == {}
+        return
+    assert list(found) == list(values)
+    for key, value in values.items():
+        kind, text = found[key].name, found[key].text
+        assert (kind, text) == {
+            str: lambda value: ("string", value),
+            bool: lambda value: ("boolean", "true" if value else "false"),
+            type(None): lambda value: ("null", ""),
+            float: lambda value: ("double", repr(value)),
+            int: lambda value: (
+                "int" if value.bit_length() < 32 else "long" if value.bit_length() < 64 else "big-int",
+                str(value),
+            ),
+        }[type(value)](value)
+
+
+def transformed(body, source, target):
+    return transform.transformed(body, FORMS[source], FORMS[target], MOST)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no XML"),
+        (b"<map>", "no XML at line 1"),
+        (b"<a></a><b/>", "no XML"),
+        (b"<a>x<b/></a>", "text between"),
+        (b"<a><b/>x</a>", "text between"),
+        (b'<a xmlns="urn:x"/>', "namespaces"),
+        (b"<a>" * 101 + b"</a>" * 101, "nested deeper"),
+        (b'<?xml version="1.0" encoding="nonsense"?><a/>', "no XML"),
+        (b'<!DOCTYPE a SYSTEM "http://127.0.0.1:9/x.dtd"><a/>', "DTD or entities"),
+        (b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "DTD or entities"),
+        (
+            b'<!DOCTYPE z [<!ENTITY a "aaaa">'
+            + b"".join(b'<!ENTITY %c "%b">' % (98 + i, b"&%c;" % (97 + i) * 10) for i in range(20))
+            + b"]><z>&u;</z>",
+            "DTD or entities",
+        ),
+    ],
+)
+def test_hostile_xml_is_refused_at_once(body, why):
+    began = time.perf_counter()
+    with pytest.raises(TransformError, match=why):
+        parse_xml(body)
+    assert time.perf_counter() - began < patience(5)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no JSON object"),
+        (b"[1]", "no JSON object"),
+        (b"{}", "one, the root"),
+        (b'{"a":1,"b":2}', "one, the root"),
+        (b'{"a":[1]}', "root is a list"),
+        (b'{"a":{"b":[[1]]}}', "list or an object"),
+        (b'{"a":{"@b":{}}}', "list or an object"),
+        (b'{"a":{"$":"x","b":1}}', "text between"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "no JSON object"),
+        (b'{"a":' + b"9" * 5000 + b"}", "no JSON object"),
+        (b'{"a":NaN}', "no JSON object"),
+        (b'{"\xff":1}', "no UTF-8"),
+    ],
+)
+def test_hostile_json_is_refused(body, why):
+    with pytest.raises(TransformError, match=why):
+        parse_json(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"a":{"b c":1}}', "a name"),
+        (b'{"a":{"<b>":1}}', "a name"),
+        (b'{"' + b"n" * 300 + b'":1}', "a name"),
+        (b'{"a":"\\u0000"}', "control characters"),
+        (b'{"a":"\\ud800"}', "control characters"),
+        (b'{"a":{"' + b"n" * 200 + b'":[' + b"1," * 40000 + b"1]}}", "too large"),
+    ],
+)
+def test_what_xml_cannot_say_and_what_outgrows_its_bound(body, why):
+    with pytest.raises(TransformError, match=why):
+        transformed(body, "jms-object-json", "jms-object-xml")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<list><int>1</int><string>a</string><int>2</int></list>",
+        b"<p><q><b/><a/><c/><a/></q></p>",
+    ],
+)
+def test_an_order_that_json_cannot_say_is_refused(body):
+    with pytest.raises(TransformError, match="stand apart"):
+        transformed(body, "jms-object-xml", "jms-object-json")
+
+
+def test_a_mixed_list_in_a_plain_map_comes_as_xml_in_its_order():
+    made = transformed(b'{"k":[1,"a",2]}', "jms-map-json", "jms-map-xml")
+    assert made == (
+        b"<map><entry><string>k</string><list><int>1</int><string>a</string><int>2</int></list></entry></map>"
+    )
+    with pytest.raises(TransformError, match="stand apart"):
+        transformed(made, "jms-map-xml", "jms-map-json")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<pojo/>",
+        b"<map>x</map>",
+        b"<map><x/></map>",
+        b"<map><entry><string>a</string></entry></map>",
+        b"<map><entry><int>1</int><string>a</string></entry></map>",
+    ],
+)
+def test_a_map_has_the_form_of_a_map(body):
+    with pytest.raises(TransformError, match="no map"):
+        transformed(body, "jms-object-xml", "jms-map-json")
+    with pytest.raises(TransformError, match="no map"):
+        transformed(body, "jms-map-xml", "jms-map-xml")
+
+
+def test_no_result_is_larger_than_its_bound_in_octets():
+    tree = Element("a", "é" * 20)
+    for write in (write_xml, write_json):
+        octets = write(tree, MOST)
+        assert write(tree, len(octets)) == octets
+        with pytest.raises(TransformError, match="too large"):
+            write(tree, len(octets) - 1)
+
+
+def test_what_outgrows_its_bound_is_not_even_built():
+    body = b'{"a":{"' + b"n" * 200 + b'":[' + b"1," * 100_000 + b"1]}}"
+    tree = parse_json(body)
+    with tracing():
+        with pytest.raises(TransformError, match="too large"):
+            write_xml(tree, 10_000)
+        assert peak() < 10**6
+
+
+def test_white_space_in_an_empty_map_means_nothing():
+    assert transformed(b"<map>\n</map>", "jms-map-xml", "jms-map-json") == b'{"map":""}'
+    assert transformed(b'{"map":""}', "jms-map-json", "jms-map-xml") == b"<map/>"
+
+
+# ---- over real frames ----
+
+
+def get(bench, body, consumer, **headers):
+    """What a subscription with the headers `consumer` gets of a SEND."""
+    peer = bench.peer()
+    peer.subscribe("/topic/t", **consumer)
+    peer.put("/topic/t", body, **headers)
+    return peer.next("MESSAGE")
+
+
+@pytest.mark.req("WISH-TRF-01", "WISH-TRF-02", "WISH-TRF-04", "WISH-TYP-01")
+def test_a_map_of_xml_comes_as_json():
+    message = get(Bench(), MAP_XML, {"transformation": "jms-map-json"}, transformation="jms-map-xml")
+    assert json.loads(message.body) == json.loads(MAP_JSON)
+    assert message.headers["message-type"] == message.headers["transformation"] == "jms-map-json"
+    assert message.headers["content-type"] == "application/json"
+    assert message.headers["content-length"] == str(len(message.body))
+
+
+@pytest.mark.req("WISH-TRF-01", "WISH-TRF-03", "WISH-TRF-04", "WISH-TYP-01")
+def test_a_map_of_json_comes_as_xml():
+    consumer = {"transformation": "jms-map-xml"}
+    message = get(Bench(), MAP_JSON, consumer, transformation="jms-map-json", content_type="text/plain")
+    assert same(parse_xml(message.body), parse_xml(MAP_XML.replace("\n", "").replace("  ", "").encode()))
+    assert message.headers["message-type"] == "jms-map-xml"
+    assert [value for name, value in message.headers.pairs() if name == "content-type"] == [
+        "application/xml;charset=utf-8"
+    ]
+
+
+@pytest.mark.req("WISH-TYP-02", "WISH-TRF-04")
+def test_message_type_says_as_much_as_transformation():
+    message = get(Bench(), MAP_JSON, {"transformation": "jms-map-xml"}, message_type="jms-map-json")
+    assert message.body.startswith(b"<map><entry>")
+
+
+@pytest.mark.req("WISH-TRF-01", "WISH-TYP-01")
+@pytest.mark.parametrize(
+    ("source", "wanted", "name", "body"),
+    [
+        ("jms-object-xml", "jms-object-json", "jms-object-json", b'{"pojo":{"name":"Dejan"}}'),
+        ("jms-object-xml", "jms-json", "jms-object-json", b'{"pojo":{"name":"Dejan"}}'),
+        ("jms-object-xml", "jms-xml", "jms-object-xml", b"<pojo><name>Dejan</name></pojo>"),
+        ("jms-object-xml", "jms-byte", "jms-byte", b"<pojo><name>Dejan</name></pojo>"),
+        ("jms-byte", "jms-byte", "jms-byte", b"<pojo><name>Dejan</name></pojo>"),
+    ],
+)
+def test_objects_and_octets(source, wanted, name, body):
+    message = get(Bench(), "<pojo><name>Dejan</name></pojo>", {"transformation": wanted}, transformation=source)
+    assert (message.headers["message-type"], message.body) == (name, body)
+    assert message.get("transformation-error") is None
+
+
+@pytest.mark.req("WISH-TRF-04")
+@pytest.mark.parametrize(
+    ("headers", "body", "why"),
+    [
+        ({"transformation": "jms-map-json"}, "{", "no JSON"),
+        ({"transformation": "jms-object-json"}, '{"pojo":1}', "no map"),
+        ({"transformation": "jms-byte"}, "x", "octets"),
+        ({}, "x", "no transformation"),
+        ({"transformation": "of-tomorrow"}, "x", "no transformation"),
+        ({"transformation": "jms-map-json"}, '{"a":"' + "x" * 2000 + '"}', "larger than 1000"),
+        ({"transformation": "jms-map-json", "content_encoding": "gzip"}, "{}", "content-encoding"),
+        ({"transformation": "jms-map-json", "transformation_error": "mine"}, "{", "no JSON"),
+    ],
+)
+def test_what_cannot_be_transformed_comes_as_it_was_sent_and_says_why(headers, body, why):
+    message = get(Bench(max_transformed=1000), body, {"transformation": "jms-map-xml"}, **headers)
+    assert message.body == body.encode()
+    assert why in message.headers["transformation-error"]
+    assert message.get("message-type") is None
+
+
+def test_a_large_message_is_never_transformed():
+    consumer = {"transformation": "jms-map-xml", "content_encoding": "gzip"}
+    message = get(Bench(large=10), '{"a":"0123456789"}', consumer, transformation="jms-map-json")
+    assert message.body == b'{"a":"0123456789"}'
+    assert message.headers["transformation-error"] == "the body is too large"
+
+
+def test_who_does_not_ask_gets_what_was_sent():
+    message = get(Bench(), MAP_XML, {}, transformation="jms-map-xml")
+    assert message.body == MAP_XML.encode()
+    assert message.headers["transformation"] == "jms-map-xml"
+
+
+def test_a_message_that_comes_again_is_transformed_again_and_kept_as_it_was():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual", transformation="jms-map-json")
+    peer.put("/queue/a", MAP_XML, transformation="jms-map-xml")
+    first = peer.next("MESSAGE")
+    peer.nack(first)
+    again = peer.next("MESSAGE")
+    assert (again.headers["redelivered"], again.body) == ("true", first.body)
+    peer.lose()
+    assert bench.peer().session.room > 0
+    plain = bench.peer()
+    plain.subscribe("/queue/a")
+    assert plain.next("MESSAGE").body == MAP_XML.encode()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_every_version_can_have_it(version):
+    bench = Bench()
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", transformation="jms-map-xml")
+    bench.peer().put("/queue/a", '{"a":"b"}', transformation="jms-map-json", of="a:b")
+    message = peer.next("MESSAGE")
+    assert message.body == b"<map><entry><string>a</string><string>b</string></entry></map>"
+    assert message.headers["of"] == "a:b"
+
+
+@pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")
+@pytest.mark.parametrize("sent", [None, "gzip", "base64", "gzip, base64", "identity"])
+@pytest.mark.parametrize("wanted", ["gzip", "base64", "gzip, base64", "deflate", "identity"])
+def test_a_subscription_gets_bodies_in_the_coding_it_asks_for(sent, wanted):
+    body = bytes(range(256)) * 4
+    headers = {} if sent is None else {"content_encoding": sent}
+    message = get(Bench(), encode_content(sent, body), {"content_encoding": wanted}, **headers)
+    assert message.get("content-encoding") == (None if wanted == "identity" and sent != "identity" else wanted)
+    assert decode_content(message.get("content-encoding"), message.body) == body
+    assert message.body == encode_content(wanted, body)
+
+
+@pytest.mark.req("WISH-ENC-01")
+def test_who_does_not_ask_gets_the_coding_of_the_sender():
+    message = get(Bench(), gzip.compress(b"x", mtime=0), {}, content_encoding="gzip")
+    assert (message.headers["content-encoding"], gzip.decompress(message.body)) == ("gzip", b"x")
+
+
+@pytest.mark.req("WISH-ENC-01", "WISH-TRF-04")
+def test_a_body_is_decoded_to_be_transformed():
+    body = gzip.compress(b'{"a":1}')
+    message = get(
+        Bench(), body, {"transformation": "jms-map-xml"}, transformation="jms-map-json", content_encoding="gzip"
+    )
+    assert message.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(message.body) == b"<map><entry><string>a</string><int>1</int></entry></map>"
+
+
+@pytest.mark.req("WISH-ENC-01")
+@pytest.mark.parametrize(
+    "body",
+    [b"no gzip", gzip.compress(bytes(5000)), encode_content("gzip", bytes(10**7))],
+    ids=["none", "small", "bomb"],
+)
+def test_a_bomb_is_not_inflated(body):
+    message = get(Bench(max_inflated=4000), body, {"content_encoding": "identity"}, content_encoding="gzip")
+    assert (message.body, message.headers["content-encoding"]) == (body, "gzip")
+    assert "transformation-error" in message.headers
+
+
+@pytest.mark.parametrize(
+    ("config", "headers", "why"),
+    [
+        ({}, {"transformation": "of-tomorrow"}, "unknown transformation"),
+        ({}, {"content_encoding": "brotli"}, "unknown content-encoding"),
+        ({"max_transformed": 0}, {"transformation": "jms-map-xml"}, "transformations are off"),
+        ({"max_inflated": 0}, {"content_encoding": "gzip"}, "content-encoding is off"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(config, headers, why):
+    peer = Bench(**config).peer()
+    peer.subscribe("/queue/a", **headers)
+    assert peer.error().headers["message"] == why
+
+
+def test_without_the_package_a_subscription_is_refused_and_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "defusedxml.ElementTree", None)
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", transformation="jms-map-xml")
+    error = peer.error()
+    assert error.headers["message"] == "transformations are not installed"
+    assert b"stompcodec[broker]" in error.body
+
+
+def test_a_topic_transforms_once_for_all_that_want_the_same(monkeypatch):
+    bench = Bench()
+    calls = []
+    made = transform.transformed
+    monkeypatch.setattr(transform, "transformed", lambda *args: calls.append(1) or made(*args))
+    peers = [bench.peer() for _ in range(5)]
+    for peer in peers:
+        peer.subscribe("/topic/t", transformation="jms-map-xml")
+    peers[0].put("/topic/t", MAP_JSON, transformation="jms-map-json")
+    assert len({peer.next("MESSAGE").body for peer in peers}) == 1
+    assert calls == [1]

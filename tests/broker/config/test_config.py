@@ -1,0 +1,331 @@
+"""The configuration: every key, what it may be, and errors that say where and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import stompcodec
+from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
+from stompcodec.broker.config import file as keys
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.file import KEYS, explain, load_config, markdown, parse_config
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.errors import ConfigError, MissingExtraError
+from stompcodec.spec import Limits
+
+TREE = Path(__file__).parents[3]
+BROKER = Path(stompcodec.__file__).parent / "broker"
+EXAMPLES = sorted((TREE / "examples" / "brokers").glob("*.toml"))
+HASH = hash_passcode("guest", n=16)
+
+
+def error_of(source, file="b.toml"):
+    with pytest.raises(ConfigError) as caught:
+        parse_config(source, file)
+    return caught.value
+
+
+def test_an_empty_file_is_the_default():
+    assert parse_config("") == Config()
+
+
+def test_every_field_has_a_key_and_every_key_a_field():
+    targets = [key.target for key in KEYS]
+    assert len(set(targets)) == len(targets)
+    assert len({key.name for key in KEYS}) == len(KEYS)
+    fields = {field.name for field in dataclasses.fields(Config)}
+    parts = {f"{name}.{part}" for name in ("limits", "first_limits") for part in Limits._fields}
+    assert set(targets) == fields - {"limits", "first_limits"} | parts
+
+
+def test_every_field_is_read_by_the_broker():
+    """A key that does nothing is a lie."""
+    sources = [path for path in BROKER.rglob("*.py") if path.name not in ("config.py", "file.py")]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    unused = [field.name for field in dataclasses.fields(Config) if not re.search(rf"onfig\.{field.name}\b", source)]
+    assert unused == []
+
+
+def test_what_is_explained_is_a_file_with_the_defaults():
+    """As it is, and with every key that has a default uncommented."""
+    assert parse_config(explain()) == Config()
+    lines = explain().splitlines()
+    start = next(number for number, line in enumerate(lines) if line == "# [users.guest]")
+    shown = [line[2:] if re.match(r"# \w+ = ", line) else line for line in lines[:start]]
+    expected = Config(
+        ws_port=15674,
+        tls_port=61614,
+        legacy_port=61612,
+        tls_cert="server.pem",
+        tls_key="server.key",
+        tls_ca="clients.pem",
+        ws_origins=("https://app.example", "http://localhost:*"),
+        ws_hosts=("broker.example",),
+        data="stompcodec-data",
+        mode=0o640,
+        group="stomp",
+        large_folder="large",
+        window=10240,
+        address_settings=(Setting("prices.#", default_address_routing_type="MULTICAST"),),
+        presets=(Preset("prices", "MULTICAST", ("desk.prices",)),),
+        exchanges={"orders": "topic"},
+        virtual_hosts=("/", "orders.example"),
+    )
+    assert parse_config("\n".join(shown)) == expected
+
+
+def test_the_documentation_is_up_to_date():
+    """Write it anew by: python -c "from stompcodec.broker.config.file import markdown as m; print(m(), end='')" """
+    path = TREE / "docs" / "broker-config.md"
+    if not path.exists():
+        pytest.skip("no docs here")
+    assert path.read_text(encoding="utf-8") == markdown()
+
+
+def test_the_documentation_names_every_key():
+    text = markdown()
+    for key in KEYS:
+        assert f"`{key.name.rpartition('.')[2]}`" in text or f"[{key.name}]" in text
+        assert key.doc in text
+
+
+GOOD = {
+    "listen.host": ('"::1"', "::1"),
+    "listen.port": ("0", 0),
+    "listen.ws_port": ("65535", 65535),
+    "tls.cert": ('"a.pem"', "a.pem"),
+    "store.data": ('"somewhere"', "somewhere"),
+    "store.durable": ('"all"', "all"),
+    "listen.ports": ("[61616, 0]", (61616, 0)),
+    "limits.max_body": ('"2 MiB"', Limits(max_body=2**21)),
+    "limits.ws_frame": ('"64 KiB"', 65536),
+    "messages.large": ("10_240", 10_240),
+    "messages.large_folder": ('"/var/large"', "/var/large"),
+    "messages.max_large_octets": ('"1 GiB"', 2**30),
+    "messages.jms": ("true", True),
+    "messages.message_id_header": ("true", True),
+    "sessions.ttl": ("60_000", 60_000),
+    "sessions.ttl_modifier": ("2", 2.0),
+    "log.frames": ('"heads"', "heads"),
+    "limits.max_headers": ("7", Limits(max_headers=7)),
+    "limits.before_login.max_body": ("0", Config().first_limits._replace(max_body=0)),
+    "sessions.heart_beat": ("[0, 2500]", (0, 2500)),
+    "sessions.login_timeout": ("2.5", 2.5),
+    "sessions.drain_timeout": ("2", 2.0),
+    "sessions.max_unacked": ("5_000", 5000),
+    "sessions.transactional_acks": ("false", False),
+    "queues.prefixes": ('["queue/", "/queue/"]', ("queue/", "/queue/")),
+    "queues.dead_letter": ('"/queue/dead"', "/queue/dead"),
+    "queues.max_octets": ("1000", 1000),
+    "limits.memory": ('"2GiB"', 2**31),
+    "queues.session_destinations": ("7", 7),
+    "queues.user_destinations": ("0", 0),
+    "messages.user_uploads": ("0", 0),
+    "messages.upload_rate": ('"1 KiB"', 1024),
+    "topics.slow_consumer": ('"drop"', "drop"),
+    "access.virtual_hosts": ('["/", "é"]', ("/", "é")),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("dotted", [True, False])
+def test_a_key_sets_its_field(name, dotted):
+    text, value = GOOD[name]
+    table, _, key = name.rpartition(".")
+    source = f"{name} = {text}" if dotted else f"[{table}]\n{key} = {text}"
+    if name == "tls.cert":
+        source += '\ntls.key = "b.pem"' if dotted else '\nkey = "b.pem"'
+    config = parse_config(source)
+    field = next(entry.target for entry in KEYS if entry.name == name).partition(".")[0]
+    assert getattr(config, field) == value
+    expected = {field: value} | ({"tls_key": "b.pem"} if name == "tls.cert" else {})
+    assert config == Config().replace(**expected)
+
+
+BAD = {
+    "listen.host": ["1", '""', '"a\\nb"'],
+    "listen.port": ["-1", "65536", "true", '"61613"', "1.5"],
+    "store.durable": ['"some"', "true"],
+    "limits.max_body": ["-1", '"2 MB"', "1.5", "true", f"{2**62 + 1}"],
+    "limits.max_headers": ["0", "100001", '"7"'],
+    "listen.ports": ["61616", "[-1]", "[65536]", "[true]", "[false]"],
+    "messages.large": ["0", '"big"'],
+    "sessions.ttl": ["-1", "1.5", "true", '"60000"'],
+    "sessions.ttl_modifier": ["0", "-1", "inf", "nan", '"2"', "true"],
+    "log.frames": ['"some"', "true"],
+    "sessions.heart_beat": ["500", "[500]", "[1, -1]", "[1, 2, 3]", '["1", "2"]', "[true, 1]", "[3600001, 0]"],
+    "sessions.login_timeout": ["0", "-1", "inf", "nan", '"3"', "true"],
+    "sessions.max_unacked": ["0", "1.0"],
+    "sessions.transactional_acks": ["1", '"yes"'],
+    "queues.prefixes": ["[]", '"/queue/"', '[""]', "[1]"],
+    "queues.temp_prefix": ['""', "3"],
+    "queues.dead_letter": ['""', '"{queue}"', '"/queue/{name"', "3"],
+    "topics.slow_consumer": ['"wait"'],
+    "access.virtual_hosts": ["[]", '"/"', "[1]"],
+    "users": ["3", "[]"],
+    "rules": ["3", "{}", "[1]"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BAD.items() for text in texts])
+def test_a_bad_value_is_refused_with_its_place(name, text):
+    error = error_of(f"# a comment\n{name} = {text}\n")
+    assert (error.file, error.line, error.key) == ("b.toml", 2, name)
+    assert str(error).startswith(f"b.toml, line 2: {name}: ")
+    assert re.search("must be|is written", str(error))
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "key", "says"),
+    [
+        ("x = [", None, "", "no TOML"),
+        ("[listen]\nport 3", 2, "", "no TOML"),
+        ("[limits]\n\n# x\nmax_bod = 3", 4, "limits.max_bod", "did you mean limits.max_body?"),
+        ("port = 3", 1, "port", "did you mean listen.port?"),
+        ("[sessions]\nprefetch = 3", 2, "sessions.prefetch", "did you mean queues.prefetch?"),
+        ("limits = 3", 1, "limits", "write [limits] in a line of its own"),
+        ("[nothing.like.it]\nx = 1", 1, "nothing", "Allowed here: listen, tls, websocket, store"),
+        ("[limits.before_login.x]\ny = 1", 1, "limits.before_login.x", "max_body"),
+        ('[users]\n\nguest = "guest"', 3, "users.guest", "stompcodec broker --hash-passcode"),
+        ('[users.guest]\npasscode = "guest"', 1, "users.guest", "passcode must be a hash"),
+        ("[users.guest]\ngroups = []", 1, "users.guest", 'has "passcode"'),
+        (f'[users.guest]\npasscode = "{HASH}"\nadmin = true', 1, "users.guest", 'and "groups" and "vhosts"'),
+        (f'[users.guest]\npasscode = "{HASH}"\ngroups = "a"', 1, "users.guest", "must be a list"),
+        ('[[rules]]\nwho = "*"\n[[rules]]\nact = "send"', 4, "rules.1.act", "who, action, destination, vhost, allow"),
+        ('[[rules]]\nwho = "*"\n[[rules]]\naction = "read"', 4, "rules.1.action", '"send", "subscribe", "*"'),
+        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "bob"', 2, "rules", "nobody is called 'bob'"),
+        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "@staff"', 2, "rules", "nobody is called '@staff'"),
+        ('[[rules]]\nwho = "ada"', 1, "rules", "nobody is called 'ada': add it to the users"),
+        ("[listen]\nport = false", 2, "listen.port", "no port is left"),
+        ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
+        ("[listen]\nport = 3\nports = [4, 3]", 2, "listen.port", "cannot share"),
+        ("[sessions]\nttl_min = 3\nttl_max = 2", 2, "sessions.ttl_min", "cannot be above ttl_max, 2"),
+        ("[listen]\ntls_port = 0", 2, "listen.tls_port", "TLS needs a certificate"),
+        ('[tls]\nkey = "a"', 2, "tls.key", "needs its certificate"),
+        ('[limits]\nmax_headers = 100_000\nmax_header_line = "1 MiB"', 1, "limits", "less than 4 GiB"),
+        ("[queues]\nprefetch = 1_000_000", 2, "queues.prefetch", "cannot be above max_unacked"),
+    ],
+)
+def test_errors_say_where_and_what_to_do(source, line, key, says):
+    error = error_of(source)
+    assert (error.line, error.key) == (line, key)
+    assert says in str(error)
+
+
+def test_an_error_never_shows_what_may_be_a_passcode():
+    for source in ('[users]\nguest = "s3cr3t"', '[users.guest]\npasscode = "s3cr3t"'):
+        assert "s3cr3t" not in str(error_of(source))
+
+
+def test_users_and_rules():
+    config = parse_config(
+        f"""
+        [users]
+        ada = "{HASH}"
+        [users.bob]
+        passcode = "{HASH}"
+        groups = ["staff", "night"]
+        vhosts = ["/"]
+        [[rules]]
+        who = "@night"
+        action = "send"
+        destination = "/queue/*"
+        vhost = "/"
+        allow = false
+        [[rules]]
+        """
+    )
+    assert config.users == {"ada": User("ada", HASH), "bob": User("bob", HASH, ("staff", "night"), ("/",))}
+    assert config.rules == (Rule("@night", "send", "/queue/*", "/", False), Rule())
+    assert HASH not in repr(config)
+
+
+def test_replace_is_checked():
+    config = parse_config(f'users.ada = "{HASH}"\n[[rules]]\nwho = "ada"')
+    assert config.replace(port=1).port == 1
+    with pytest.raises(ConfigError, match="nobody is called 'ada'"):
+        config.replace(users={"guest": User("guest", HASH)})
+
+
+def test_paths_start_from_the_folder_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(tmp_path))
+    file = tmp_path / "broker.toml"
+    file.write_text('[store]\ndata = "data"\n[tls]\ncert = "/etc/a.pem"\nkey = "../b.pem"\n', encoding="utf-8")
+    config = load_config(os.path.relpath(file))
+    assert config.data == str(tmp_path / "data")
+    assert config.tls_cert == os.path.join(os.path.dirname(os.path.abspath(file)), "/etc/a.pem")
+    assert config.tls_key == os.path.join(str(tmp_path), "../b.pem")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config(tmp_path / "no.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[listen]\nhost = "\xe9"')
+    with pytest.raises(ConfigError, match="octet 17 is not UTF-8"):
+        load_config(tmp_path / "latin.toml")
+
+
+def test_without_a_reader_of_toml_the_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(keys, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"tomli.*stompcodec\[broker\]"):
+        parse_config("")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_know_guest_and_the_root_host(path):
+    config = load_config(path)
+    auth = Auth(config.users, config.rules)
+    guest = auth.login("guest", "guest", "/", 0.0)
+    assert guest is not None
+    assert config.virtual_hosts is None or "/" in config.virtual_hosts
+    assert auth.may(guest, "send", "/queue/spec-1")
+    assert auth.may(guest, "subscribe", "/topic/spec-1")
+
+
+@pytest.mark.skipif(not EXAMPLES, reason="no examples here")
+def test_there_is_an_example_for_every_feature():
+    stems = {path.stem for path in EXAMPLES}
+    assert {"default", "nack", "transactional-ack", "auth", "limits", "heart-beat-timeout", "virtual-hosts"} <= stems
+    ada = next(load_config(path) for path in EXAMPLES if path.stem == "auth").users["ada"]
+    assert check_hash("lovelace", ada.passcode)
+
+
+# ---- dialects ----
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_dialect_is_the_same_in_python_as_in_a_file(dialect):
+    config = Config(dialect=dialect)
+    assert config == parse_config(f'[broker]\ndialect = "{dialect}"')
+    assert config == Config().replace(dialect=dialect) == Config(dialect="apollo").replace(dialect=dialect)
+    assert {name: getattr(config, name) for name in DIALECTS[dialect]} == DIALECTS[dialect]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_value_that_is_given_wins_over_the_dialect(dialect):
+    plain = Config()
+    for name in DIALECTS[dialect]:
+        given = {"dialect": dialect, name: getattr(plain, name)}
+        assert getattr(Config(**given), name) == getattr(plain, name)
+        assert getattr(plain.replace(**given), name) == getattr(plain, name)
+
+
+def test_another_dialect_leaves_what_was_chosen():
+    config = Config(dialect="rabbitmq", prefetch=7, port=0).replace(dialect="activemq")
+    assert (config.prefetch, config.port, config.exclusive, config.composite) == (7, 0, "consumer", True)
+    assert config.replace(port=1).composite
+
+
+def test_a_dialect_that_there_is_not():
+    for make in (lambda: Config(dialect="kafka"), lambda: Config().replace(dialect="kafka")):
+        with pytest.raises(ConfigError, match="'kafka' is not a dialect: use stompcodec, rabbitmq"):
+            make()

@@ -1,0 +1,199 @@
+"""Habits of other brokers, which the dialects share with them. What RabbitMQ 3.10 and ActiveMQ 5.17 did is expected."""
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.presets import DIALECTS
+
+SWAPPED = {
+    None: "0,0",
+    "0,0": "0,0",
+    "1000,0": "0,1000",
+    "0,1000": "1000,0",
+    "1000,1000": "1000,1000",
+    "10000,20000": "20000,10000",
+}
+HUGE = 2**63
+#: Dialect -> offered in CONNECT -> answered in CONNECTED. Those of RabbitMQ and ActiveMQ were observed; Artemis' are
+#: by its documentation, Apollo's by its source. None: the broker refuses the offer.
+BEATS = {
+    "stompcodec": dict.fromkeys([*SWAPPED, "1,1", f"{HUGE},{HUGE}"], "500,1000"),
+    "rabbitmq": {
+        **SWAPPED,
+        "1,1": "1000,1000",
+        "200,300": "1000,1000",
+        "2500,0": "0,2000",
+        "2147483647,2147483647": "2147483000,2147483000",
+        "4294967295,4294967296": "4294967000,4294967000",
+        "99999999999999999999,99999999999999999999": "99999999999999999000,99999999999999999000",
+    },
+    "activemq": {
+        **SWAPPED,
+        "1,1": "100,100",  # not observed: ActiveMQ answers 1,1, and so promises an octet each millisecond
+        "200,300": "300,200",
+        "2147483647,2147483647": "2147483647,2147483647",
+        "4294967295,4294967296": "4294967296,4294967295",
+        f"{HUGE - 1},0": f"0,{HUGE - 1}",
+        f"{HUGE},0": None,
+        "99999999999999999999,99999999999999999999": None,
+    },
+    "artemis": {
+        None: "0,0",
+        "0,0": "0,0",
+        "1000,0": "0,1000",
+        "0,1000": "1000,0",
+        "1000,1000": "1000,1000",
+        "0,100": "500,0",
+        "100,0": "0,500",
+    },
+    "apollo": dict.fromkeys([*SWAPPED, "1,1", f"{HUGE},{HUGE}"], "100,10000"),
+}
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize(
+    ("dialect", "offered", "answered"), [(name, *pair) for name, pairs in BEATS.items() for pair in pairs.items()]
+)
+def test_heart_beats_are_answered_as_that_broker_does(dialect, offered, answered, version):
+    peer = Bench(**DIALECTS[dialect]).peer(version, connect=False)
+    headers = {} if offered is None else {"heart_beat": offered}
+    if answered is None:
+        peer.send("CONNECT", accept_version=version, host="/", **headers)
+        assert "heart-beat" in peer.error().headers["message"]
+    else:
+        assert peer.connect(**headers).headers["heart-beat"] == answered
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("offered", [None, "0,0", "1000,1000", "99999999999999999999,0"])
+def test_version_1_0_has_no_heart_beats(dialect, offered):
+    peer = Bench(**DIALECTS[dialect]).peer("1.0", connect=False)
+    connected = peer.connect(**({} if offered is None else {"heart_beat": offered}))
+    assert connected.headers["heart-beat"] == "0,0"
+
+
+@pytest.mark.parametrize("dialect", ["rabbitmq", "activemq"])
+def test_mirrored_heart_beats_are_kept(dialect):
+    bench = Bench(**DIALECTS[dialect])
+    silent, idle = bench.peer(connect=False), bench.peer(connect=False)
+    silent.connect(heart_beat="2000,0")
+    idle.connect(heart_beat="0,2000")
+    before = len(idle.octets)
+    bench.wait(3)
+    assert not silent.closed
+    assert idle.octets[before:].strip(b"\n") == b""
+    assert len(idle.octets) > before
+    bench.wait(3)
+    assert silent.closed
+    assert not idle.closed
+
+
+def test_every_dialect_has_a_row():
+    assert list(BEATS) == list(DIALECTS)
+    for dialect in DIALECTS:
+        Config(**DIALECTS[dialect])
+
+
+# ---- windows ----
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("count", [1, 2, 50])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_defaults_serve_many_subscriptions_of_a_session(dialect, mode, count, version):
+    bench = Bench(**DIALECTS[dialect])
+    sender, peer = bench.peer(), bench.peer(version)
+    for number in range(count):
+        peer.subscribe(f"/queue/{number}", str(number), ack=mode)
+        sender.put(f"/queue/{number}", "first")
+        sender.put(f"/queue/{number}", "second")
+    got: list[tuple[str, bytes]] = []
+    messages = peer.take()
+    assert not peer.closed, messages[-1]
+    while messages:  # Artemis counts octets: a second one may wait for the ACK of the first
+        got += [(message.headers["subscription"], message.body) for message in messages]
+        if mode != "auto":
+            for message in messages:
+                peer.ack(message)
+        messages = peer.take()
+    assert sorted(got) == sorted((str(number), body) for number in range(count) for body in (b"first", b"second"))
+
+
+@pytest.mark.parametrize("asked", [{}, {"prefetch_count": "0"}, {"prefetch_count": "100000"}, {"credit": "0"}])
+def test_a_session_divides_its_allowance(asked):
+    bench = Bench(**{**DIALECTS["rabbitmq"], "prefetch": 40, "max_unacked": 40})
+    sender, peer = bench.peer(), bench.peer()
+    for number in range(5):
+        peer.subscribe(f"/queue/{number}", str(number), ack="client-individual", **asked)
+    for number in range(5):
+        for _ in range(50):
+            sender.put(f"/queue/{number}", str(number))
+    got = peer.take()
+    counts = [sum(frame.headers["subscription"] == str(number) for frame in got) for number in range(5)]
+    assert sum(counts) <= 40
+    assert min(counts) == 5
+    for number in range(4):
+        peer.send("UNSUBSCRIBE", id=str(number))
+    rest = [frame for frame in peer.take() if frame.headers["subscription"] == "4"]
+    assert counts[4] + len(rest) == 40  # alone, it has all of it again
+
+
+def test_a_subscription_that_wants_little_is_not_cut():
+    bench = Bench(max_unacked=100)
+    sender, peer = bench.peer(), bench.peer()
+    peer.subscribe("/queue/little", "1", ack="client", prefetch_count="10")
+    for number in range(2, 5):
+        peer.subscribe(f"/queue/{number}", str(number), ack="client", prefetch_count="0")
+    for _ in range(30):
+        sender.put("/queue/little", "x")
+    assert len(peer.take()) == 10
+
+
+def test_what_is_unacknowledged_counts_when_the_allowance_is_divided():
+    bench = Bench(max_unacked=10, prefetch=10)
+    sender, peer = bench.peer(), bench.peer()
+    for name in "abc":
+        for _ in range(10):
+            sender.put(f"/queue/{name}", name)
+    peer.subscribe("/queue/a", "a", ack="client-individual", prefetch_count="8")
+    first = peer.take()
+    assert len(first) == 8
+    peer.subscribe("/queue/b", "b", ack="client-individual")
+    assert len(peer.take()) == 2
+    for message in first[:4]:
+        peer.ack(message)
+    assert len(peer.take()) == 1  # its share is 5 now
+    for message in first[4:]:
+        peer.ack(message)
+    peer.take()
+    peer.subscribe("/queue/c", "c", ack="client-individual")
+    peer.take()
+    assert not peer.closed
+    assert sum(len(consumer.unacked) for consumer in peer.session.consumers.values()) <= 10
+
+
+def test_receive_beside_subscriptions_that_have_the_whole_allowance():
+    bench = Bench(**DIALECTS["rabbitmq"])
+    peer = bench.peer()
+    bench.peer().put("/queue/b", "x")
+    peer.subscribe("/queue/a", "1", ack="client")
+    peer.raw(b"RECEIVE\ndestination:/queue/b\nid:2\nack:client\n\n\0")
+    message = peer.next("MESSAGE")
+    peer.ack(message, receipt="r")
+    assert peer.next().command == "RECEIPT"
+    assert (peer.session.ackers, peer.session.window, peer.session.overdue) == (1, 100_000, 0)
+
+
+def test_subscriptions_that_come_and_go_leave_the_sums_right():
+    bench = Bench(max_unacked=64, prefetch=64)
+    peer = bench.peer()
+    for turn in range(3):
+        for number in range(20):
+            peer.subscribe(f"/queue/{number}", str(number), ack="client", **({"credit": "9"} if number % 2 else {}))
+        assert peer.session.ackers == 20
+        assert peer.session.window == sum(consumer.window for consumer in peer.session.consumers.values()) <= 64
+        for number in range(20):
+            peer.send("UNSUBSCRIBE", id=str(number))
+        assert (peer.session.ackers, peer.session.window, peer.session.parts) == (0, 0, 1), turn

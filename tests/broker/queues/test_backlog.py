@@ -1,0 +1,146 @@
+"""READY in order, against a list that is sorted each time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues import backlog as backlog_module
+from stompcodec.broker.queues.backlog import START, Backlog, Fifo
+
+MESSAGES = st.tuples(st.integers(0, 60), st.sampled_from([4, 4, 4, 0, 9])).map(
+    lambda pair: Message(b"m", pair[0], "/queue/a", b"\n\0", priority=pair[1])
+)
+SEQS = st.integers(-1, 61)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), MESSAGES),
+        st.tuples(st.just("put_back"), st.lists(MESSAGES, max_size=40)),
+        st.tuples(st.just("remove"), st.integers(0, 100)),
+        st.tuples(st.just("popleft"), st.none()),
+        st.tuples(st.just("take_out"), st.integers(2, 5)),
+        st.tuples(st.just("take_seqs"), st.sets(SEQS, max_size=20)),
+        st.tuples(st.just("after"), SEQS),
+        st.tuples(st.just("at"), SEQS),
+        st.tuples(st.just("between"), st.tuples(SEQS, SEQS, st.integers(0, 61))),
+        st.tuples(st.just("seq_of"), st.tuples(SEQS, SEQS, st.integers(0, 61))),
+    ),
+    max_size=30,
+)
+
+
+def plain(seqs):
+    return [Message(b"m", seq, "/queue/a", b"\n\0") for seq in seqs]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backlog_module, "_BLOCK", 3)
+        patch.setattr(backlog_module, "_NEAR", 2)
+        yield
+
+
+@given(
+    steps=STEPS,
+    ranked=st.booleans(),
+    start=st.lists(MESSAGES, max_size=20, unique_by=lambda message: message.seq),
+    line=st.booleans(),
+    looking=st.booleans(),
+)
+def test_a_backlog_is_a_sorted_list(steps, ranked, start, line, looking):
+    """Made of a line or of messages in any order; looked at after each step, which cuts the line, or by steps alone."""
+    if line:
+        start = sorted((m for m in start if m.priority == 4 or not ranked), key=lambda message: message.seq)
+    backlog, model = Backlog(Fifo(start) if line else start, ranked), {message.seq: message for message in start}
+
+    def order_of():
+        return sorted(model.values(), key=lambda message: (-message.priority if ranked else 0, message.seq))
+
+    for step, value in steps:
+        change(step, value, backlog, model, order_of())
+        order, seqs = order_of(), sorted(model)
+        assert len(backlog) == len(order)
+        assert backlog.last_seq == max(model, default=None)
+        if looking:
+            assert list(backlog) == order
+            places = [START, *map(backlog.place, order)]
+            assert [backlog.after(place) for place in places] == [*order, None]
+            assert [backlog.at(place) for place in places[1:]] == order
+            assert [backlog.after_seq(seq) for seq in [-1, *seqs]] == [*(model[seq] for seq in seqs), None]
+    assert list(backlog) == order_of()
+    assert [backlog.popleft() for _ in range(len(backlog))] == order_of()
+
+
+def change(step, value, backlog, model, order):
+    """Do a step with both, and compare what it gives."""
+    if step in ("append", "put_back"):
+        new = {message.seq: message for message in ([value] if step == "append" else value)}
+        new = {seq: message for seq, message in new.items() if seq not in model}
+        if step == "append":
+            for message in new.values():
+                backlog.append(message)
+        else:
+            backlog.put_back(list(new.values()))
+        model.update(new)
+    elif step == "remove" and model:
+        message = order[value % len(model)]
+        assert backlog.remove(message) is message
+        assert backlog.remove(message) is None
+        del model[message.seq]
+    elif step == "popleft" and model:
+        message = backlog.popleft()
+        assert message is order[0]
+        del model[message.seq]
+    elif step in ("take_out", "take_seqs"):
+        leaving = {seq for seq in model if seq % value == 0} if step == "take_out" else value
+        gone = backlog.take_seqs(value) if step == "take_seqs" else backlog.take_out(lambda m: m.seq in leaving)
+        assert gone == [message for message in order if message.seq in leaving]
+        for message in gone:
+            del model[message.seq]
+    elif step == "after":
+        behind = sorted(seq for seq in model if seq > value)
+        assert backlog.after_seq(value) is (model[behind[0]] if behind else None)
+    elif step == "at":
+        message = model.get(value)
+        assert backlog.at((5 if backlog.ranked else 0, value)) is (
+            message if message is not None and (message.priority == 4 or not backlog.ranked) else None
+        )
+    elif step in ("between", "seq_of"):
+        seq, last, most = value
+        found = [other for other in sorted(model) if seq < other <= last][:most]
+        if step == "between":
+            assert [message.seq for message in backlog.between(seq, last, most)] == found
+        else:
+            assert backlog.seq_of(seq, last, most) == (found[-1] if found else seq)
+
+
+@given(st.lists(st.integers(0, 200), max_size=200))
+def test_no_place_is_kept_of_what_is_gone(gone):
+    backlog = Backlog(plain(range(200)))
+    for seq in gone:
+        backlog.remove(plain([seq])[0])
+        backlog.after((5, seq))
+        level = next(iter(backlog._levels.values()))
+        assert sum(map(len, level._blocks)) + len(level.line) == len(backlog)
+        assert all(len(seqs) in (0, len(block)) for seqs, block in zip(level._seqs, level._blocks))
+        assert level._ends == [block[-1].seq for block in level._blocks]
+
+
+@given(st.lists(st.integers(0, 50), unique=True), st.integers(0, 50))
+def test_what_comes_back_into_a_line(seqs, cut):
+    messages = plain(seqs)
+    line = Fifo(sorted((m for m in messages if m.seq >= cut), key=lambda message: message.seq))
+    line.put_back([message for message in messages if message.seq < cut])
+    assert [message.seq for message in line] == sorted(seqs)
+
+
+@given(st.sets(st.integers(0, 50)), st.sets(st.integers(0, 50)))
+def test_some_leave_one_end_of_a_line(seqs, leaving):
+    first, last = Fifo(plain(sorted(seqs))), Fifo(plain(sorted(seqs)))
+    gone = [message.seq for message in first.take_first(leaving)]
+    assert gone == sorted(seqs)[: len(gone)]
+    assert set(gone) <= leaving
+    assert not first or first[0].seq not in leaving
+    assert {message.seq for message in last.take_last(leaving)} == seqs & leaving
+    assert [message.seq for message in last] == sorted(seqs - leaving)

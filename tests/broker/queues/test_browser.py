@@ -1,0 +1,361 @@
+"""Browsers: a queue shown in order, from a place on, without being taken; and taken by ACK."""
+
+import pytest
+from broker.harness import Bench, FaultyStore
+
+from stompcodec.broker.queues import browser as browser_module
+
+
+def filled(count=3, **headers):
+    bench = Bench()
+    sender = bench.peer()
+    for number in range(count):
+        sender.put("/queue/a", str(number), **headers)
+    return bench, sender, bench.peer()
+
+
+def queue_of(bench):
+    return bench.broker.queues["/", "/queue/a"]
+
+
+def shown(peer):
+    """Bodies, and the end marker if it came last."""
+    frames = peer.take()
+    end = frames.pop() if frames and frames[-1].get("browser") == "end" else None
+    assert all(frame.get("browser") is None for frame in frames)
+    return [frame.body for frame in frames], end
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_browser_sees_all_and_takes_nothing(version):
+    bench, sender, _ = filled()
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", browser="true")
+    bodies, end = shown(peer)
+    assert bodies == [b"0", b"1", b"2"]
+    assert end is not None
+    assert (end.command, end.body, end.headers["subscription"], end.get("ack")) == ("MESSAGE", b"", "1", None)
+    sender.put("/queue/a", "3")
+    assert peer.take() == []
+    assert queue_of(bench).count == 4
+    peer.send("UNSUBSCRIBE", id="1", receipt="r")
+    peer.next("RECEIPT")
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"0", b"1", b"2", b"3"]
+    assert queue_of(bench).picking is None
+
+
+def test_a_browser_of_nothing_ends_at_once():
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", browser="true")
+    assert peer.next("MESSAGE").headers["browser"] == "end"
+
+
+def test_a_browser_that_does_not_end_sees_what_comes():
+    bench, sender, peer = filled()
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end="false")
+    sender.put("/queue/a", "3")
+    assert peer.bodies() == [b"0", b"1", b"2", b"3"]
+    other = bench.peer()
+    other.subscribe("/queue/a")
+    assert other.bodies() == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_a_consumer_takes_at_once_is_never_shown():
+    bench, sender, peer = filled(0)
+    consumer = bench.peer()
+    consumer.subscribe("/queue/a")
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end="false")
+    sender.put("/queue/a", "x")
+    assert consumer.bodies() == [b"x"]
+    assert peer.take() == []
+
+
+@pytest.mark.parametrize(("from_seq", "bodies"), [("0", "012"), ("2", "12"), ("3", "2"), ("9", ""), ("-1", "")])
+def test_from_seq_and_include_seq(from_seq, bodies):
+    _bench, _sender, peer = filled()
+    peer.subscribe("/queue/a", browser="true", from_seq=from_seq, include_seq="x:seq")
+    frames = peer.take()
+    end = frames.pop()
+    assert [frame.body.decode() for frame in frames] == list(bodies)
+    assert [int(frame.headers["x:seq"]) for frame in frames] == [int(body) + 1 for body in bodies]
+    assert end.headers["x:seq"] == "3"
+
+
+def test_the_end_says_how_far_the_seqs_are_when_the_queue_is_empty():
+    _bench, sender, peer = filled()
+    sender.put("/queue/b", "x")
+    peer.subscribe("/queue/c", browser="true", include_seq="seq", from_seq="-1")
+    assert peer.next("MESSAGE").headers["seq"] == "4"
+
+
+def test_from_seq_of_a_consumer_and_of_a_continuous_browser():
+    bench, sender, peer = filled()
+    peer.subscribe("/queue/a", "late", from_seq="-1")
+    peer.send("SUBSCRIBE", destination="/queue/a", id="look", browser="true", browser_end="false", from_seq="-1")
+    sender.put("/queue/a", "3")
+    assert [(frame.headers["subscription"], frame.body) for frame in peer.take()] == [("late", b"3")]
+    peer.subscribe("/queue/a", "from", from_seq="2")
+    assert peer.bodies() == [b"1", b"2"]
+    assert queue_of(bench).count == 1
+
+
+@pytest.mark.parametrize("name", ["", "message-id", "content-length", "x" * 101])
+def test_names_that_cannot_hold_a_seq(name):
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", include_seq=name)
+    assert peer.error().headers["message"] == "bad include-seq"
+
+
+def test_include_seq_of_a_consumer_in_every_version():
+    bench, sender, _ = filled(0)
+    for version in ("1.0", "1.1", "1.2"):
+        peer = bench.peer(version)
+        peer.subscribe("/queue/a", include_seq="seq")
+        sender.put("/queue/a", "x", seq="forged")
+        assert peer.next("MESSAGE").headers["seq"] == str(bench.broker.seq)
+        peer.lose()
+
+
+# ---- ACK takes ----
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_ack_takes_what_is_still_there(version, persistent):
+    bench, _sender, _ = filled(4, persistent=persistent)
+    peer, other = bench.peer(version), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual", browser="true")
+    frames = peer.take()
+    assert frames.pop().headers["browser"] == "end"
+    other.subscribe("/queue/a", ack="client", prefetch_count="1")
+    assert other.next("MESSAGE").body == b"0"
+    peer.ack(frames[0], receipt="r0")  # it is another one's by now
+    peer.ack(frames[2], receipt="r2")
+    peer.nack(frames[3], receipt="r3")
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["r0", "r2", "r3"]
+    other.lose()
+    left = bench.peer()
+    left.subscribe("/queue/a", ack="client")
+    assert left.bodies() == [b"0", b"1", b"3"]
+    assert len(list(bench.store.load())) == (3 if persistent == "true" else 0)
+    assert bench.octets == queue_of(bench).octets
+
+
+def test_ack_in_client_mode_covers_what_was_shown_before():
+    bench, _sender, peer = filled(5)
+    peer.subscribe("/queue/a", ack="client", browser="true")
+    frames = peer.take()
+    peer.ack(frames[2])
+    peer.ack(frames[-1])  # the end: nothing is to be taken with it
+    assert not peer.closed
+    peer.ack(frames[2])
+    assert peer.error().headers["message"] == "no such delivery"
+    assert [message.frame.body for message in queue_of(bench).messages] == [b"3", b"4"]
+
+
+def test_a_window_holds_a_browser_until_ack():
+    bench, _sender, peer = filled(5)
+    peer.subscribe("/queue/a", ack="client", browser="true", prefetch_count="2")
+    first = peer.take()
+    assert [frame.body for frame in first] == [b"0", b"1"]
+    peer.ack(first[1])
+    second = peer.take()
+    assert [frame.body for frame in second] == [b"2", b"3"]
+    peer.nack(second[0])  # as one that looked, and does not want it
+    assert shown(peer)[0] == [b"4"]
+    assert queue_of(bench).count == 3
+
+
+@pytest.mark.parametrize("where", ["end", "message"])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_ack_through_a_seq_takes_all_up_to_there(where, persistent):
+    bench, _sender, peer = filled(6, persistent=persistent)
+    options = {"from_seq": "-1"} if where == "end" else {"prefetch_count": "1"}
+    peer.subscribe("/queue/a", ack="client", browser="true", include_seq="seq", **options)
+    frame = peer.next("MESSAGE")
+    assert frame.get("browser") == ("end" if where == "end" else None)
+    peer.ack(frame, through_seq="4", receipt="r")
+    receipt = [frame for frame in peer.take() if frame.command == "RECEIPT"]
+    assert [frame.headers["receipt-id"] for frame in receipt] == ["r"]
+    assert [message.frame.body for message in queue_of(bench).messages] == [b"4", b"5"]
+    assert len(list(bench.store.load())) == (2 if persistent == "true" else 0)
+    peer.ack(frame, through_seq="5", receipt="again")
+    assert queue_of(bench).count == 1
+    if where == "message":
+        assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [b"5", b""]
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "9" * 30, "\u0663"])
+def test_a_bad_through_seq(value):
+    bench, _sender, peer = filled()
+    peer.subscribe("/queue/a", ack="client", browser="true")
+    peer.ack(peer.take()[0], through_seq=value)
+    assert peer.error().headers["message"] == "bad through-seq"
+    assert queue_of(bench).count == 3
+
+
+def test_ack_of_a_browser_waits_for_the_store():
+    store = FaultyStore()
+    bench = Bench(store)
+    sender, peer = bench.peer(), bench.peer()
+    for number in range(3):
+        sender.put("/queue/a", str(number), persistent="true")
+    peer.subscribe("/queue/a", ack="client", browser="true", from_seq="-1")
+    store.faulty = True
+    peer.ack(peer.next("MESSAGE"), through_seq="3", receipt="r")
+    assert peer.error().headers["receipt-id"] == "r"
+    assert queue_of(bench).count == 3
+    assert store.bodies == ["0", "1", "2"]
+
+
+def test_a_browser_has_no_transactions():
+    bench, _sender, peer = filled()
+    peer.subscribe("/queue/a", ack="client", browser="true")
+    peer.send("BEGIN", transaction="t")
+    peer.ack(peer.take()[0], transaction="t")
+    assert peer.error().headers["message"] == "a browser has no transactions"
+    assert queue_of(bench).count == 3
+
+
+# ---- others ----
+
+
+def test_a_browser_with_a_selector():
+    pytest.importorskip("lark")
+    _bench, sender, peer = filled(0)
+    for number in range(6):
+        sender.put("/queue/a", str(number), odd=str(number % 2))
+    peer.subscribe("/queue/a", browser="true", selector="odd = 1")
+    assert shown(peer)[0] == [b"1", b"3", b"5"]
+
+
+def test_a_long_queue_is_shown_over_several_turns_as_the_transport_takes_it(monkeypatch):
+    monkeypatch.setattr(browser_module, "MOST_LOOKS", 7)
+    bench = Bench(write_high=500)
+    sender, peer = bench.peer(), bench.peer()
+    for number in range(100):
+        sender.put("/queue/a", f"{number}".rjust(50))
+    peer.reading = False
+    peer.subscribe("/queue/a", browser="true")
+    assert sum(map(len, peer.session.outbox)) < 2000
+    peer.reading = True
+    peer.flush()
+    bench.turn()
+    bodies, end = shown(peer)
+    assert [int(body) for body in bodies] == list(range(100))
+    assert end is not None
+
+
+def test_a_long_queue_of_which_nothing_is_shown_is_looked_through_over_several_turns(monkeypatch):
+    pytest.importorskip("lark")
+    monkeypatch.setattr(browser_module, "MOST_LOOKS", 7)
+    _bench, _sender, peer = filled(100)
+    peer.subscribe("/queue/a", browser="true", selector="x = 1")
+    assert shown(peer)[1] is not None
+
+
+def test_a_browser_shows_priorities_in_the_order_of_their_seqs():
+    _bench, sender, peer = filled(0)
+    for number, priority in enumerate("4917"):
+        sender.put("/queue/a", str(number), priority=priority)
+    peer.subscribe("/queue/a", browser="true")
+    assert shown(peer)[0] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_browser_keeps_its_queue_and_leaves_with_its_session():
+    bench, sender, peer = filled(0)
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end="false")
+    bench.wait(100)
+    sender.put("/queue/a", "x")
+    assert peer.bodies() == [b"x"]
+    peer.lose()
+    assert queue_of(bench).consumers == []
+    assert queue_of(bench).picking is None
+    assert queue_of(bench).count == 1
+
+
+def test_expired_messages_are_not_shown():
+    bench, sender, peer = filled(0)
+    sender.put("/queue/a", "old", expiration="1000")
+    sender.put("/queue/a", "new")
+    bench.date += 2
+    peer.subscribe("/queue/a", browser="true")
+    assert shown(peer)[0] == [b"new"]
+
+
+def test_a_topic_cannot_be_browsed():
+    peer = Bench().peer()
+    peer.subscribe("/topic/a", browser="true")
+    assert peer.error().headers["message"] == "a topic cannot be browsed"
+
+
+# ---- seqs, and what takes effect late ----
+
+
+@pytest.mark.parametrize("end", ["true", "false"])
+@pytest.mark.parametrize("faulty", [False, True])
+def test_nothing_is_passed_over_that_waits_for_the_store(end, faulty):
+    """Messages 1 to 3 take their places first, and come into the queue after 4 to 6."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    slow, sender, peer = bench.peer(), bench.peer(), bench.peer()
+    slow.send("BEGIN", transaction="t")
+    for number in "12":
+        slow.put("/queue/a", number, transaction="t", persistent="true")
+    slow.send("COMMIT", transaction="t")
+    slow.put("/queue/a", "3")
+    for number in "456":
+        sender.put("/queue/a", number)
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end=end, include_seq="seq")
+    early = [(frame.body, frame.headers["seq"]) for frame in peer.take()]
+    assert early == ([(b"", "0")] if end == "true" else [])
+    store.faulty = faulty
+    store.finish()
+    bench.turn()
+    assert queue_of(bench).count == (4 if faulty else 6)
+    if end == "false":
+        assert b"".join(peer.bodies()) == (b"3456" if faulty else b"123456")
+    sender.put("/queue/a", "7")
+    assert peer.bodies() == ([] if end == "true" else [b"7"])
+
+
+def test_a_browser_may_skip_to_learn_how_far_messages_reach():
+    bench, _sender, peer = filled(5)
+    for skip, from_seq, seq in (("3", "0", "3"), ("9", "0", "5"), ("2", "3", "4"), ("1", "6", "5")):
+        peer.subscribe("/queue/a", skip, browser="true", browser_skip=skip, from_seq=from_seq, include_seq="seq")
+        end = peer.next("MESSAGE")
+        assert (end.headers["browser"], end.headers["seq"]) == ("end", seq)
+        assert peer.take() == []
+    assert queue_of(bench).count == 5
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "100001"])
+def test_a_bad_skip(value):
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", browser="true", browser_skip=value)
+    assert peer.error().headers["message"] == "bad browser-skip"
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_seqs_rise_over_a_restart_though_nothing_is_left(persistent):
+    bench = Bench()
+    sender = bench.peer()
+    for _ in range(3):
+        sender.put("/queue/a", "x", persistent=persistent)
+    sender.subscribe("/queue/a")
+    latest = bench.broker.seq
+    bench = Bench(bench.store)
+    sender, peer = bench.peer(), bench.peer()
+    sender.put("/queue/a", "y")
+    peer.subscribe("/queue/a", include_seq="seq")
+    assert int(peer.next("MESSAGE").headers["seq"]) > latest
+
+
+def test_seqs_are_reserved_before_they_are_given_away():
+    bench = Bench()
+    sender = bench.peer()
+    bench.broker.seq = 2**20 - 5
+    sender.put("/queue/a", "x")
+    assert bench.store.mark > 2**20
+    assert bench.store.mark > bench.broker.seq + 2**19

@@ -1,0 +1,377 @@
+"""Who gets which message, where consumers differ: selectors, exclusive ones, their priorities, message groups."""
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec import Parser
+from stompcodec.broker.queues import dispatcher as picking_module
+
+pytest.importorskip("lark")
+
+
+def queue_of(bench, name="/queue/a"):
+    return bench.broker.queues["/", name]
+
+
+def colours(sender, words, **headers):
+    for number, word in enumerate(words.split()):
+        sender.put("/queue/a", f"{word}{number}", color=word, **headers)
+
+
+# ---- selectors ----
+
+
+@pytest.mark.req("ART-SEL-01", "S10-SUB-06")
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("before", [True, False])
+def test_each_gets_what_it_selects(ack, before):
+    bench = Bench()
+    sender, red, blue = bench.peer(), bench.peer(), bench.peer("1.1")
+    if before:
+        colours(sender, "red blue green red blue red")
+    red.subscribe("/queue/a", ack=ack, selector="color = 'red'")
+    blue.subscribe("/queue/a", ack=ack, selector="color = 'blue'")
+    if not before:
+        colours(sender, "red blue green red blue red")
+    assert red.bodies() == [b"red0", b"red3", b"red5"]
+    assert blue.bodies() == [b"blue1", b"blue4"]
+    everything = bench.peer()
+    everything.subscribe("/queue/a")
+    assert everything.bodies() == [b"green2"]
+    sender.put("/queue/a", "x", color="blue")
+    assert len(blue.take() + everything.take()) == 1
+
+
+def test_a_topic_gives_what_is_selected_and_keeps_nothing_else():
+    bench = Bench()
+    sender, red, all_of_them = bench.peer(), bench.peer(), bench.peer()
+    red.subscribe("/topic/a", selector="color = 'red'", ack="client")
+    all_of_them.subscribe("/topic/a")
+    for word in ("red", "blue", "red"):
+        sender.put("/topic/a", word, color=word)
+    assert red.bodies() == [b"red", b"red"]
+    assert all_of_them.bodies() == [b"red", b"blue", b"red"]
+    assert bench.octets == sum(len(m.tail) for m in red.session.consumers["id:1"].unacked.values())
+
+
+def test_a_selector_that_cannot_be_read():
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", selector="color = ")
+    error = peer.error()
+    assert error.headers["message"] == "bad selector"
+    assert b"^" in error.body
+
+
+def test_credit_is_given_back_to_one_that_picks():
+    bench = Bench()
+    sender, red = bench.peer(), bench.peer()
+    colours(sender, "blue red red blue red")
+    red.subscribe("/queue/a", ack="client-individual", selector="color = 'red'", prefetch_count="1")
+    for expected in (b"red1", b"red2", b"red4"):
+        message = red.next("MESSAGE")
+        assert message.body == expected
+        assert red.take() == []
+        red.ack(message)
+    assert queue_of(bench).count == 2
+    assert bench.octets == queue_of(bench).octets
+
+
+def test_what_comes_back_goes_to_whoever_selects_it():
+    bench = Bench()
+    sender, red, other = bench.peer(), bench.peer(), bench.peer()
+    red.subscribe("/queue/a", ack="client", selector="color = 'red'")
+    other.subscribe("/queue/a", ack="client", selector="color IN ('red', 'blue')", prefetch_count="1")
+    colours(sender, "red blue red red")
+    first = red.take() + other.take()
+    assert len(first) == 4
+    red.lose()
+    ids = [frame for frame in first if frame.headers["message-id"] == "e-2"]
+    other.ack(ids[0])
+    back = other.next("MESSAGE")
+    assert (back.body, back.headers["redelivered"]) == (b"red0", "true")
+    other.nack(back)
+    assert other.next("MESSAGE").headers["redelivery-count"] == "2"
+
+
+def test_a_message_is_looked_at_about_once_by_each_consumer(monkeypatch):
+    bench = Bench()
+    sender, nothing, some = bench.peer(), bench.peer(), bench.peer()
+    for number in range(500):
+        sender.put("/queue/a", str(number), n=str(number))
+    nothing.subscribe("/queue/a", selector="color = 'none'")
+    some.subscribe("/queue/a", selector="n > 450", ack="client-individual", prefetch_count="1")
+    looks = []
+    plain = picking_module.Picking._may
+    monkeypatch.setattr(
+        picking_module.Picking, "_may", lambda self, c, message: (looks.append(message.seq), plain(self, c, message))[1]
+    )
+    for _ in range(49):
+        some.ack(some.next("MESSAGE"))
+    assert len(looks) <= 49
+    looks.clear()
+    sender.put("/queue/a", "x", color="none")
+    assert nothing.bodies() == [b"x"]
+    assert len(looks) == 1
+
+
+def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
+    monkeypatch.setattr(picking_module, "MOST_LOOKS", 10)
+    bench = Bench()
+    sender, last = bench.peer(), bench.peer()
+    for number in range(95):
+        sender.put("/queue/a", str(number), n=str(number))
+    last.session.receive(
+        last.octets_of("SUBSCRIBE", destination="/queue/a", id="1", selector="n >= 93"), bench.now
+    )  # no turn yet
+    assert last.session.stalled
+    sender.session.receive(sender.octets_of("SEND", b"new", destination="/queue/a", n="100"), bench.now)
+    bench.turn()
+    assert last.bodies() == [b"93", b"94", b"new"]
+    sender.put("/queue/a", "newest", n="101")
+    assert last.bodies() == [b"newest"]
+
+
+def test_places_to_look_at_again_are_bounded(monkeypatch):
+    monkeypatch.setattr(picking_module, "_MOST_AGAIN", 5)
+    bench = Bench()
+    sender, keeper, stuck = bench.peer(), bench.peer(), bench.peer()
+    colours(sender, "red " * 30)
+    stuck.subscribe("/queue/a", "s", ack="client-individual", selector="color = 'red'", prefetch_count="1")
+    held = stuck.next("MESSAGE")
+    keeper.subscribe("/queue/a", ack="client", selector="color = 'red'")
+    taken = keeper.take()
+    assert len(taken) == 29
+    look = queue_of(bench).picking._looks[stuck.session.consumers["id:s"]]
+    look.place = (9, 10**9)  # as if it had come to the end
+    keeper.lose()
+    assert len(look.again) <= 5
+    stuck.ack(held)
+    for expected in range(1, 30):
+        message = stuck.next("MESSAGE")
+        assert message.body == f"red{expected}".encode()
+        stuck.ack(message)
+
+
+def test_a_queue_is_plain_again_when_the_last_picky_consumer_is_gone():
+    bench = Bench()
+    sender, plain, picky = bench.peer(), bench.peer(), bench.peer()
+    plain.subscribe("/queue/a", ack="client", prefetch_count="2")
+    colours(sender, "red red red red")
+    picky.subscribe("/queue/a", ack="client", selector="color = 'blue'")
+    queue = queue_of(bench)
+    assert queue.picking is not None
+    assert queue.ready == []
+    picky.send("UNSUBSCRIBE", id="1")
+    assert queue.picking is None
+    one, two = plain.take()
+    plain.ack(two)
+    assert plain.bodies() == [b"red2", b"red3"]
+    assert one.body == b"red0"
+    sender.put("/queue/a", "blue")
+    assert queue.count == 3
+
+
+# ---- exclusive consumers, and their priorities ----
+
+
+@pytest.mark.parametrize("header", ["exclusive", "activemq.exclusive"])
+def test_one_exclusive_consumer_gets_all_until_it_goes(header):
+    bench = Bench()
+    sender, plain, first, second = (bench.peer() for _ in range(4))
+    plain.subscribe("/queue/a")
+    first.subscribe("/queue/a", ack="client", **{header: "true"})
+    second.subscribe("/queue/a", **{header: "true"})
+    colours(sender, "a b c")
+    assert first.bodies() == [b"a0", b"b1", b"c2"]
+    assert plain.take() + second.take() == []
+    first.lose()
+    assert [(frame.body, frame.get("redelivered")) for frame in second.take()] == [
+        (b"a0", "true"),
+        (b"b1", "true"),
+        (b"c2", "true"),
+    ]
+    sender.put("/queue/a", "d")
+    assert second.bodies() == [b"d"]
+    second.lose()
+    sender.put("/queue/a", "e")
+    assert plain.bodies() == [b"e"]
+
+
+def test_an_exclusive_consumer_without_credit_leaves_nothing_to_others():
+    bench = Bench()
+    sender, plain, first = (bench.peer() for _ in range(3))
+    first.subscribe("/queue/a", ack="client", prefetch_count="1", exclusive="true")
+    plain.subscribe("/queue/a")
+    colours(sender, "a b c")
+    message = first.next("MESSAGE")
+    assert first.take() + plain.take() == []
+    first.send("UNSUBSCRIBE", id="1")
+    assert plain.bodies() == [b"a0", b"b1", b"c2"]
+    assert message.body == b"a0"
+
+
+@pytest.mark.parametrize("header", ["consumer-priority", "activemq.priority", "x-priority"])
+def test_consumers_of_higher_priority_come_first(header):
+    bench = Bench()
+    sender, low, high, other = (bench.peer() for _ in range(4))
+    low.subscribe("/queue/a")
+    high.subscribe("/queue/a", ack="client", prefetch_count="2", **{header: "5"})
+    other.subscribe("/queue/a", ack="client", prefetch_count="1", **{header: "5"})
+    colours(sender, "a b c d e")
+    assert len(high.take()) == 2
+    assert len(other.take()) == 1
+    assert low.bodies() == [b"d3", b"e4"]
+
+
+def test_a_bad_priority():
+    peer = Bench().peer()
+    peer.subscribe("/queue/a", **{"activemq.priority": "high"})
+    assert peer.error().headers["message"] == "bad activemq.priority"
+
+
+# ---- groups ----
+
+
+@pytest.mark.parametrize("header", ["message_group", "JMSXGroupID"])
+def test_a_group_goes_to_one_consumer(header):
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a", ack="client")
+    two.subscribe("/queue/a", ack="client")
+    for number in range(12):
+        name = "abc"[number % 3]
+        sender.raw(f"SEND\ndestination:/queue/a\n{header}:{name}\n\n{name}{number}\0".encode())
+    first, second = one.bodies(), two.bodies()
+    assert len(first) + len(second) == 12
+    assert first
+    assert second
+    assert not {body[:1] for body in first} & {body[:1] for body in second}
+    assert first == sorted(first, key=lambda body: int(body[1:]))
+
+
+def test_a_group_waits_for_its_consumer_and_goes_to_another_one_when_that_ends():
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a", ack="client", prefetch_count="1")
+    sender.put("/queue/a", "g1", JMSXGroupID="g")
+    two.subscribe("/queue/a", ack="client")
+    sender.put("/queue/a", "g2", JMSXGroupID="g")
+    sender.put("/queue/a", "h1", JMSXGroupID="h")
+    assert one.bodies() == [b"g1"]
+    assert two.bodies() == [b"h1"]
+    one.lose()
+    assert two.bodies() == [b"g1", b"g2"]
+
+
+def test_what_comes_back_of_a_group_is_still_of_that_group():
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a", ack="client-individual")
+    two.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a", "g1", JMSXGroupID="g")
+    owner, other = (one, two) if one.inbox else (two, one)
+    for _ in range(3):
+        owner.nack(owner.next("MESSAGE"))
+    assert len(owner.take()) == 1
+    assert other.take() == []
+
+
+def test_a_group_that_nobody_owns_is_closed_and_one_that_others_own_is_not():
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    sender.put("/queue/a", "lonely", JMSXGroupID="x", JMSXGroupSeq="-1")
+    one.subscribe("/queue/a", ack="client", selector="color = 'red'")
+    two.subscribe("/queue/a", ack="client")
+    assert two.bodies() == [b"lonely"]
+    two.send("UNSUBSCRIBE", id="1")
+    two.subscribe("/queue/a", ack="client")
+    assert len(two.take()) == 1
+    sender.put("/queue/a", "r1", JMSXGroupID="g", color="red")
+    assert one.bodies() == [b"r1"]
+    sender.put("/queue/a", "b1", JMSXGroupID="g", color="blue", JMSXGroupSeq="-1")  # its owner will never have it
+    assert two.bodies() == [b"b1"]
+    for number in range(3):
+        sender.put("/queue/a", f"r{number}", JMSXGroupID="g", color="red")
+    assert one.bodies() == [b"r0", b"r1", b"r2"]
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_the_last_message_of_a_group_closes_it(persistent):
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a", ack="client", prefetch_count="2")
+    options = {"JMSXGroupID": "g", "persistent": persistent}
+    sender.put("/queue/a", "g1", **options)
+    sender.put("/queue/a", "g2", **options, JMSXGroupSeq="-1")
+    sender.put("/queue/a", "g3", **options)
+    two.subscribe("/queue/a", ack="client")
+    assert one.bodies() == [b"g1", b"g2"]
+    assert two.bodies() == [b"g3"]
+    sender.put("/queue/a", "g4", **options)
+    assert two.bodies() == [b"g4"]
+
+
+def test_a_group_that_closes_lets_go_of_what_others_passed_by():
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a", ack="client", prefetch_count="1")
+    sender.put("/queue/a", "g1", JMSXGroupID="g")
+    for number in range(2, 6):
+        sender.put("/queue/a", f"g{number}", JMSXGroupID="g", **({"JMSXGroupSeq": "-1"} if number == 2 else {}))
+    two.subscribe("/queue/a", ack="client")
+    assert two.take() == []
+    one.ack(one.next("MESSAGE"))
+    assert one.bodies() == [b"g2"]
+    assert two.bodies() == [b"g3", b"g4", b"g5"]
+
+
+def test_groups_outlive_the_broker():
+    bench = Bench()
+    sender = bench.peer()
+    for number in range(6):
+        sender.put("/queue/a", f"{'gh'[number % 2]}{number}", JMSXGroupID="gh"[number % 2], persistent="true")
+    bench = Bench(bench.store)
+    one, two = bench.peer(), bench.peer()
+    one.subscribe("/queue/a", ack="client", prefetch_count="1")
+    two.subscribe("/queue/a", ack="client")
+    assert one.bodies() == [b"g0"]
+    assert two.bodies() == [b"h1", b"h3", b"h5"]
+
+
+def test_many_groups_take_no_memory():
+    bench = Bench()
+    sender, one, two = (bench.peer() for _ in range(3))
+    one.subscribe("/queue/a")
+    two.subscribe("/queue/a")
+    for number in range(10_000):
+        sender.session.receive(b"SEND\ndestination:/queue/a\nmessage_group:%d\n\n\0" % number, bench.now)
+    bench.turn()
+    assert len(one.take()) + len(two.take()) == 10_000
+    assert len(queue_of(bench).picking._owners) <= 4096
+
+
+def test_groups_of_a_topic_mean_nothing():
+    bench = Bench()
+    sender, one = bench.peer(), bench.peer()
+    one.subscribe("/topic/a", ack="client", prefetch_count="1")
+    for number in range(3):
+        sender.put("/topic/a", str(number), JMSXGroupID="g")
+    for number in range(3):
+        message = one.next("MESSAGE")
+        assert message.body == str(number).encode()
+        one.ack(message)
+
+
+def test_receive_takes_nothing_from_an_exclusive_consumer():
+    bench = Bench(commands=("RECEIVE",))
+    sender, owner, other = (bench.peer() for _ in range(3))
+    owner.subscribe("/queue/a", ack="client", prefetch_count="1", exclusive="true")
+    colours(sender, "a b")
+    octets = b"RECEIVE\ndestination:/queue/a\nid:1\n\n\0"
+    other.parser = Parser("1.2", commands=["EMPTY"])
+    other.raw(octets)
+    assert [frame.body for frame in other.take() if frame.command == "MESSAGE"] == []
+    assert queue_of(bench).count == 2
+    owner.lose()
+    other.raw(octets)
+    assert other.next("MESSAGE").body == b"a0"

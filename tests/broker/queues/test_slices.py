@@ -1,0 +1,414 @@
+"""No turn does more than a share of what there is to do: others are served in between. Counted, not timed."""
+
+from __future__ import annotations
+
+import pytest
+from broker.harness import Bench, Peer
+from broker.loop import MOST, QUEUE, Loop
+
+from stompcodec import serialize
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.codec import Frame
+
+MANY = 12 * AT_ONCE
+TOPIC = "/topic/a"
+NAMED = "durable-subscription-name"
+
+
+def fill(bench: Loop, destination: str = QUEUE, count: int = MANY, *, persistent: bool = True, **headers: str) -> None:
+    sender = bench.peer()
+    pairs = {"destination": destination, **headers, **({"persistent": "true"} if persistent else {})}
+    for start in range(0, count, AT_ONCE):
+        numbers = range(start, min(count, start + AT_ONCE))
+        sender.raw(b"".join(serialize(Frame("SEND", pairs, b"%d" % number)) for number in numbers))
+    sender.take()
+    sender.lose()
+
+
+def numbers(peer: Peer) -> list[int]:
+    return [int(frame.body) for frame in peer.take() if frame.command == "MESSAGE"]
+
+
+def start(peer: Peer, destination: str = QUEUE, **headers: str) -> None:
+    """SUBSCRIBE, and no turn."""
+    peer.session.receive(peer.octets_of("SUBSCRIBE", destination=destination, id="1", **headers), 0.0)
+
+
+WAYS = {
+    "queue": {},
+    "selector": {"selector": "a IS NULL"},
+    "exclusive": {"exclusive": "true"},
+    "credit": {"credit": "1000000"},
+}
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_deep_backlog_drains_a_share_at_a_time(way: str, persistent: bool) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    bench.store.largest = 0
+    peer = bench.peer()
+    start(peer, **WAYS[way])
+    bench.watch(2 * MOST)  # a message, and its removal
+    assert numbers(peer) == list(range(MANY))
+    assert bench.store.largest <= MOST
+    assert not bench.store.bodies
+
+
+@pytest.mark.parametrize("way", ["queue", "selector"])
+def test_a_deep_durable_subscription_drains_a_share_at_a_time(way: str) -> None:
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    start(peer, TOPIC, **{NAMED: "n"}, **WAYS[way])
+    peer.lose()
+    fill(bench, TOPIC)
+    bench.store.largest = 0
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    start(peer, TOPIC, **{NAMED: "n"}, **WAYS[way])
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(MANY))
+    assert bench.store.largest <= MOST
+
+
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("way", ["queue", "selector"])
+def test_delivery_stops_while_the_disk_is_behind_and_goes_on_by_itself(way: str, consumers: int) -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.background = True
+    peers = [bench.peer() for _ in range(consumers)]
+    for peer in peers:
+        start(peer, **WAYS[way])
+    got: list[list[int]] = [[] for _ in peers]
+    for _ in range(100):
+        for _ in range(20):
+            work = bench.one_turn()
+            if work == 1:  # the receipt of the other one
+                break
+        assert bench.store.pending <= MOST, "what waits for the disk has an end"
+        for mine, peer in zip(got, peers):
+            mine += numbers(peer)
+        if bench.store.job is None:
+            break
+        bench.store.finish()
+    assert sorted(number for mine in got for number in mine) == list(range(MANY))
+    assert all(mine and mine == sorted(mine) for mine in got), "no consumer is forgotten"
+    assert not bench.store.bodies
+
+
+def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.background = True
+    peer, sender = bench.peer(), bench.peer()
+    start(peer)
+    late = 0
+    while bench.store.job is None or bench.store.pending < AT_ONCE:
+        bench.one_turn()
+    for _ in range(200):
+        sender.session.receive(sender.octets_of("SEND", b"%d" % (MANY + late), destination=QUEUE), 0.0)
+        late += 1
+        bench.one_turn()
+        if bench.store.job is not None:
+            bench.store.finish()
+    while not bench.rests or bench.store.job is not None:
+        if bench.store.job is not None:
+            bench.store.finish()
+        bench.one_turn()
+    assert numbers(peer) == list(range(MANY + late))
+
+
+def test_a_commit_that_fails_does_not_end_the_delivery() -> None:
+    bench = Loop()
+    fill(bench)
+    bench.store.faulty = True
+    peer = bench.peer()
+    start(peer)
+    for _ in range(10):
+        bench.one_turn()
+    bench.store.faulty = False
+    for _ in range(3):
+        bench.wait(2.0)
+        bench.turn()
+    assert numbers(peer) == list(range(MANY))
+    assert not bench.store.bodies
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("waiting", ["nobody", "an auto consumer", "one that picks"])
+def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: str) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    loser = bench.peer()
+    loser.subscribe(QUEUE, ack="client")
+    assert numbers(loser) == list(range(MANY))
+    next_one = bench.peer()
+    if waiting != "nobody":
+        start(next_one, **({} if waiting == "an auto consumer" else {"selector": "a IS NULL"}))
+    loser.session.lost(0.0)
+    late = bench.peer()
+    late.session.receive(late.octets_of("SEND", b"%d" % MANY, destination=QUEUE), 0.0)
+    bench.watch(2 * MOST)
+    if waiting == "nobody":
+        start(next_one)
+        bench.watch(2 * MOST)
+    frames = [frame for frame in next_one.take() if frame.command == "MESSAGE"]
+    assert [int(frame.body) for frame in frames] == list(range(MANY + 1))
+    assert {frame.get("redelivered") for frame in frames[:-1]} == {"true"}
+
+
+def test_messages_that_come_back_from_two_at_once_keep_their_order() -> None:
+    bench = Loop(prefetch=MANY // 2)
+    fill(bench)
+    losers = [bench.peer() for _ in range(2)]
+    for peer in losers:
+        peer.subscribe(QUEUE, ack="client")
+    bench.watch(2 * MOST)
+    next_one = bench.peer()
+    start(next_one)
+    for peer in losers:
+        peer.session.lost(0.0)
+    bench.watch(2 * MOST)
+    assert numbers(next_one) == list(range(MANY))
+
+
+@pytest.mark.parametrize("how", ["deleted", "lost"])
+def test_a_queue_that_ends_while_messages_come_back(how: str) -> None:
+    """They go from the store, too."""
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.subscribe(TOPIC, ack="client", **{NAMED: "n"})
+    fill(bench, TOPIC)
+    bench.watch(2 * MOST)
+    assert len(bench.store.bodies) == MANY
+    if how == "deleted":
+        peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
+    else:
+        peer.session.lost(0.0)
+        ender = bench.peer(connect=False)
+        ender.connect(client_id="c")
+        ender.session.receive(ender.octets_of("UNSUBSCRIBE", id="1", **{NAMED: "n"}), 0.0)
+    bench.watch()
+    assert not bench.store.bodies
+    bench.turn()
+
+
+def test_a_durable_subscription_ends_a_share_at_a_time() -> None:
+    """And what is left of it is not that of a new one of the same name, even if the broker is killed meanwhile."""
+    bench = Loop()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.subscribe(TOPIC, **{NAMED: "n"})
+    peer.lose()
+    fill(bench, TOPIC)
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    peer.session.receive(peer.octets_of("UNSUBSCRIBE", id="1", receipt="gone", **{NAMED: "n"}), 0.0)
+    assert bench.one_turn() <= MOST
+    assert peer.next().headers["receipt-id"] == "gone"
+    start(peer, TOPIC, ack="client", **{NAMED: "n"})
+    peer.session.receive(peer.octets_of("SEND", b"-1", destination=TOPIC, persistent="true"), 0.0)
+    bench.one_turn()
+    assert 2 < len(bench.store.bodies) < MANY
+    assert numbers(peer) == [-1]
+    again = Bench(bench.store)
+    ghost = again.peer(connect=False)
+    ghost.connect(client_id="c")
+    ghost.subscribe(TOPIC, **{NAMED: "n"})
+    assert numbers(ghost) == [-1]
+
+
+def test_expired_messages_go_a_share_at_a_time() -> None:
+    bench = Loop(dead_letter_expired=True)
+    fill(bench, expires=str(int((bench.date + 10) * 1000)))
+    fill(bench, count=10)
+    bench.date += 20
+    bench.now += 100
+    bench.broker.tick(bench.now)
+    bench.watch(2 * MOST)  # each is removed, and becomes a dead letter
+    assert bench.broker.queues["/", QUEUE].count == 10
+    assert bench.broker.queues["/", "/queue/DLQ.a"].count == MANY
+    peer = bench.peer()
+    start(peer)
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(10))
+
+
+def test_delayed_messages_come_a_share_at_a_time() -> None:
+    bench = Loop()
+    fill(bench, delay="10000")
+    bench.date += 20
+    done = 0
+    while bench.broker.delayed.wait is not None:
+        bench.now += 1
+        bench.broker.tick(bench.now)
+        assert bench.one_turn() <= MOST
+        done += 1
+    assert done >= MANY // AT_ONCE
+    peer = bench.peer()
+    start(peer)
+    bench.watch(2 * MOST)
+    assert numbers(peer) == list(range(MANY))
+
+
+def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
+    bench = Loop(max_queue_messages=2, max_connections=10**5)
+    senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
+    for peer in senders:
+        peer.session.receive(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0SEND\ndestination:/queue/a\n\n0\0", 0.0)
+    bench.turn()
+    waiting = sum(peer.session.paused for peer in senders)
+    assert waiting > 2 * AT_ONCE
+    queue = bench.broker.queues["/", QUEUE]
+    reader = bench.peer()
+    start(reader)
+    while waiting:
+        bench.one_turn()
+        left = sum(peer.session.paused for peer in senders)
+        assert waiting - left <= AT_ONCE
+        waiting = left
+    assert not queue.blocked
+
+
+def test_thousands_of_sessions_are_lost_a_share_at_a_time() -> None:
+    bench = Loop(max_connections=10**5, max_destinations=10**5)
+    peers = [bench.peer() for _ in range(60)]
+    for peer in peers:
+        for number in range(100):
+            octets = peer.octets_of("SUBSCRIBE", destination=TOPIC, id=str(number), ack="auto")
+            peer.session.receive(octets, 0.0)
+    bench.turn()
+    topic = bench.broker.router("/").topics[TOPIC]
+    before = len(topic._own)
+    for peer in peers:
+        peer.session.lost(0.0)
+        assert peer.session.room == 0
+    assert before - len(topic._own) <= 2100
+    while topic._own:
+        before = len(topic._own)
+        bench.one_turn()
+        assert before - len(topic._own) <= 2100
+    assert len(bench.broker.sessions) == 1
+
+
+def test_many_that_may_have_more_are_looked_at_a_share_at_a_time() -> None:
+    bench = Loop(**{**DIALECTS["stompcodec"], "max_connections": 10**5, "write_high": 100_000})
+    peers = [bench.peer() for _ in range(30)]
+    for number, peer in enumerate(peers):
+        fill(bench, f"/queue/{number}", AT_ONCE, persistent=False)
+        peer.reading = False
+        start(peer, f"/queue/{number}")
+    bench.watch(10**9)
+    for peer in peers:
+        peer.reading = True
+        peer.session.writable(True, 0.0)
+        peer.flush()
+    bench.watch(2 * MOST)
+    assert all(len(numbers(peer)) == AT_ONCE for peer in peers)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_an_ack_of_very_many_is_done_a_share_at_a_time(persistent: bool) -> None:
+    bench = Loop()
+    fill(bench, persistent=persistent)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client")
+    last = peer.take()[-1]
+    octets = peer.octets_of("ACK", id=last.headers["ack"], receipt="all")
+    peer.session.receive(octets + peer.octets_of("SEND", destination="/queue/b", receipt="next"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["all", "next"], "in order"
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+def test_what_a_peer_has_acknowledged_counts_though_it_goes() -> None:
+    bench = Loop()
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client")
+    last = peer.take()[-1]
+    peer.session.receive(peer.octets_of("ACK", id=last.headers["ack"]), 0.0)
+    peer.session.receive(peer.octets_of("SEND", b"1", destination="/queue/b"), 0.0)  # more comes meanwhile
+    peer.session.lost(0.0)
+    bench.watch()
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.parametrize("attempts", [1, 6])
+@pytest.mark.parametrize("other", [None, "auto", "client"])
+def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str | None) -> None:
+    bench = Loop(max_attempts=attempts)
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client", prefetch_count=str(MANY))
+    last = peer.take()[-1]
+    if other is not None:
+        start(second := bench.peer(), ack=other)
+    peer.session.receive(peer.octets_of("NACK", id=last.headers["ack"], receipt="all"), 0.0)
+    bench.watch(2 * MOST)
+    frames = peer.take()
+    assert [frame.headers["receipt-id"] for frame in frames if frame.command == "RECEIPT"] == ["all"]
+    again = [int(frame.body) for frame in frames if frame.command == "MESSAGE"]
+    others = [] if other is None else numbers(second)
+    if attempts == 1:
+        assert again == others == []
+        assert bench.broker.queues["/", "/queue/DLQ.a"].count == MANY
+    else:
+        assert sorted(again + others) == list(range(MANY))
+        assert again == sorted(again)
+        assert others == sorted(others)
+
+
+def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
+    bench = Loop()
+    fill(bench)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client", browser="true", include_seq="seq", browser_skip=str(MANY))
+    marker = peer.take()[-1]
+    octets = peer.octets_of("ACK", id=marker.headers["ack"], through_seq=marker.headers["seq"], receipt="all")
+    peer.session.receive(octets, 0.0)
+    bench.watch()
+    assert peer.next().headers["receipt-id"] == "all"
+    assert not bench.store.bodies
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.parametrize("consuming", [True, False])
+def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
+    bench = Loop()
+    peer, reader = bench.peer(), bench.peer()
+    if consuming:
+        start(reader)
+    peer.send("BEGIN", transaction="t")
+    fill_frames = [Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY)]
+    peer.session.receive(b"".join(map(serialize, fill_frames)), 0.0)
+    octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
+    peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
+    bench.watch()
+    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["c", "r"]
+    if not consuming:
+        start(reader)
+        bench.watch()
+    assert numbers(reader) == list(range(MANY + 1))
+
+
+def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:
+    bench = Loop(max_destinations=8, prefetch=10, max_attempts=2)
+    peer = bench.peer()
+    peer.send("BEGIN", transaction="t")
+    for number in range(3 * AT_ONCE):
+        name = QUEUE if number < 2 * AT_ONCE else f"/queue/{number}"
+        peer.session.receive(peer.octets_of("SEND", b"1", destination=name, transaction="t"), 0.0)
+    if not peer.session.ended:
+        peer.session.receive(peer.octets_of("COMMIT", transaction="t", receipt="c"), 0.0)
+    bench.watch(10**9)
+    assert peer.error().headers["message"] == "too many destinations"
+    queue = bench.broker.queues.get(("/", QUEUE))
+    assert queue is None or queue.count == 0

@@ -1,0 +1,347 @@
+"""Addresses: routing types by header, by prefix and by settings; what is made by itself; composite destinations."""
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec.broker.auth import Rule
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.settings import Kind, Preset, Setting
+from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.naming import Naming
+from stompcodec.broker.sessions import commands
+from stompcodec.errors import ConfigError
+
+
+def kinds(destination, routing=None, **config):
+    """What it is for SEND, and for SUBSCRIBE."""
+    addresses = Addresses(Config(**config), Naming())
+    return tuple(addresses.find(destination, routing, subscribing).kind for subscribing in (False, True))
+
+
+@pytest.mark.req("ART-RTE-01", "ART-RTE-02", "ART-RTE-04", "ART-RTE-05", "ART-DST-01")
+def test_one_name_is_a_queue_and_a_topic():
+    bench = Bench()
+    sender, one, two, worker = (bench.peer() for _ in range(4))
+    for peer in (one, two):
+        peer.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
+    worker.send("SUBSCRIBE", destination="a", id="1", subscription_type="ANYCAST")
+    sender.put("a", "m", destination_type="MULTICAST")
+    sender.put("a", "q", destination_type="ANYCAST")
+    sender.put("a", "default")
+    assert (one.bodies(), two.bodies(), worker.bodies()) == ([b"m"], [b"m"], [b"q", b"default"])
+    for peer in (one, two, worker):
+        peer.send("UNSUBSCRIBE", id="1")
+    sender.put("a", "nobody", destination_type="MULTICAST")
+    sender.put("a", "kept", destination_type="ANYCAST")
+    assert bench.broker.queues["/", "a"].count == 1
+    one.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
+    assert one.take() == []
+
+
+def test_the_type_counts_in_transactions():
+    bench = Bench()
+    sender, listener = bench.peer(), bench.peer()
+    listener.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
+    sender.send("BEGIN", transaction="t")
+    sender.put("a", "m", destination_type="MULTICAST", transaction="t")
+    sender.put("a", "q", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    assert listener.bodies() == [b"m"]
+    assert bench.broker.queues["/", "a"].count == 1
+
+
+@pytest.mark.parametrize("value", ["anycast", "Multicast", "", "BOTH"])
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+@pytest.mark.req("ART-RTE-01", "ART-RTE-02")
+def test_routing_types_are_case_sensitive(command, value):
+    peer = Bench().peer()
+    name = "destination-type" if command == "SEND" else "subscription-type"
+    peer.send(command, destination="a", id="1", **{name: value})
+    assert peer.error().headers["message"] == "unknown routing type"
+
+
+def test_a_prefix_wins_over_the_header_on_both_roads():
+    bench = Bench()
+    sender, listener = bench.peer(), bench.peer()
+    listener.subscribe("/topic/a")
+    for _ in range(2):  # the first looks the topic up
+        sender.put("/topic/a", "x", destination_type="ANYCAST")
+    assert listener.bodies() == [b"x", b"x"]
+    assert bench.broker.queues == {}
+
+
+def test_headers_can_be_switched_off():
+    bench = Bench(routing_headers=False)
+    peer = bench.peer()
+    peer.put("a", "x", destination_type="MULTICAST")
+    assert bench.broker.queues["/", "a"].count == 1
+    assert "a" in peer.session.sinks
+
+
+def test_a_header_counts_whatever_came_before():
+    """What a session remembers of names must not hide what a SEND says."""
+    bench = Bench(retain=True, refuse_message_id=True)
+    peer, listener = bench.peer(), bench.peer()
+    listener.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
+    for _ in range(2):
+        peer.put("a", "q")
+        peer.put("a", "t", destination_type="MULTICAST")
+        peer.put("a", "q", destination_type="ANYCAST")
+    assert bench.broker.queues["/", "a"].count == 4
+    assert listener.bodies() == [b"t", b"t"]
+    listener.subscribe("/topic/a", "2")
+    for _ in range(2):
+        peer.put("/topic/a", "1")
+        peer.put("/topic/a", "2", retain="set")
+    assert listener.bodies() == [b"1", b"2"] * 2
+    listener.subscribe("/topic/a", "3")
+    assert listener.bodies() == [b"2"]
+    assert set(peer.session.sinks) == {"\0a", "\0/topic/a"}
+    peer.put("a", "q", message_id="1")
+    assert peer.error().headers["message"] == "message-id must not be set"
+
+
+@pytest.mark.parametrize("name", ["a", "/queue/a", "/topic/a"])
+def test_names_without_a_prefix_take_the_short_road_too(name, monkeypatch):
+    bench = Bench()
+    peer, listener = bench.peer(), bench.peer()
+    listener.subscribe(name)
+    peer.put(name, "1")
+    monkeypatch.setattr(commands, "_send_any", None)
+    peer.put(name, "2")
+    assert listener.bodies() == [b"1", b"2"]
+
+
+@pytest.mark.req("ART-PFX-01", "ART-PFX-02", "ART-PFX-03")
+def test_prefixes_are_cut_off():
+    bench = Bench(anycast_prefix="jms.queue.", multicast_prefix="jms.topic.")
+    sender, queue, topic = bench.peer(), bench.peer(), bench.peer()
+    queue.send("SUBSCRIBE", destination="a", id="1", subscription_type="ANYCAST")
+    topic.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
+    for _ in range(2):
+        sender.put("jms.queue.a", "q")
+        sender.put("jms.topic.a", "t")
+    assert set(sender.session.sinks) == {"jms.queue.a", "jms.topic.a"}
+    assert (queue.bodies(), topic.bodies()) == ([b"q"] * 2, [b"t"] * 2)
+    sender.put("jms.queue.", "x")
+    assert sender.error().headers["message"] == "no destination"
+
+
+@pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02")
+def test_settings_by_pattern_and_delimiter():
+    settings = (
+        Setting("topic/special", "ANYCAST", "ANYCAST"),
+        Setting("topic/#", "MULTICAST", "MULTICAST"),
+        Setting("mixed/*/x", "ANYCAST", "MULTICAST"),
+    )
+    options = {"address_settings": settings, "delimiter": "/"}
+    assert kinds("topic/a/b", **options) == (Kind.TOPIC, Kind.TOPIC)
+    assert kinds("topic", **options) == (Kind.TOPIC, Kind.TOPIC)
+    assert kinds("topic/special", **options) == (Kind.QUEUE, Kind.QUEUE)
+    assert kinds("topic.a", **options) == (Kind.QUEUE, Kind.QUEUE)
+    assert kinds("mixed/1/x", **options) == (Kind.QUEUE, Kind.TOPIC)
+    assert kinds("mixed/1/2/x", **options) == (Kind.QUEUE, Kind.QUEUE)
+    assert kinds("topic/a", "ANYCAST", **options) == (Kind.QUEUE, Kind.QUEUE)
+    assert kinds("topic/a/b", address_settings=settings) == (Kind.QUEUE, Kind.QUEUE)  # dots are between words
+    assert kinds("a", routing="MULTICAST") == (Kind.TOPIC, Kind.TOPIC)
+    assert kinds("/queue/a", routing="MULTICAST") == (Kind.QUEUE, Kind.QUEUE)
+
+
+@pytest.mark.req("ART-RTE-06")
+def test_what_is_not_made_by_itself_is_refused():
+    settings = (Setting("fixed.#", auto_create_addresses=False, auto_create_queues=False),)
+    options = {"address_settings": settings, "presets": (Preset("fixed.a"), Preset("fixed.t", "MULTICAST"))}
+    for command, name in (("SEND", "destination-type"), ("SUBSCRIBE", "subscription-type")):
+        for routing, there in (("ANYCAST", "fixed.a"), ("MULTICAST", "fixed.t")):
+            bench = Bench(**options)
+            peer = bench.peer()
+            peer.send(command, destination=there, id="1", receipt="r", **{name: routing})
+            peer.send(command, destination="made", id="2", receipt="r", **{name: routing})
+            assert [frame.command for frame in peer.take()] == ["RECEIPT", "RECEIPT"]
+            peer.send(command, destination="fixed.b", id="3", **{name: routing})
+            assert peer.error().headers["message"] in ("no such queue", "no such address")
+            assert "fixed.b" not in bench.broker.router("/").queues
+
+
+def test_what_is_not_deleted_by_itself_stays():
+    settings = (Setting("kept.#", auto_delete_addresses=False, auto_delete_queues=False),)
+    bench = Bench(address_settings=settings, presets=(Preset("there"),))
+    peer = bench.peer()
+    for number, name in enumerate(("kept.a", "kept.b", "other.a", "other.b")):
+        routing = "MULTICAST" if name.endswith("b") else "ANYCAST"
+        peer.send("SUBSCRIBE", destination=name, id=str(number), subscription_type=routing)
+        peer.send("UNSUBSCRIBE", id=str(number))
+    router = bench.broker.router("/")
+    router.destinations.sweep()
+    assert (set(router.queues), set(router.topics)) == ({"kept.a", "there"}, {"kept.b"})
+
+
+def test_a_file_with_settings():
+    config = parse_config(
+        """
+        [[addresses.settings]]
+        match = "queue/#"
+        default_address_routing_type = "MULTICAST"
+        [[addresses.settings]]
+        match = "#"
+        auto_create_queues = false
+        [[addresses.preset]]
+        name = "a"
+        """
+    )
+    first, second = Setting("queue/#", "MULTICAST"), Setting("#", auto_create_queues=False)
+    assert config.address_settings == (first, second)
+    assert config.presets == (Preset("a"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"address_settings": (Setting("a." * 64 + "a"),)}, "address_settings"),
+        ({"presets": (Preset("a", "ANYCAST", ("b",)),)}, "presets"),
+        ({"presets": (Preset("a", "MULTICAST", ("b.c",)),), "max_destinations": 1}, "presets"),
+    ],
+)
+def test_what_cannot_be_is_told_before_the_start(options, key):
+    with pytest.raises(ConfigError) as caught:
+        Config(**options)
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "key", "says"),
+    [
+        ("[[addresses.settings]]\nmatch = 3", 2, "addresses.settings.0.match", "a text"),
+        ("[[addresses.settings]]\nmacht = 3", 2, "addresses.settings.0.macht", "there are match, default_address"),
+        ("[[addresses.settings]]\nauto_create_queues = true", 1, "addresses.settings.0", "match is missing"),
+        ('[[addresses.preset]]\nname = "a"\nrouting = "anycast"', 3, "addresses.preset.0.routing", '"ANYCAST"'),
+        ("[addresses]\npreset = 3", 2, "addresses.preset", "a list of tables"),
+        ('[addresses]\nexchanges = { a = "headers" }', 2, "addresses.exchanges", '"topic", "direct" or "fanout"'),
+        ('[addresses]\nwildcards = "ant"', 2, "addresses.wildcards", '"none", "activemq", "rabbitmq"'),
+        ('broker.dialect = "hornetq"', 1, "broker.dialect", '"stompcodec", "rabbitmq", "activemq"'),
+    ],
+)
+def test_errors_say_where_and_what_is_allowed(source, line, key, says):
+    with pytest.raises(ConfigError) as caught:
+        parse_config(source, "b.toml")
+    assert (caught.value.line, caught.value.key) == (line, key)
+    assert says in str(caught.value)
+
+
+def test_a_dialect_changes_defaults_and_the_file_wins():
+    config = parse_config('broker.dialect = "rabbitmq"\n[addresses]\nwildcards = "none"')
+    assert (config.wildcards, config.refuse_message_id, config.dialect) == ("none", True, "rabbitmq")
+    artemis = parse_config('broker.dialect = "artemis"')
+    assert (artemis.routing, artemis.transactional_acks) == ("MULTICAST", False)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_dialect_is_a_configuration(dialect):
+    config = parse_config(f'broker.dialect = "{dialect}"')
+    assert config == Config(**{"dialect": dialect, **DIALECTS[dialect]})
+
+
+def test_the_server_says_its_dialect():
+    assert Bench(dialect="artemis").peer(connect=False).connect().headers["server"].endswith(" as artemis")
+    assert " " not in Bench().peer(connect=False).connect().headers["server"]
+
+
+# ---- composite destinations ----
+
+
+def test_a_composite_send_goes_everywhere_once():
+    bench = Bench(composite=True)
+    sender, listener = bench.peer(), bench.peer()
+    listener.subscribe("/topic/t")
+    for _ in range(2):
+        sender.put("/queue/a,/topic/t, /queue/b,/queue/a", "x", receipt="r")
+    assert len(sender.take()) == 2
+    frames = listener.take()
+    assert [(frame.body, frame.headers["destination"]) for frame in frames] == [(b"x", "/topic/t")] * 2
+    assert {name: queue.count for (_, name), queue in bench.broker.queues.items()} == {"/queue/a": 2, "/queue/b": 2}
+    listener.subscribe("/queue/b", "2")
+    assert {frame.headers["destination"] for frame in listener.take()} == {"/queue/b"}
+
+
+def test_a_composite_send_is_one_or_none():
+    """What one part refuses no other part gets."""
+    bench = Bench(composite=True, rules=(Rule(destination="/queue/b", allow=False), Rule()))
+    peer = bench.peer()
+    peer.put("/queue/a,/queue/b", "x")
+    assert peer.error().headers["message"] == "not allowed to send there"
+    assert all(queue.count == 0 for queue in bench.broker.queues.values())
+
+
+def test_a_composite_send_in_a_transaction():
+    bench = Bench(composite=True)
+    peer = bench.peer()
+    peer.send("BEGIN", transaction="t")
+    peer.put("/queue/a,/queue/b", "x", transaction="t", persistent="true")
+    assert list(bench.store.load()) == []
+    peer.send("COMMIT", transaction="t")
+    assert sorted(stored.destination for stored in bench.store.load()) == ["/queue/a", "/queue/b"]
+
+
+def test_a_composite_subscription():
+    bench = Bench(composite=True)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a,/topic/t", "1", ack="client-individual")
+    for name in ("/queue/a", "/topic/t", "/queue/a"):
+        sender.put(name, name)
+    frames = consumer.take()
+    assert [frame.body for frame in frames] == [b"/queue/a", b"/topic/t", b"/queue/a"] or len(frames) == 3
+    assert {frame.headers["subscription"] for frame in frames} == {"1"}
+    for frame in frames:
+        consumer.ack(frame)
+    assert bench.octets == 0
+    consumer.send("UNSUBSCRIBE", id="1", receipt="r")
+    assert consumer.next().command == "RECEIPT"
+    sender.put("/queue/a", "x")
+    assert consumer.take() == []
+    assert consumer.session.window == 0
+
+
+def test_commas_are_letters_otherwise():
+    bench = Bench()
+    bench.peer().put("/queue/a,/queue/b", "x")
+    assert list(bench.broker.queues) == [("/", "/queue/a,/queue/b")]
+
+
+def test_a_composite_is_bounded():
+    peer = Bench(composite=True).peer()
+    peer.put(",".join(f"/queue/{number}" for number in range(17)), "x")
+    assert peer.error().headers["message"] == "too many destinations"
+
+
+def test_rules_speak_of_the_name_without_its_prefix():
+    rules = (Rule(destination="private", allow=False), Rule())
+    for command in ("SEND", "SUBSCRIBE"):
+        peer = Bench(anycast_prefix="queue/", rules=rules).peer()
+        peer.send(command, destination="queue/private", id="1")
+        assert peer.error().headers["message"].startswith("not allowed")
+
+
+@pytest.mark.req("ART-VHO-01")
+def test_hosts_are_ignored_without_virtual_hosts():
+    bench = Bench()
+    one, two = bench.peer(connect=False), bench.peer()
+    one.connect(host="nowhere.invalid")
+    two.subscribe("/queue/a")
+    one.put("/queue/a", "x")
+    assert two.bodies() == [b"x"]
+
+
+@pytest.mark.req("ART-TXA-01", "ART-VER-01")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_artemis_ignores_the_transaction_of_an_ack(version):
+    bench = Bench(**DIALECTS["artemis"])
+    peer = bench.peer(version)
+    peer.subscribe("/queue/a", ack="client")
+    peer.put("/queue/a", "x")
+    peer.send("BEGIN", transaction="t")
+    peer.ack(peer.next("MESSAGE"), transaction="t")
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+    peer.send("ABORT", transaction="t", receipt="r")
+    assert peer.next().command == "RECEIPT"

@@ -1,0 +1,220 @@
+"""Idempotency keys as a state machine: sessions that come and go, transactions, failed commits, restarts, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from broker.keyed import QUEUE, held
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from stompcodec.broker.routing.idempotency import SentKeys
+
+_WINDOW = 1000.0
+KEYS = st.integers(0, 2)
+USERS = st.sampled_from(["a", "b"])
+KINDS = st.sampled_from([True, True, False])
+
+
+class Machine(RuleBasedStateMachine):
+    """Two clients of one scope send the same few keys.
+
+    What the broker may hold follows from what had a RECEIPT: that is there once, and nothing is there twice.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = FaultyStore(background=True)
+        self.peers: dict[str, Peer] = {}
+        #: By body: whether it is stored.
+        self.promised: dict[str, bool] = {}
+        #: What each receipt of a client promises.
+        self.waiting: dict[str, list[list[tuple[str, bool]]]] = {"a": [], "b": []}
+        self.open: dict[str, list[tuple[str, bool]]] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.bench = Bench(self.store, key_window=_WINDOW)
+
+    def peer(self, name: str) -> Peer:
+        peer = self.peers.get(name)
+        if peer is None or peer.closed:
+            self.open.pop(name, None)
+            self.waiting[name] = []
+            peer = self.peers[name] = self.bench.peer(connect=False)
+            peer.connect()
+        return peer
+
+    def look(self) -> None:
+        """Take the answers of all."""
+        for name, peer in self.peers.items():
+            for frame in peer.take():
+                if frame.command == "RECEIPT":
+                    self.promised.update(self.waiting[name].pop(0))
+
+    def send(self, name: str, key: int, stored: bool, **more: str) -> tuple[str, bool]:
+        body = f"{key}{stored:d}"
+        headers: dict[str, Any] = {"idempotency_key": f"{key}{stored:d}", "persistent": str(stored).lower(), **more}
+        self.peer(name).put(QUEUE, body, **headers)
+        return body, stored
+
+    @rule(name=USERS, key=KEYS, stored=KINDS)
+    def send_one(self, name: str, key: int, stored: bool) -> None:
+        self.peer(name)
+        self.waiting[name].append([(f"{key}{stored:d}", stored)])
+        self.send(name, key, stored, receipt="r")
+        self.look()
+
+    @rule(name=USERS, keys=st.lists(st.tuples(KEYS, KINDS), max_size=4))
+    def begin(self, name: str, keys: list[tuple[int, bool]]) -> None:
+        peer = self.peer(name)
+        if name in self.open:
+            return
+        peer.send("BEGIN", transaction="t")
+        self.open[name] = [self.send(name, key, stored, transaction="t") for key, stored in keys]
+
+    @rule(name=USERS, command=st.sampled_from(["COMMIT", "COMMIT", "ABORT"]))
+    def end(self, name: str, command: str) -> None:
+        peer = self.peer(name)
+        sent = self.open.pop(name, None)
+        if sent is None:
+            return
+        self.waiting[name].append(sent if command == "COMMIT" else [])
+        peer.send(command, transaction="t", receipt="r")
+        self.look()
+
+    @rule(fails=st.booleans())
+    def disk(self, fails: bool) -> None:
+        """A commit ends."""
+        if self.store.job is not None:
+            self.store.faulty = fails
+            self.store.finish()
+            self.store.faulty = False
+            self.bench.turn()
+            self.look()
+
+    @rule(name=USERS)
+    def lose(self, name: str) -> None:
+        self.peer(name).lose()
+        del self.peers[name]
+        self.open.pop(name, None)
+
+    @rule()
+    def restart(self) -> None:
+        """The broker is killed: what no commit has written is lost."""
+        kept = self.store._kept, self.store._sent, self.store._mark
+        self.store = FaultyStore(background=True)
+        self.store._kept, self.store._sent, self.store._mark = kept
+        self.peers.clear()
+        self.open.clear()
+        self.promised = {body: stored for body, stored in self.promised.items() if stored}
+        self.start()
+
+    @rule()
+    def forget(self) -> None:
+        """All keys become too old, and everything is taken."""
+        while self.store.job is not None:
+            self.disk(False)
+        consumer = self.bench.peer()
+        consumer.subscribe(QUEUE)
+        bodies = [frame.body.decode() for frame in consumer.take()]
+        assert len(bodies) == len(set(bodies))
+        assert self.promised.keys() <= set(bodies)
+        consumer.lose()
+        self.promised.clear()
+        self.bench.now += 2 * _WINDOW
+        self.bench.broker.tick(self.bench.now)
+        self.bench.turn()
+        assert len(self.bench.broker.sent) == 0
+        while self.store.job is not None:  # else a crash would bring them back, by a clock that stands still
+            self.disk(False)
+
+    @invariant()
+    def each_is_there_once(self) -> None:
+        bodies = held(self.bench)
+        assert len(bodies) == len(set(bodies)), bodies
+        assert self.promised.keys() <= set(bodies), (self.promised, bodies)
+        self.bench.audit()
+
+
+TestKeys = Machine.TestCase
+TestKeys.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def _plant(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that are not found, that a restart forgets, and receipts that come early."""
+    right = getattr(SentKeys, bug)
+    broken: dict[str, Any] = {
+        "find": lambda self, mark: None,
+        "load": lambda self, *args: None,
+        "is_known": lambda self, session, mark, frame: _early(right, self, session, mark, frame),
+    }
+    monkeypatch.setattr(SentKeys, bug, broken[bug])
+
+
+def _early(right: Any, self: SentKeys, session: Any, mark: Any, frame: Any) -> bool:
+    """Nobody waits for the commit of the first one."""
+    entry = self.find(mark)
+    batch = None if entry is None else entry.batch
+    if entry is not None:
+        entry.batch = None
+    known: bool = right(self, session, mark, frame)
+    if entry is not None:
+        entry.batch = batch
+    return known
+
+
+#: Steps by which each planted bug shows.
+_STEPS: dict[str, list[Callable[[Machine], None]]] = {
+    "find": [lambda machine: machine.send_one("a", 0, False)] * 2,
+    "load": [
+        lambda machine: machine.send_one("a", 0, True),
+        lambda machine: machine.disk(False),
+        lambda machine: machine.restart(),
+        lambda machine: machine.send_one("a", 0, True),
+        lambda machine: machine.disk(False),
+    ],
+    "is_known": [
+        lambda machine: machine.send_one("a", 0, True),
+        lambda machine: machine.send_one("b", 0, True),
+        lambda machine: machine.restart(),
+    ],
+}
+
+
+@pytest.mark.parametrize("bug", _STEPS)
+def test_the_machine_notices_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps() -> None:
+        machine = Machine()
+        for step in _STEPS[bug]:
+            step(machine)
+            machine.each_is_there_once()
+
+    steps()
+    _plant(bug, monkeypatch)
+    with pytest.raises(AssertionError):
+        steps()
+
+
+@pytest.mark.parametrize("bug", ["find", pytest.param("load", marks=pytest.mark.slow), "is_known"])
+def test_the_machine_finds_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _plant(bug, monkeypatch)
+
+    class Broken(Machine):
+        pass
+
+    case = Broken.TestCase
+    case.settings = settings(
+        max_examples=5000,
+        stateful_step_count=40,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+    )
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the machine says
+        case("runTest").runTest()

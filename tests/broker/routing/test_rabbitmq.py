@@ -1,0 +1,338 @@
+"""RabbitMQ's ways: exchanges, queues made elsewhere, queues of a session, replies, and what is refused."""
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.config.presets import DIALECTS
+
+USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob")}
+
+
+def bench_of(**config):
+    bench = Bench(**{**DIALECTS["rabbitmq"], **config})
+    return bench, bench.peer(), bench.peer()
+
+
+def test_the_topic_exchange_is_that_of_topics():
+    _bench, sender, consumer = bench_of()
+    consumer.subscribe("/exchange/amq.topic/a.*", "1")
+    consumer.subscribe("/topic/a.#", "2")
+    sender.put("/exchange/amq.topic/a.b", "1")
+    sender.put("/topic/a.b", "2")
+    got = [(frame.headers["subscription"], frame.body) for frame in consumer.take()]
+    assert sorted(got) == [("1", b"1"), ("1", b"2"), ("2", b"1"), ("2", b"2")]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "pattern", "key", "fits"),
+    [
+        ("amq.direct", "a.b", "a.b", True),
+        ("amq.direct", "a.*", "a.b", False),
+        ("amq.direct", "a.*", "a.*", True),
+        ("amq.fanout", "a", "b", True),
+        ("orders", "a.*", "a.b", True),
+        ("orders", "*.b", "a.b", True),
+        ("orders", "a.*", "b.b", False),
+        ("spread", "", "b", True),
+    ],
+)
+def test_exchanges(exchange, pattern, key, fits):
+    _bench, sender, consumer = bench_of(exchanges={"orders": "topic", "spread": "fanout"})
+    consumer.subscribe(f"/exchange/{exchange}/{pattern}")
+    sender.put(f"/exchange/{exchange}/{key}", "x")
+    sender.put(f"/topic/{key}", "another exchange")
+    assert consumer.bodies() == ([b"x"] if fits else [])
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_an_unknown_exchange_is_refused(command):
+    _bench, peer, _ = bench_of()
+    peer.send(command, destination="/exchange/nothing/a", id="1")
+    assert peer.error().headers["message"] == "no such exchange"
+
+
+def test_without_the_key_it_is_a_name_like_others():
+    bench = Bench()
+    bench.peer().put("/exchange/nothing/a", "x")
+    assert list(bench.broker.queues) == [("/", "/exchange/nothing/a")]
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_queue_made_elsewhere(command):
+    bench, sender, consumer = bench_of()
+    sender.put("/queue/a", "1")
+    sender.put("/amq/queue/a", "2")
+    consumer.subscribe("/amq/queue/a")
+    assert consumer.bodies() == [b"1", b"2"]
+    assert list(bench.broker.queues) == [("/", "/queue/a")]
+    sender.send(command, destination="/amq/queue/b", id="1")
+    assert sender.error().headers["message"] == "no such queue"
+
+
+def test_rules_hold_for_other_names_of_a_destination():
+    rules = (
+        Rule(destination="/queue/private", allow=False),
+        Rule(destination="/topic/private", allow=False),
+        Rule(destination="/queue/*"),
+        Rule(destination="/topic/*"),
+    )
+    for destination in ("/amq/queue/private", "/exchange/amq.topic/private", "/exchange/amq.topic/#"):
+        _bench, peer, _ = bench_of(rules=rules)
+        peer.send("SUBSCRIBE", destination=destination, id="1")
+        assert peer.error().headers["message"] == "not allowed to subscribe there"
+
+
+def test_rules_hold_for_the_topic_behind_a_named_queue():
+    rules = (Rule("ada", destination="/topic/private"), Rule(destination="/queue/*"))
+    bench = Bench(**DIALECTS["rabbitmq"], rules=rules, users=USERS)
+    ada, bob = bench.peer(connect=False), bench.peer(connect=False)
+    ada.connect(login="ada")
+    bob.connect(login="bob")
+    ada.send("SUBSCRIBE", destination="/topic/private", id="1", x_queue_name="q", durable="true")
+    ada.send("SUBSCRIBE", destination="/amq/queue/q", id="2", receipt="r")
+    assert ada.next().command == "RECEIPT"
+    bob.subscribe("/amq/queue/q")
+    assert bob.error().headers["message"] == "not allowed to subscribe there"
+
+
+def test_a_reply_to_subscribes_its_sender():
+    bench, asking, answering = bench_of()
+    answering.subscribe("/queue/ask")
+    for number in range(2):
+        asking.put("/queue/ask", str(number), reply_to="/temp-queue/back")
+        question = answering.next("MESSAGE")
+        answering.put(question.headers["reply-to"], f"answer {number}")
+        answer = asking.next("MESSAGE")
+        assert (answer.headers["subscription"], answer.body) == ("/temp-queue/back", b"answer %d" % number)
+    other = bench.peer()
+    other.put("/queue/ask", "2", reply_to=question.headers["reply-to"])  # somebody else's is passed on
+    assert answering.next("MESSAGE").headers["reply-to"] == question.headers["reply-to"]
+    assert len(other.session.consumers) == 0
+    asking.send("UNSUBSCRIBE", id="/temp-queue/back", receipt="r")
+    assert asking.next().command == "RECEIPT"
+
+
+def test_a_message_id_is_refused():
+    _bench, sender, _ = bench_of()
+    for _ in range(2):
+        sender.put("/queue/a", "x")
+    sender.put("/queue/a", "x", message_id="1")
+    assert sender.error().headers["message"] == "message-id must not be set"
+
+
+def test_a_message_id_is_replaced_otherwise():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/queue/a")
+    peer.put("/queue/a", "x", message_id="1")
+    assert peer.next("MESSAGE").headers["message-id"] == "e-1"
+
+
+def test_an_exclusive_queue_is_its_sessions():
+    bench, sender, owner = bench_of(refuse_message_id=False)
+    owner.subscribe("/queue/mine", exclusive="true")
+    other = bench.peer()
+    other.subscribe("/queue/mine")
+    assert "another session" in other.error().headers["message"]
+    sender.put("/queue/mine", "1", persistent="true")
+    assert owner.bodies() == [b"1"]
+    owner.send("UNSUBSCRIBE", id="1")
+    sender.put("/queue/mine", "2", persistent="true")
+    assert len(list(bench.store.load())) == 1
+    assert "/queue/mine" in sender.session.sinks
+    owner.lose()
+    bench.peer().put("/queue/x", "x", persistent="true")
+    assert [found.destination for found in bench.store.load()] == ["/queue/x"]
+    assert list(bench.broker.queues) == [("/", "/queue/x")]
+    sender.put("/queue/mine", "3")  # what it knew of the queue is forgotten
+    late = bench.peer()
+    late.subscribe("/queue/mine")
+    assert late.bodies() == [b"3"]
+
+
+def test_a_queue_that_was_made_for_everyone_is_not_exclusive():
+    _bench, sender, peer = bench_of()
+    sender.put("/queue/a", "x")
+    peer.subscribe("/queue/a", exclusive="true")
+    assert peer.error().headers["message"] == "the queue is not exclusive"
+
+
+def test_an_auto_delete_queue_ends_with_its_last_consumer():
+    bench, sender, one = bench_of()
+    two = bench.peer()
+    one.subscribe("/queue/a", auto_delete="true", ack="client", prefetch_count="1")
+    two.subscribe("/queue/a", auto_delete="true", ack="client", prefetch_count="1")
+    for number in range(4):
+        sender.put("/queue/a", str(number), persistent="true")
+    one.lose()
+    assert bench.broker.queues["/", "/queue/a"].count == 4
+    two.send("UNSUBSCRIBE", id="1", receipt="r")
+    assert bench.broker.queues == {}
+    assert list(bench.store.load()) == []
+    assert bench.octets == 0
+
+
+def test_others_stay():
+    bench, sender, one = bench_of()
+    sender.put("/queue/a", "0")
+    one.subscribe("/queue/a", auto_delete="true", ack="client")  # it was there before
+    one.lose()
+    assert bench.broker.queues["/", "/queue/a"].count == 1
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_transaction_that_outlives_its_queue(settled):
+    """It holds a delivery of a queue that is gone."""
+    bench, sender, peer = bench_of()
+    peer.subscribe("/queue/a", auto_delete="true", ack="client-individual")
+    sender.put("/queue/a", "1", persistent="true")
+    peer.send("BEGIN", transaction="t")
+    peer.ack(peer.next("MESSAGE"), transaction="t")
+    peer.send("UNSUBSCRIBE", id="1")
+    peer.send("COMMIT" if settled else "ABORT", transaction="t")
+    bench.peer().put("/queue/x", "x", persistent="true")
+    assert [found.destination for found in bench.store.load()] == ["/queue/x"]
+    assert list(bench.broker.queues) == [("/", "/queue/x")]
+
+
+# ---- queues that SUBSCRIBE names ----
+
+FORMS = ("Q", "/queue/Q", "/amq/queue/Q")
+
+
+@pytest.mark.parametrize("topic", ["/topic/t", "/topic/t.#", "/exchange/amq.topic/t", "/exchange/amq.fanout/t"])
+@pytest.mark.parametrize("how", [{}, {"durable": "true"}, {"durable": "true", "auto_delete": "false"}])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_queue_that_a_subscription_names_has_three_names(topic, how, restart, version):
+    bench, sender, peer = bench_of()
+    for name in FORMS[:2]:  # what a session remembers of the names from before
+        sender.put(name, "before")
+        peer.subscribe(name, "before")
+        assert peer.bodies() == [b"before"]
+        peer.send("UNSUBSCRIBE", id="before")
+    peer = bench.peer(version)
+    peer.subscribe(topic, "1", x_queue_name="Q", **how)
+    if restart and how:
+        bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+        sender, peer = bench.peer(), bench.peer(version)
+        peer.subscribe(topic, "1", x_queue_name="Q", **how)
+    for name in FORMS:
+        sender.put(name, name, persistent="true")
+    sender.put(topic.replace("#", "x"), "by the topic", persistent="true")
+    assert peer.bodies() == [name.encode() for name in (*FORMS, "by the topic")]
+    for name in FORMS:
+        other = bench.peer(version)
+        other.subscribe(name, "2", ack="client")
+        assert not other.closed, other.take()
+        for body in ("1", "2"):
+            sender.put(topic.replace("#", "x"), body)
+        assert sorted(peer.bodies() + other.bodies()) == [b"1", b"2"]
+        other.lose()
+        peer.take()
+    bench.audit()
+
+
+def test_messages_wait_behind_all_names():
+    bench, sender, peer = bench_of()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    peer.lose()
+    for name in FORMS:
+        sender.put("/topic/t", "x", persistent="true")
+        bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+        sender, other = bench.peer(), bench.peer()
+        other.subscribe(name)
+        assert other.bodies() == [b"x"], name
+        other.lose()
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("name", FORMS[:2])
+def test_a_queue_that_was_there_becomes_that_of_the_subscription(persistent, name):
+    bench, sender, peer = bench_of()
+    sender.put(name, "1", persistent=persistent)
+    sender.put(name, "2", persistent=persistent)
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true", ack="client")
+    sender.put("/topic/t", "3", persistent=persistent)
+    sender.put(name, "4", persistent=persistent)
+    assert peer.bodies() == [b"1", b"2", b"3", b"4"]
+    assert list(bench.broker.queues) == []
+    bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+    late = bench.peer()
+    late.subscribe(name)
+    assert late.bodies() == ([b"1", b"2", b"3", b"4"] if persistent == "true" else [])
+    assert list(bench.store.load()) == []
+
+
+@pytest.mark.parametrize("reason", ["a consumer", "unacknowledged", "not durable", "too many"])
+def test_a_queue_that_is_in_use_cannot_be_named(reason):
+    bench, sender, peer = bench_of()
+    for _ in range(1001 if reason == "too many" else 1):
+        sender.put("/queue/Q", "x")
+    if reason in ("a consumer", "unacknowledged"):
+        bench.peer().subscribe("/queue/Q", ack="auto" if reason == "a consumer" else "client")
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", **({} if reason == "not durable" else {"durable": "true"}))
+    assert peer.error().headers["message"] == "a queue of that name exists"
+    assert bench.broker.queues["/", "/queue/Q"].count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
+
+
+def test_the_names_are_those_of_a_plain_queue_again_when_the_subscription_has_ended():
+    _bench, sender, peer = bench_of()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    sender.put("Q", "1")
+    assert peer.bodies() == [b"1"]
+    peer.send("UNSUBSCRIBE", id="1", durable="true", x_queue_name="Q", destination="/topic/t")
+    for name in FORMS[:2]:
+        sender.put(name, "2")
+    peer.subscribe("/amq/queue/Q", "2")
+    assert peer.bodies() == [b"2", b"2"]
+
+
+@pytest.mark.parametrize("first", FORMS[:2])
+def test_names_of_plain_queues(first):
+    bench, sender, peer = bench_of()
+    sender.put(first, "first")
+    for name in FORMS:
+        sender.put(name, name)
+    for name in FORMS:
+        peer.subscribe(name, name, ack="client")
+    assert len(peer.take()) == 4
+    assert list(bench.broker.queues) == [("/", "/queue/Q")]
+
+
+def test_a_queue_of_an_older_store_keeps_its_name():
+    bench = Bench()
+    bench.peer().put("Q", "old", persistent="true")
+    bench = Bench(bench.store, **DIALECTS["rabbitmq"])
+    sender, peer = bench.peer(), bench.peer()
+    for name in FORMS:
+        sender.put(name, name)
+    peer.subscribe("/queue/Q")
+    assert peer.bodies() == [b"old", *(name.encode() for name in FORMS)]
+
+
+def test_users_have_queues_of_the_same_name_each():
+    bench = Bench(**DIALECTS["rabbitmq"], users=USERS, rules=(Rule(),))
+    ada, bob = bench.peer(connect=False), bench.peer(connect=False)
+    ada.connect(login="ada")
+    bob.connect(login="bob")
+    ada.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    for name in FORMS[:2]:
+        bob.put(name, "for all")
+        ada.put(name, "her own")
+    assert ada.bodies() == [b"her own", b"her own"]
+    bob.subscribe("/queue/Q", "2")
+    assert bob.bodies() == [b"for all", b"for all"]
+    bob.send("SUBSCRIBE", destination="/amq/queue/Q", id="3")
+    assert not bob.closed
+
+
+def test_without_exchanges_names_are_opaque():
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
+    for name in FORMS:
+        peer.put(name, "x")
+    assert peer.take() == []
+    assert len(bench.broker.queues) == 3

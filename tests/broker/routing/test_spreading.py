@@ -1,0 +1,283 @@
+"""A message to many subscriptions goes out over several turns. Subscribers get the same messages in the same order."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from broker.harness import Bench, Peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompcodec import serialize
+from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.broker.routing import spreading, topic
+from stompcodec.codec import Frame
+
+MANY = 5 * AT_ONCE
+#: Headers of a SUBSCRIBE, and of a SEND that reaches it.
+PATTERN, TOPIC = "/topic/a.*", "/topic/a.b"
+#: A SEND that goes on the quick road, and ones that do not.
+SENDS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "priority": {"priority": "9"},
+    "expires": {"expires": "99999999999999"},
+}
+
+
+def crowd(bench: Bench, destination: str, count: int = MANY, each: int = 500) -> list[Peer]:
+    """Return sessions with `count` subscriptions in all, `each` per session."""
+    peers = []
+    for start in range(0, count, each):
+        peer = bench.peer()
+        frames = [
+            serialize(Frame("SUBSCRIBE", {"id": str(n), "destination": destination}))
+            for n in range(min(each, count - start))
+        ]
+        peer.raw(b"".join(frames))
+        peers.append(peer)
+    return peers
+
+
+def one_turn(bench: Bench) -> int:
+    """Have one turn of the loop. Return how many MESSAGEs it wrote."""
+    count = 0
+    for session in bench.broker.turn(bench.now):
+        peer = bench.peers.get(session)
+        if peer is not None:
+            had = len(peer.inbox)
+            peer.flush()
+            count += sum(frame.command == "MESSAGE" for frame in peer.inbox[had:])
+    return count
+
+
+def receive(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None:
+    """Have the broker read a frame, and no turn."""
+    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
+
+
+def counts(bench: Bench) -> list[int]:
+    """Return how many messages each turn wrote, up to the one that had nothing left to do."""
+    found = [one_turn(bench)]
+    while bench.broker.turns.blocked or bench.broker.dirty:
+        found.append(one_turn(bench))
+        assert len(found) < 1000, "the broker never rests"
+    return found
+
+
+@pytest.mark.parametrize("send", SENDS)
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: str, send: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    sender = bench.peer()
+    receive(sender, "SEND", destination=TOPIC)  # destinations are remembered, and cost something
+    counts(bench)
+    for peer in peers:
+        peer.take()
+    used = bench.broker.account.used
+    receive(sender, "SEND", b"1", destination=TOPIC, **SENDS[send])
+    found = counts(bench)
+    assert max(found) <= 2 * AT_ONCE, "others are served in between"
+    assert sum(found) == MANY
+    assert all([frame.body for frame in peer.take()] == [b"1"] * 500 for peer in peers)
+    assert bench.broker.account.used == used
+
+
+def second_sender(bench: Bench) -> Peer:
+    """Return a session that has sent a message while the one of another session is on its way."""
+    crowd(bench, TOPIC)
+    first, second = bench.peer(), bench.peer()
+    receive(first, "SEND", b"1", destination=TOPIC)
+    one_turn(bench)
+    receive(second, "SEND", b"2", destination=TOPIC)
+    one_turn(bench)
+    assert second.session.paused, "what it sends takes memory that nobody counts otherwise"
+    return second
+
+
+def test_a_sender_waits_until_its_message_has_gone_to_all() -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    sender = second_sender(bench)
+    counts(bench)
+    assert not sender.session.paused
+
+
+def test_a_sender_that_has_gone_waits_for_nothing() -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    sender = second_sender(bench)
+    sender.session.lost(bench.now)
+    assert not sender.session._blockers
+    assert sum(counts(bench)) > 0, "the message still goes to all"
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    sender = bench.peer()
+    bench.turn()
+    receive(sender, "SEND", b"1", destination=TOPIC)
+    one_turn(bench)
+    first, last = peers[0], peers[-1]
+    for peer in (first, last):
+        receive(peer, "UNSUBSCRIBE", id="0", receipt="r")
+    counts(bench)
+    for peer in (first, last):
+        frames = peer.take()
+        mine = [frame.command for frame in frames if frame.headers.get("subscription", "0") == "0"]
+        assert mine == ["MESSAGE", "RECEIPT"], "before the receipt"
+        assert sum(frame.command == "MESSAGE" for frame in frames) == 500
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_a_subscription_that_begins_gets_nothing_that_was_sent_before(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    crowd(bench, destination)
+    sender, late = bench.peer(), bench.peer()
+    bench.turn()
+    receive(sender, "SEND", b"1", destination=TOPIC)
+    one_turn(bench)
+    receive(late, "SUBSCRIBE", id="1", destination=destination)
+    one_turn(bench)
+    receive(sender, "SEND", b"2", destination=TOPIC)
+    counts(bench)
+    counts(bench)
+    assert [frame.body for frame in late.take()] == [b"2"]
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    for _ in range(3):
+        sender = bench.peer()
+        receive(sender, "SEND", b"x" * 1000, destination=TOPIC)
+        one_turn(bench)
+    for peer in peers[::2]:
+        peer.session.lost(bench.now)
+    while not all(peer.session.ended for peer in peers[::2]):
+        one_turn(bench)
+    gc.collect()
+    kept = [each for each in gc.get_objects() if isinstance(each, Consumer) and each.session.broker is bench.broker]
+    assert len(kept) == MANY / 2
+    found = counts(bench)
+    assert sum(found) > 0, "the others get theirs"
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, destination)
+    receive(bench.peer(), "SEND", b"1", destination=TOPIC, expiration="1000")
+    in_time = one_turn(bench)
+    assert 0 < in_time < MANY
+    bench.date += 2
+    counts(bench)
+    assert sum(len(peer.take()) for peer in peers) == in_time
+
+
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN, "/queue/a"])
+@pytest.mark.parametrize("life", [{"expiration": "1000"}, {"expires": "1000001000"}])
+def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life: dict[str, str]) -> None:
+    bench = Bench(wildcards="rabbitmq")
+    subscriber, sender = bench.peer(), bench.peer()
+    subscriber.subscribe(destination)
+    to = TOPIC if destination == PATTERN else destination
+    sender.send("BEGIN", transaction="t")
+    sender.send("SEND", b"1", destination=to, transaction="t", **life)
+    sender.send("SEND", b"2", destination=to, transaction="t")
+    bench.date += 2
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert sender.next().command == "RECEIPT"
+    assert [frame.body for frame in subscriber.take()] == [b"2"]
+
+
+def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(max_subscriptions=10**4)
+    made: list[spreading.Bundle] = []
+    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(spreading.Bundle(*args)) or made[-1])
+    for number in range(30):
+        peer = bench.peer()
+        peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
+    receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
+    assert sum(counts(bench)) == 600
+    (bundle,) = made
+    assert sum(map(len, bundle._chunks.values())) < 2 * spreading._READY
+
+
+def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:
+    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
+    peers = crowd(bench, TOPIC)
+    sender = bench.peer()
+    bench.turn()
+    used = bench.broker.account.used
+    receive(sender, "SEND", b"1", destination=TOPIC)
+    one_turn(bench)
+    for peer in peers[::2]:
+        peer.lose()
+    counts(bench)
+    for peer in peers[1::2]:
+        assert len(peer.take()) == 500
+        peer.lose()
+    counts(bench)
+    bench.turn()
+    assert bench.broker.account.used < used
+
+
+# ---- the same to everybody, however many are served at a time ----
+
+#: Topics to send to, and patterns that mean both, or one of them.
+TOPICS = ("/topic/a.b", "/topic/a.c")
+DESTINATIONS = (*TOPICS, PATTERN, "/topic/*.c")
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("SUBSCRIBE"), st.integers(0, 3), st.integers(0, 5), st.sampled_from(DESTINATIONS)),
+        st.tuples(st.just("UNSUBSCRIBE"), st.integers(0, 3), st.integers(0, 5)),
+        st.tuples(st.just("SEND"), st.integers(0, 3), st.sampled_from(TOPICS), st.sampled_from(list(SENDS))),
+        st.tuples(st.just("turn"), st.integers(0, 3)),
+    ),
+    max_size=40,
+)
+
+
+def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict[tuple[int, str], list[bytes]]:
+    """Return the messages that each subscription gets, in order."""
+    with monkeypatch.context() as patch:
+        patch.setattr(spreading, "AT_ONCE", share)
+        patch.setattr(spreading, "_STEP", share)
+        patch.setattr(spreading, "_FEW", share)
+        bench = Bench(wildcards="rabbitmq")
+        peers = [bench.peer() for _ in range(4)]
+        used: set[tuple[int, int]] = set()
+        for number, (what, who, *rest) in enumerate(script):
+            if what == "SUBSCRIBE" and (who, rest[0]) not in used:
+                used.add((who, rest[0]))
+                receive(peers[who], what, id=str(rest[0]), destination=rest[1])
+            elif what == "UNSUBSCRIBE" and (who, rest[0]) in used:
+                used.discard((who, rest[0]))
+                receive(peers[who], what, id=str(rest[0]))
+            elif what == "SEND":
+                receive(peers[who], what, b"%d" % number, destination=rest[0], **SENDS[rest[1]])
+            elif what == "turn":
+                one_turn(bench)
+        counts(bench)
+        counts(bench)
+        got: dict[tuple[int, str], list[bytes]] = {}
+        for who, peer in enumerate(peers):
+            for frame in peer.take():
+                if frame.command == "MESSAGE":
+                    got.setdefault((who, frame.headers["subscription"]), []).append(frame.body)
+        for peer in peers:
+            peer.lose()
+        bench.audit()
+        return got
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, st.integers(1, 3))
+def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script: list[Any], share: int) -> None:
+    monkeypatch = pytest.MonkeyPatch()
+    assert play(script, monkeypatch, share) == play(script, monkeypatch, 1000)

@@ -1,0 +1,341 @@
+"""Selectors: what they mean, and which messages they pick over real frames."""
+
+import pytest
+from broker.harness import Bench
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stompcodec import Frame
+from stompcodec.broker.message import message_of
+from stompcodec.broker.selectors.selector import MOST_OCTETS, SelectorError, compile_selector
+from stompcodec.broker.selectors.values import Typed, value_of
+from stompcodec.content import json_value
+
+pytest.importorskip("lark")
+
+
+def message(headers, **fields):
+    """A message as the broker makes it of a SEND."""
+    frame = Frame("SEND", {"destination": "/queue/a", **headers}, b"color:body\n\n")
+    made = message_of(frame, "/queue/a", fields.pop("persistent", False), lambda: 1000.0)
+    made.ident, made.seq = b"m-1", 1
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def truth(text, headers, **fields):
+    """True, False or None for unknown: what is unknown is not matched, and neither is its opposite."""
+    found = message(headers, **fields)
+    selector = compile_selector(text)
+    truth = selector.truth(found)
+    assert selector.matches(found) is (truth is True)
+    if not text.startswith(("convert_", "hyphenated_")):
+        assert compile_selector(f"NOT ({text})").matches(found) is (truth is False)
+    return truth
+
+
+HEADERS = {
+    "color": "red",
+    "n": "10",
+    "x": "2.5",
+    "big": "9223372036854775807",
+    "flag": "true",
+    "off": "false",
+    "nothing": "null",
+    "padded": "null ",
+    "quoted": '"10"',
+    "list": "[1]",
+    "empty": "",
+    "colon": "a:b\\c\nd",
+    "content-type": "text/plain",
+    "a.b": "dots",
+    "$it": "1",
+    "größe": "7",
+    "type": "order",
+    "correlation-id": "c-1",
+    "timestamp": "1700000000000",
+    "message_group": "g",
+}
+
+MEANINGS = [
+    # comparing, with what is NULL
+    ("color = 'red'", True),
+    ("'red' = color", True),
+    ("color <> 'red'", False),
+    ("color = 'blue'", False),
+    ("Color = 'red'", None),
+    ("missing = 'red'", None),
+    ("missing <> 'red'", None),
+    ("missing = missing", None),
+    ("nothing = 'null'", None),
+    ("nothing = 'red'", None),
+    ("nothing <> 'red'", None),
+    ("nothing > 5", None),
+    ("padded = 'null '", None),
+    ("padded IS NULL", True),
+    ("color < 'rfd' AND color >= 'red'", True),
+    ("n > 9", True),
+    ("9 < n", True),
+    ("9 >= n", False),
+    ("n >= 10 AND n <= 10", True),
+    ("n = 10.0", True),
+    ("x = 2.5", True),
+    ("x > 2", True),
+    # a number is the text it is, too, where it is compared with a text
+    ("n = '10'", True),
+    ("n = '10.0'", False),
+    ("n < '9'", True),
+    ("quoted = '10'", True),
+    ("quoted = 10", False),
+    ("quoted = n", True),
+    # types that have nothing in common
+    ("color = 5", False),
+    ("color <> 5", True),
+    ("color < 5", False),
+    ("color > 5", False),
+    ("flag = 1", False),
+    ("list = '[1]'", True),
+    ("empty = ''", True),
+    ("empty = 0", False),
+    ("colon = 'a:b\\c\nd'", True),
+    # booleans
+    ("flag", True),
+    ("off", False),
+    ("color", False),
+    ("missing", None),
+    ("flag = TRUE", True),
+    ("flag <> FALSE", True),
+    ("flag = 'true'", True),
+    ("(n = 10) = flag", True),
+    ("TRUE", True),
+    ("false", False),
+    # three-valued logic
+    ("missing = 1 OR n = 10", True),
+    ("missing = 1 OR n = 9", None),
+    ("missing = 1 AND n = 10", None),
+    ("missing = 1 AND n = 9", False),
+    ("NOT missing = 1", None),
+    ("NOT NOT n = 10", True),
+    ("n = 9 OR n = 10 AND color = 'blue'", False),
+    ("(n = 10 OR n = 9) AND color = 'red'", True),
+    ("NOT n = 9 AND n = 10", True),
+    # IS NULL
+    ("missing IS NULL", True),
+    ("nothing IS NULL", True),
+    ("color IS NULL", False),
+    ("color IS NOT NULL", True),
+    ("empty IS NULL", False),
+    ("n / 0 IS NULL", True),
+    # BETWEEN and IN
+    ("n BETWEEN 10 AND 11", True),
+    ("n NOT BETWEEN 10 AND 11", False),
+    ("n BETWEEN 11 AND 9", False),
+    ("n BETWEEN missing AND 9", False),
+    ("n BETWEEN missing AND 11", None),
+    ("color BETWEEN 'a' AND 'z'", True),
+    ("n BETWEEN 9 AND 10 AND color = 'red'", True),
+    ("n BETWEEN n - 1 AND n * 2", True),
+    ("n IN ('1', '10')", True),
+    ("n IN (1, 10.0)", True),
+    ("n NOT IN (1, -10)", True),
+    ("color IN ('red')", True),
+    ("color NOT IN ('red', 'blue')", False),
+    ("missing IN ('red')", None),
+    ("missing NOT IN ('red')", None),
+    ("flag IN (TRUE)", True),
+    ("flag IN (1)", False),
+    ("JMSPriority IN (4)", True),
+    # LIKE
+    ("color LIKE 'r%'", True),
+    ("color LIKE 'R%'", False),
+    ("color LIKE 'r_d'", True),
+    ("color LIKE 'r_'", False),
+    ("color LIKE '%e%'", True),
+    ("color LIKE '%'", True),
+    ("color LIKE '_%_%_'", True),
+    ("color LIKE '_%_%_%_'", False),
+    ("color NOT LIKE '%x%'", True),
+    ("missing LIKE '%'", None),
+    ("n LIKE '1_'", True),
+    ("n + 1 LIKE '11'", "a number"),
+    ("empty LIKE ''", True),
+    ("empty LIKE '_'", False),
+    ("colon LIKE 'a_b%d'", True),
+    ("colon LIKE '%!\\c%' ESCAPE '!'", True),
+    ("list LIKE '[%]'", True),
+    ("JMSPriority LIKE '4'", False),
+    # arithmetic
+    ("n + 2 * 3 = 16", True),
+    ("(n + 2) * 3 = 36", True),
+    ("n - 2 - 3 = 5", True),
+    ("-n = -10", True),
+    ("- - n = +10", True),
+    ("n / 4 = 2", True),
+    ("-n / 4 = -2", True),
+    ("n / 4.0 = x", True),
+    ("color + 1 = 1", None),
+    ("flag + 1 = 2", None),
+    ("quoted + 1 = 11", None),
+    ("big + 1 = 9223372036854775808", True),
+    ("big + 1 > big", True),
+    ("big * big > 8e37", True),
+    # literals
+    ("n = 0xA AND n = 012 AND n = 10L AND n = 1e1 AND n = 10. AND n = 10d AND n = 100E-1", True),
+    ("x = 2.5f AND x > .5", True),
+    ("0 = 00", True),
+    ("'it''s' = 'it''s'", True),
+    ("'a' < 'b'", True),
+    # names
+    ("\"content-type\" = 'text/plain'", True),
+    ("content-type = 'text/plain'", None),
+    ("a.b = 'dots'", True),
+    ("$it = 1", True),
+    ("größe = 7", True),
+    ("android IS NULL AND NULLABLE IS NULL", True),
+    ('"and" IS NULL', True),
+    ("n between 1 and 10 and color like 'r%' or not flag is null", True),
+    (" \t n\n=\r10 ", True),
+]
+
+
+@pytest.mark.req("ART-SEL-01", "S10-SUB-06", "WISH-JSN-07")
+@pytest.mark.parametrize(("text", "meaning"), MEANINGS)
+def test_meanings(text, meaning):
+    if meaning == "a number":
+        with pytest.raises(SelectorError, match="not a number"):
+            compile_selector(text)
+    else:
+        assert truth(text, HEADERS) is meaning
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("JMSMessageID = 'm-1' AND AMQUserID = 'm-1' AND \"message-id\" = 'm-1'", True),
+        ("JMSPriority = 7 AND AMQPriority > 6", True),
+        ("JMSDeliveryMode = 'PERSISTENT' AND AMQDurable = 'DURABLE'", True),
+        ("JMSExpiration = 2000000 AND AMQExpiration > 0", True),
+        ("JMSRedelivered AND JMSXDeliveryCount = 3", True),
+        ("JMSDestination = '/queue/a' AND AMQAddress = '/queue/a' AND destination = '/queue/a'", True),
+        ("JMSType = 'order' AND JMSCorrelationID = 'c-1'", True),
+        ("JMSTimestamp = AMQTimestamp AND JMSTimestamp > 1600000000000", True),
+        ("JMSXGroupID = 'g' AND AMQGroupID = 'g'", True),
+        ("JMSReplyTo IS NULL", True),
+        ("AMQSize > 100 AND AMQSize < 1000", True),
+    ],
+)
+@pytest.mark.req("ART-SEL-01")
+def test_names_of_jms_and_artemis(text, meaning):
+    headers = {**HEADERS, "priority": "7"}
+    assert truth(text, headers, persistent=True, expires=2000.0, attempts=2) is meaning
+
+
+def test_defaults_of_what_the_broker_knows():
+    text = "JMSPriority = 4 AND JMSExpiration = 0 AND AMQDurable = 'NON_DURABLE' AND JMSDeliveryMode = 'NON_PERSISTENT'"
+    assert truth(f"{text} AND NOT JMSRedelivered AND JMSXDeliveryCount = 1 AND JMSTimestamp IS NULL", {}) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("hyphenated_props:content-type = 'text/plain'", True),
+        ("hyphenated_props: n - 1 = 9", True),
+        ("n-1 = 9", True),
+        ("convert_string_expressions:n > '9'", True),
+        ("convert_string_expressions:n = '1e1'", True),
+        ("convert_string_expressions:quoted = 10", False),
+        ("convert_string_expressions:'9' < n AND flag = 'true'", True),
+        ("convert_string_expressions:n + '1' = 11", True),
+        ("convert_string_expressions: hyphenated_props:content-type LIKE '%plain' AND n >= '10'", True),
+        ("hyphenated_props:convert_string_expressions:n IN ('1e1', 'x')", True),
+    ],
+)
+@pytest.mark.req("ART-SEL-01")
+def test_prefixes_of_artemis(text, meaning):
+    assert truth(text, HEADERS) is meaning
+
+
+def test_the_first_header_of_a_name_counts_and_the_body_is_not_looked_at():
+    frame = Frame("SEND", [("destination", "/queue/a"), ("n", "1"), ("n", "2")], b"\nm:3\n")
+    found = message_of(frame, "/queue/a", False, lambda: 0.0)
+    assert compile_selector("n = 1 AND m IS NULL").matches(found)
+
+
+def test_nothing_is_no_selector():
+    assert compile_selector("").matches(message({}))
+    assert compile_selector("  ").matches(message({}))
+
+
+@pytest.mark.req("WISH-JSN-07")
+@given(
+    st.text('-+.0123456789eE \ttruefalsnl"[]{}:,\\ax\r\n', max_size=12) | st.integers().map(str) | st.floats().map(repr)
+)
+@example("1" * 400)
+@example("-0.0")
+@example("1e999")
+@example(" 10\t")
+@example(' "x" ')
+def test_headers_are_read_as_json_reads_them(text):
+    """As `json_value`, but for what has no scalar, and for integers that have more than 64 bits."""
+    expected = json_value(text)
+    found = value_of(text.encode().replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r"))
+    if isinstance(expected, str) or expected is None:
+        assert (found, type(found)) == (expected, type(expected))
+    elif isinstance(expected, int) and abs(expected) > 10**308:
+        assert found == text
+    elif isinstance(expected, (bool, int, float)):
+        value = float(expected) if abs(expected) >= 2**63 and expected != -(2**63) else expected
+        assert (found, type(found.value)) == (Typed(value, text), type(value))
+    else:
+        assert found == text
+
+
+@given(st.text(max_size=8), st.text(min_size=1, max_size=5).filter(lambda name: not name.isspace()))
+@example("a\\nb", "a:b\\")
+@example("null", "n")
+@example('"', '"')
+def test_every_text_and_every_name_can_be_said(value, name):
+    frame_text = value.replace("\0", "")
+    name = name.replace("\0", "") or "x"
+    literal, quoted = frame_text.replace("'", "''"), name.replace('"', '""')
+    found = message({name: frame_text})
+    same = compile_selector(f"\"{quoted}\" = '{literal}'").matches(found)
+    read = json_value(frame_text)
+    if name not in ("destination", "message-id") and '"' not in frame_text:
+        assert same is (read is not None)
+
+
+def test_it_is_compiled_once():
+    assert compile_selector("a = 1 OR b = 2") is compile_selector("a = 1 OR b = 2")
+    for number in range(1000):
+        compile_selector(f"a = {number}")
+    assert compile_selector.cache_info().currsize <= 200
+    assert repr(compile_selector("a = 1")) == "<Selector 'a = 1'>"
+
+
+def test_the_length_is_bounded():
+    fits = f"a = '{'ä' * ((MOST_OCTETS - 6) // 2)}'"
+    assert len(fits.encode()) == MOST_OCTETS
+    compile_selector(fits)
+    with pytest.raises(SelectorError, match="longer than 4096"):
+        compile_selector(fits + " ")
+
+
+# ---- over real frames ----
+
+PICKED = ["color = 'red'", "n > 9", "color LIKE 'r%' AND n BETWEEN 5 AND 10", "color IS NULL", "NOT color = 'red'"]
+SENT = [{"color": "red", "n": "8"}, {"color": "red", "n": "10"}, {"n": "11"}, {"color": "blue"}, {}]
+
+
+@pytest.mark.req("ART-SEL-01", "S10-SUB-06", "WISH-JSN-07")
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("text", PICKED)
+def test_a_subscription_gets_what_it_asked_for(kind, text):
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe(f"/{kind}/a", selector=text)
+    for number, headers in enumerate(SENT):
+        sender.put(f"/{kind}/a", str(number), **headers)
+    wanted = [str(number).encode() for number, headers in enumerate(SENT) if truth(text, headers) is True]
+    assert consumer.bodies() == wanted

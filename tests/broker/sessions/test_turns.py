@@ -1,0 +1,310 @@
+"""One session does not keep the loop: what it has sent is read a share at a time, in order, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore
+from broker.sockets import Client, run, send
+
+from stompcodec import Frame, serialize
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.server import Server, _Peer, serve
+from stompcodec.broker.sessions.session import Session
+from stompcodec.client import connect_async
+
+QUEUE = "/queue/a"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Each look at the clock finds it a second later: a share is over after eight frames."""
+    bench = Bench()
+
+    def clock() -> float:
+        bench.now += 1
+        return bench.now
+
+    bench.broker.turns.clock = clock
+    return bench
+
+
+def many(count: int, *, start: int = 0, **headers: str) -> bytes:
+    frames = (Frame("SEND", {"destination": QUEUE, **headers}, b"%d" % (start + n)) for n in range(count))
+    return b"".join(serialize(frame) for frame in frames)
+
+
+def waiting(bench: Bench) -> int:
+    """How many messages there are."""
+    queue = bench.broker.queues.get(("/", QUEUE))
+    return 0 if queue is None else len(queue.messages)
+
+
+def one_turn(bench: Bench) -> None:
+    bench.woken = False
+    for session in bench.broker.turn(bench.now):
+        bench.peers[session].flush()
+    assert bench.woken is bool(bench.broker.turns.blocked), "as long as somebody waits there is a next turn"
+
+
+def test_a_share_at_a_time(bench: Bench) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(20), bench.now)
+    assert (waiting(bench), sender.session.paused, bench.woken) == (8, True, True)
+    for expected in (16, 20):
+        one_turn(bench)
+        assert waiting(bench) == expected
+    assert not sender.session.paused
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"%d" % number for number in range(20)]
+
+
+def test_others_have_their_turns(bench: Bench) -> None:
+    """Each goes on by one share a turn, whoever has waited longest."""
+    peers = [bench.peer() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        peer.session.receive(many(20, start=100 * number), bench.now)
+    assert waiting(bench) == 24
+    for expected in (32, 40, 48, 52, 56, 60):
+        assert bench.broker.turns.blocked
+        one_turn(bench)
+        assert waiting(bench) == expected
+    assert not bench.broker.turns.blocked
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE)
+    bodies = [int(body) for body in consumer.bodies()]
+    assert sorted(bodies) == [*range(20), *range(100, 120), *range(200, 220)]
+    assert all([body for body in bodies if body // 100 == n] == list(range(100 * n, 100 * n + 20)) for n in range(3))
+
+
+def test_what_comes_meanwhile_stands_behind(bench: Bench) -> None:
+    """A transport may have read more than one piece before it knows that it should not."""
+    sender = bench.peer()
+    sender.session.receive(many(20), bench.now)
+    sender.session.receive(many(20, start=20), bench.now)
+    assert len(bench.broker.turns.blocked) == 1
+    bench.turn()
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"%d" % number for number in range(40)]
+
+
+def test_a_receipt_comes_when_its_frame_was_read(bench: Bench) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(20) + serialize(Frame("DISCONNECT", {"receipt": "bye"})), bench.now)
+    one_turn(bench)
+    assert sender.take() == []
+    bench.turn()
+    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["bye"]
+    assert sender.closed
+
+
+def test_one_that_is_lost_has_sent_it_all(bench: Bench) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(50), bench.now)
+    sender.lose()
+    assert waiting(bench) == 50
+    assert not bench.broker.turns.blocked
+
+
+@pytest.mark.parametrize("wrong", [b"NONSENSE\n\n\0", serialize(Frame("ACK", {"id": "nothing"}))])
+def test_what_is_wrong_is_found_in_its_place(bench: Bench, wrong: bytes) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(20) + wrong + many(20), bench.now)
+    bench.turn()
+    assert waiting(bench) == 20
+    assert [frame.command for frame in sender.take()] == ["ERROR"]
+    assert not bench.broker.turns.blocked
+
+
+def test_one_that_is_shut_out_waits_no_more(bench: Bench) -> None:
+    sender = bench.peer()
+    sender.session.receive(many(50), bench.now)
+    bench.broker.stop(bench.now)
+    assert not bench.broker.turns.blocked
+    bench.turn()
+    assert [frame.command for frame in sender.take()] == ["ERROR"]
+
+
+def test_silence_while_it_waits_is_not_held_against_it(bench: Bench) -> None:
+    sender = bench.peer(connect=False)
+    sender.connect(heart_beat="1000,0")
+    sender.session.receive(many(500), bench.now)
+    bench.now += 1000
+    assert sender.session.tick(bench.now)
+
+
+def test_a_server_gives_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that runs, over sockets: everything comes, in order."""
+    monkeypatch.setattr("stompcodec.broker.queues.limits._SHARE", -1.0)
+
+    async def main() -> list[Any]:
+        async with (
+            serve(Config(port=0)) as server,
+            connect_async(f"stomp://127.0.0.1:{server.port}") as client,
+            client.subscribe(QUEUE) as messages,
+        ):
+            for number in range(300):
+                await client.send(QUEUE, b"%d" % number)
+            return [(await anext(messages)).body for _ in range(300)]
+
+    assert asyncio.run(main()) == [b"%d" % number for number in range(300)]
+
+
+def test_what_is_read_in_one_pass_has_one_share() -> None:
+    """Many senders at once: each does a few frames, then they take turns, so that others are served in between."""
+    handled: list[int] = []  # frames between two turns of the loop
+    clock = _Counting()
+
+    async def main(server: Server) -> None:
+        turn = server.turn
+
+        def counted() -> None:
+            handled.append(clock.frames)
+            clock.frames = 0
+            turn()
+
+        server.turn = counted  # type: ignore[method-assign]
+        clients = [await Client.connect(server) for _ in range(12)]
+        handled.clear()
+        clock.running = True
+        for client in clients:
+            client.send(send("/topic/nobody") * 500 + send("/topic/nobody", "", "receipt:last"))
+        for client in clients:
+            assert (await client.frame()).command == "RECEIPT"
+            await client.close()
+
+    run(main, clock=clock, sessions=clock.session_class())
+    assert sum(handled) >= 12 * 501
+    # One that waited has 10 ms, at 1 ms for each frame; so have all that are read, and 8 frames each.
+    assert max(handled) <= 10 + 8 + 10 + 12 * 8
+
+
+class _Counting:
+    """A clock that goes on by 1 ms with every frame."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.running = False
+        self._passed = 0.0
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._passed
+
+    time = staticmethod(time.time)
+
+    def session_class(self) -> type[Session]:
+        plain = Session.handlers["SEND"]
+
+        def counted(session: Session, frame: Frame) -> None:
+            self.frames += 1
+            self._passed += 0.001 * self.running
+            plain(session, frame)
+
+        class Counted(Session):
+            __slots__ = ()
+            handlers = {**Session.handlers, "SEND": counted}  # noqa: RUF012
+
+        return Counted
+
+
+# ---- the loop ----
+
+
+class Endless:
+    """Somebody who always waits for another turn."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.shares = 0
+
+    def take_turn(self, now: float) -> None:
+        self.shares += 1
+        self.server.broker.turns.line_up(self)
+
+
+def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
+    """A turn that comes before the one that was asked for takes its place."""
+
+    async def main() -> int:
+        async with serve(Config(port=0)) as server:
+            endless = Endless(server)
+            server.broker.turns.line_up(endless)
+            for _ in range(10):
+                server.turn()
+            before = endless.shares
+            for _ in range(20):
+                await asyncio.sleep(0)
+            shares = endless.shares - before
+            endless.take_turn = lambda now: None  # type: ignore[method-assign]
+            return shares
+
+    assert asyncio.run(main()) <= 21
+
+
+class Wire:
+    """A connection that counts what is asked of it."""
+
+    peer, secure, whole_frames, buffered = "test", False, False, 0
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def write(self, chunks: list[bytes]) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_is_read_again_when_the_share_of_all_is_over_waits() -> None:
+    """Else one wire that always has something is read many times before others are."""
+
+    async def main() -> list[list[str]]:
+        async with serve(Config(port=0)) as server:
+            wires = [Wire(), Wire()]
+            peers = [_Peer(server, "stomp") for _ in wires]
+            for peer, wire in zip(peers, wires):
+                peer.opened(wire)  # type: ignore[arg-type]
+                peer.received(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            server.turn()
+            server.broker.turns.clock = lambda: server.now() + 1
+            for peer in peers:
+                peer.received(many(1))
+            peers[0].received(many(1))
+            seen = [list(wire.calls) for wire in wires]
+            server.broker.turns.clock = server.now
+            for _ in range(3):
+                server.turn()
+            for peer in peers:
+                peer.lost(None)
+            return [*seen, *(wire.calls for wire in wires)]
+
+    assert asyncio.run(main()) == [["pause"], [], ["pause", "resume"], []]
+
+
+def test_a_receipt_follows_its_commit_without_a_turn_and_the_next_commit_begins() -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    peers = [bench.peer(), bench.peer()]
+    for number, peer in enumerate(peers):
+        peer.session.receive(many(1, persistent="true", receipt=f"r{number}"), bench.now)
+        one_turn(bench)
+    assert (store.commits, [peer.take() for peer in peers]) == (1, [[], []])
+    for number, peer in enumerate(peers):
+        store.finish()
+        bench.soon.pop()()
+        for session in bench.broker.settle(bench.now):
+            bench.peers[session].flush()
+        assert [frame.headers["receipt-id"] for frame in peer.take()] == [f"r{number}"]
+    assert store.commits == 2

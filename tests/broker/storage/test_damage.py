@@ -1,0 +1,476 @@
+"""Damage of a store is noticed: checksums of rows, totals of queues, and a look at the WAL before it is taken over."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Peer
+from broker.large import QUEUE, Slow, pattern, settle, stored_bench
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_file.wal import examine_wal
+from stompcodec.broker.storage.store import Stored, Subscribed
+from stompcodec.errors import StoreError
+
+BIG = 70_000
+SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
+
+
+def message(seq: int, size: int = 10, **values: Any) -> Stored:
+    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0", **values)
+
+
+def fill(folder: Path, count: int = 5, *, close: bool = True) -> SqliteStore:
+    """A store with messages of all kinds in two queues, and a durable subscription."""
+    store = SqliteStore(folder)
+    store.subscribe(SUBSCRIPTION)
+    for seq in range(1, count + 1):
+        expires, priority = (2e9, 9) if seq % 3 == 0 else (None, 4)
+        store.append("/\0/queue/a", message(seq, BIG if seq == 2 else 10, expires=expires, priority=priority))
+        store.append("/\0/queue/b", Message(b"i-%d" % seq, seq, "/queue/b", b"c:d\n\nplain\0", True))  # type: ignore[arg-type]
+        store.commit()
+    if close:
+        store.close()
+    return store
+
+
+def content(folder: Path) -> tuple[dict[tuple[str, int], bytes], SqliteStore]:
+    """What a store gives back, and the store, which is closed."""
+    store = SqliteStore(folder)
+    store.subscriptions()
+    found = {(one.queue, one.seq): one.tail for one in store.load()}
+    store.close()
+    return found, store
+
+
+def change(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as other:
+        for statement in statements:
+            other.execute(statement)
+
+
+def rename(folder: Path, number: int | None, name: str) -> tuple[int, str]:
+    """Change the name of a queue; None is the first one. Returns which it was."""
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as other:
+        row = other.execute("SELECT id, name FROM queue WHERE id = coalesce(?, (SELECT min(id) FROM queue))", (number,))
+        old: tuple[int, str] = row.fetchone()
+        other.execute("UPDATE queue SET name = ? WHERE id = ?", (name, old[0]))
+        return old
+
+
+KEY = "(SELECT min(key) FROM message)"
+CHANGES = {
+    "tail": f"UPDATE message SET tail = x'613a620a0a3200' WHERE key = {KEY}",
+    "tail is text": f"UPDATE message SET tail = 'odd' WHERE key = {KEY}",
+    "id": f"UPDATE message SET id = 'm-7' WHERE key = {KEY}",
+    "id is no text": f"UPDATE message SET id = x'ff80' WHERE key = {KEY}",
+    "id is a number": f"UPDATE message SET id = 5.5, destination = 7 WHERE key = {KEY}",
+    "destination": f"UPDATE message SET destination = '/queue/c' WHERE key = {KEY}",
+    "key": f"UPDATE message SET key = key + 70 WHERE key = {KEY}",
+    "queue": f"UPDATE message SET key = key + (1 << 50) WHERE key = {KEY}",
+    "persistent": f"UPDATE message SET persistent = 0 WHERE key = {KEY}",
+    "expires": f"UPDATE message SET expires = 2e10 WHERE key = {KEY}",
+    "priority": f"UPDATE message SET priority = 5 WHERE key = {KEY}",
+    "attempts": f"UPDATE message SET attempts = 1 WHERE key = {KEY}",
+    "redelivered": f"UPDATE message SET redelivered = 1 WHERE key = {KEY}",
+    "crc": f"UPDATE message SET crc = crc + 1 WHERE key = {KEY}",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("plain", [False, True], ids=["slow", "hot"])
+def test_a_changed_column_of_a_message_is_noticed(tmp_path: Path, statement: str, plain: bool, caplog: Any) -> None:
+    """Said, counted, not delivered, kept in the file; and the rest is there. Both ways into a row, see Writer._rows."""
+    fill(tmp_path)
+    sound, _ = content(tmp_path)
+    if plain:
+        statement = statement.replace("min(key)", "max(key)")
+    queue = ("/\0/queue/b", 5) if plain else ("/\0/queue/a", 1)
+    change(tmp_path, statement)
+    found, store = content(tmp_path)
+    assert found == {place: tail for place, tail in sound.items() if place != queue}
+    moved = "SET key" in statement  # a row is missing, and there is a stranger
+    assert store.damage.messages == 1 + moved
+    assert "is lost: its row is damaged" in caplog.text or "the name of its queue is lost" in caplog.text
+    caplog.clear()
+    again, store = content(tmp_path)
+    assert again == found
+    assert store.damage.messages == 1, "it is still in the file"
+
+
+def test_an_update_does_not_vouch_for_what_it_has_not_read(tmp_path: Path) -> None:
+    store = fill(tmp_path, close=False)
+    change(tmp_path, f"UPDATE message SET tail = x'0a0a00' WHERE key = {KEY}")
+    store.update("/\0/queue/a", message(1, attempts=1, redelivered=True))
+    store.update("/\0/queue/a", message(3, attempts=2, redelivered=True))
+    store.close()
+    store = SqliteStore(tmp_path)
+    found = {(one.queue, one.seq): one for one in store.load()}
+    assert ("/\0/queue/a", 1) not in found
+    assert found["/\0/queue/a", 3][-3:-1] == (2, True)
+    store.close()
+
+
+def test_a_file_of_a_large_body_belongs_to_its_row(tmp_path: Path) -> None:
+    fill(tmp_path)
+    change(tmp_path, "DELETE FROM body")
+    found, store = content(tmp_path)
+    assert ("/\0/queue/a", 2) not in found
+    assert store.damage.messages == 1
+
+
+def test_rows_without_a_checksum_are_read(tmp_path: Path) -> None:
+    fill(tmp_path)
+    sound, _ = content(tmp_path)
+    change(
+        tmp_path,
+        "UPDATE message SET crc = NULL",
+        "UPDATE queue SET crc = NULL, count = NULL, high = -1",
+        "UPDATE subscription SET crc = NULL",
+        "UPDATE state SET crc = NULL, subscriptions = NULL",
+    )
+    found, store = content(tmp_path)
+    assert (found, store.damage.findings) == (sound, 0)
+    found, store = content(tmp_path)
+    assert (found, store.damage.findings) == (sound, 0)
+
+
+# ---- totals ----
+
+
+@pytest.mark.parametrize(("where", "missing"), [("key = (SELECT max(key) FROM message)", 1), ("key < 1 << 46", 5)])
+def test_missing_rows_are_noticed_at_start(tmp_path: Path, where: str, missing: int, caplog: Any) -> None:
+    fill(tmp_path)
+    change(tmp_path, f"DELETE FROM message WHERE {where}")
+    _, store = content(tmp_path)
+    assert store.damage.messages == missing
+    assert f"{missing} messages of the queue / /queue/" in caplog.text
+    caplog.clear()
+    _, store = content(tmp_path)
+    assert store.damage.findings == 0, "it was said"
+
+
+def test_missing_rows_are_noticed_when_a_queue_drains(tmp_path: Path) -> None:
+    store = fill(tmp_path, close=False)
+    change(tmp_path, f"DELETE FROM message WHERE key = {KEY}")
+    for seq in range(1, 6):
+        store.remove("/\0/queue/a", message(seq))
+    store.commit()
+    assert store.damage.findings == 1
+    store.close()
+
+
+def test_rows_that_are_left_are_noticed_when_a_queue_drains(tmp_path: Path) -> None:
+    fill(tmp_path)
+    store = SqliteStore(tmp_path)
+    assert len(list(store.load())) == 10
+    columns = "key - 1, 'x', 'y', tail, 1, NULL, 4, 0, 0, 0"
+    change(tmp_path, f"INSERT INTO message SELECT {columns} FROM message WHERE key = {KEY}")
+    for seq in range(1, 6):
+        store.remove("/\0/queue/a", message(seq))
+    store.commit()
+    assert store.damage.findings == 1
+    store.close()
+
+
+def test_totals_hold_over_everything_that_a_queue_does(tmp_path: Path) -> None:
+    """Removes of counted and of new messages, in batches of all sizes, with restarts: never a false alarm."""
+    folder, seq, live = tmp_path / "0", 0, []
+    for turn in range(12):
+        store = SqliteStore(folder)
+        assert [one.seq for one in store.load()] == live
+        for size in (1, 30, 400, 1):
+            for _ in range(size):
+                seq += 1
+                store.append("q", message(seq))
+                live.append(seq)
+            store.commit()
+            for _ in range(len(live) if (turn, size) == (6, 30) else size * 2 // 3):
+                store.remove("q", message(live.pop(0)))
+            store.commit()
+            if size == 30:
+                store._writer.checkpoint()
+        assert store.damage.findings == 0
+        if turn % 2:
+            shutil.copytree(folder, tmp_path / f"{turn}")
+            store.close()
+            folder = tmp_path / f"{turn}"
+        else:
+            store.close()
+
+
+def test_a_queue_whose_name_is_damaged_keeps_its_messages(tmp_path: Path, caplog: Any) -> None:
+    fill(tmp_path)
+    number, name = rename(tmp_path, None, "other")
+    found, store = content(tmp_path)
+    assert {queue for queue, _ in found} == {"/\0/queue/b"}
+    assert store.damage.messages == 5
+    assert "the name of its queue is lost" in caplog.text
+    store = SqliteStore(tmp_path)
+    list(store.load())
+    store.append("new", message(1))
+    store.close()
+    rename(tmp_path, number, name)
+    found, store = content(tmp_path)
+    assert len(found) == 11, "its number was not given away"
+
+
+# ---- subscriptions and state ----
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE subscription SET name = 'b'", "DELETE FROM subscription", "UPDATE subscription SET shared = 1"],
+)
+def test_a_damaged_subscription_is_noticed(tmp_path: Path, statement: str) -> None:
+    fill(tmp_path)
+    change(tmp_path, statement)
+    store = SqliteStore(tmp_path)
+    assert store.subscriptions() == []
+    assert store.incomplete
+    assert store.damage.findings == 1
+    store.close()
+
+
+def test_a_changed_state_counts_as_a_crash(tmp_path: Path) -> None:
+    fill(tmp_path)
+    change(tmp_path, "UPDATE state SET seq = 5")
+    store = SqliteStore(tmp_path)
+    assert store.unclean
+    assert store.damage.findings == 1
+    store.close()
+
+
+# ---- the WAL ----
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """A folder whose broker was killed, with eight groups in the WAL."""
+    store = fill(tmp_path / "running", 8, close=False)
+    shutil.copytree(tmp_path / "running", tmp_path / "crashed")
+    store.close()
+    return tmp_path / "crashed"
+
+
+def flip(path: Path, bit: int) -> None:
+    octets = bytearray(path.read_bytes())
+    octets[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(octets)
+
+
+def groups(folder: Path) -> list[tuple[int, int]]:
+    """Where each transaction begins and ends in the WAL, in bytes."""
+    wal = examine_wal(folder / "messages.sqlite-wal")
+    found, begin = [], 32
+    for frame in wal.taken:
+        if frame.commits:
+            found.append((begin, frame.offset + wal.page))
+            begin = frame.offset + wal.page
+    return found
+
+
+def test_a_sound_wal_says_nothing(crashed: Path, caplog: Any) -> None:
+    found, store = content(crashed)
+    assert (len(found), store.damage.findings) == (16, 0)
+    assert "torn" not in caplog.text
+
+
+@pytest.mark.parametrize("at", [0, 5, 9, 17, 21, 24, 1000, 8000])
+@pytest.mark.parametrize("back", [1, 2, 4])
+def test_commits_behind_a_bad_frame_are_reported(crashed: Path, at: int, back: int, caplog: Any) -> None:
+    """A bit in the head or in the page of a frame, so many transactions before the end of the WAL."""
+    begin, _ = groups(crashed)[-back]
+    flip(crashed / "messages.sqlite-wal", (begin + at) * 8 + 3)
+    found, store = content(crashed)
+    assert found.keys() < {(f"/\0/queue/{name}", seq) for name in "ab" for seq in range(1, 9)}
+    if back > 1:
+        assert store.damage.findings == 1
+        assert "has a bad frame" in caplog.text
+        assert (crashed / "messages.sqlite-wal.damaged").exists()
+
+
+def test_a_torn_last_commit_is_no_damage(crashed: Path) -> None:
+    """Written but for its first page, as by a power cut: it cannot be told from damage, so nothing is said of loss."""
+    begin, _ = groups(crashed)[-1]
+    wal = crashed / "messages.sqlite-wal"
+    octets = bytearray(wal.read_bytes())
+    octets[begin : begin + 24 + 8192] = bytes(24 + 8192)
+    wal.write_bytes(octets)
+    assert examine_wal(wal).lost == 0
+    _, store = content(crashed)
+    assert store.damage.findings == 0
+
+
+@pytest.mark.parametrize("written_back", [False, True])
+@pytest.mark.parametrize("bit", [3, 70, 130, 200])
+def test_a_damaged_head_of_the_wal_is_reported(tmp_path: Path, bit: int, written_back: bool) -> None:
+    """If the tables were in the WAL alone, the broker does not start, and what is behind the head can be salvaged."""
+    running, crashed = tmp_path / "running", tmp_path / "crashed"
+    running_store = fill(running, 2 if written_back else 8, close=False)
+    if written_back:
+        running_store._writer.checkpoint()
+        for seq in range(3, 9):
+            running_store.append("/\0/queue/a", message(seq))
+            running_store.commit()
+    shutil.copytree(running, crashed)
+    running_store.close()
+    flip(crashed / "messages.sqlite-wal", bit)
+    if written_back:
+        _, store = content(crashed)
+        assert store.damage.findings >= 1
+    else:
+        before = (crashed / "messages.sqlite-wal").read_bytes()
+        with pytest.raises(StoreError, match="stompcodec broker salvage"):
+            content(crashed)
+        assert (crashed / "messages.sqlite-wal").read_bytes() == before
+        assert salvage(crashed, tmp_path / "new").messages == 16
+
+
+def test_what_is_left_of_earlier_runs_of_the_wal_is_no_damage(tmp_path: Path) -> None:
+    store = fill(tmp_path / "running", 8, close=False)
+    store._writer.checkpoint()
+    store.append("/\0/queue/a", message(100))
+    store.commit()
+    shutil.copytree(tmp_path / "running", tmp_path / "crashed")
+    store.close()
+    wal = examine_wal(tmp_path / "crashed" / "messages.sqlite-wal")
+    assert (wal.lost, wal.torn) == (0, False)
+    assert wal.taken
+    _, store = content(tmp_path / "crashed")
+    assert store.damage.findings == 0
+
+
+def test_the_log_is_bounded(tmp_path: Path, caplog: Any) -> None:
+    store = SqliteStore(tmp_path)
+    for seq in range(300):
+        store.append("q", message(seq))
+    store.close()
+    change(tmp_path, "UPDATE message SET crc = 1")
+    with caplog.at_level(logging.ERROR):
+        _, store = content(tmp_path)
+    assert store.damage.messages == 300
+    assert len(caplog.records) < 150
+
+
+# ---- large bodies, which are read when they are delivered ----
+
+
+@pytest.mark.parametrize(("size", "whole_frames"), [(200_000, False), (2_000_000, False), (200_000, True)])
+def test_a_damaged_large_body_is_not_delivered(tmp_path: Path, size: int, whole_frames: bool, caplog: Any) -> None:
+    """The frame never ends, the connection does. The message is set aside, and checked at the next start."""
+    bench = stored_bench(tmp_path)
+    bench.peer().put(QUEUE, pattern(size), persistent="true")
+    settle(bench)
+    bench.peer().put(QUEUE, "small", persistent="true")
+    bench.store.close()
+    (file,) = (path for path in (tmp_path / "bodies").iterdir() if is_body(path.name))
+    flip(file, size * 4)
+
+    bench = stored_bench(tmp_path)
+    consumer = bench.peer(whole_frames=whole_frames)
+    consumer.subscribe(QUEUE, ack="client-individual")
+    settle(bench)
+    assert consumer.bodies() == []
+    assert consumer.closed
+    consumer.lose()
+    assert "is damaged" in caplog.text
+    assert bench.store.damage.messages == 1
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    settle(bench)
+    assert consumer.bodies() == [b"small"]
+    settle(bench)
+    bench.store.close()
+    assert file.exists(), "it is kept for salvage"
+
+    bench = stored_bench(tmp_path)
+    assert bench.store.damage.messages == 1
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"small"]
+    bench.store.close()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize(("version", "whole_frames"), [("1.0", False), ("1.1", True), ("1.2", False), ("1.2", True)])
+def test_a_damaged_large_body_is_kept_without_acknowledgements(
+    tmp_path: Path, version: str, whole_frames: bool, slow: bool, durable: bool
+) -> None:
+    """It left the store at its delivery, in a commit that may be over, and is put back: for each start, and salvage."""
+    data, size = tmp_path / "data", 200_000 if whole_frames else 2_000_000
+    where = "/topic/a" if durable else QUEUE
+    headers = {"client-id": "c"} if durable else {}
+    named = {"durable-subscription-name": "n"} if durable else {}
+
+    def consume(bench: Any, peer: Any) -> None:
+        peer.connect(**headers)
+        peer.subscribe(where, ack="auto", **named)
+
+    bench = stored_bench(data)
+    if durable:
+        consume(bench, peer := bench.peer(connect=False))
+        peer.lose()
+    for body in (pattern(size), b"small"):
+        bench.peer().put(where, body, persistent="true")
+    settle(bench)
+    bench.store.close()
+    (file,) = (path for path in (data / "bodies").iterdir() if is_body(path.name))
+    flip(file, size * 4)
+
+    bench = stored_bench(data)
+    consumer = (Slow if slow else Peer)(bench, version, whole_frames=whole_frames)
+    consume(bench, consumer)
+    for _ in range(100):
+        if slow and not consumer.closed:
+            settle(bench)
+            consumer.drain()
+    settle(bench)
+    assert consumer.closed
+    assert [frame for frame in consumer.take() if frame.command == "MESSAGE"] == []
+    assert bench.store.damage.messages == 1
+    bench.audit()
+    for _ in range(2):
+        settle(bench)
+        bench.store.close()
+        assert [one["why"] for one in check(data).lost] == ["its file is gone or damaged"]
+        assert check(data).problems == []
+        (kept,) = (path for path in (data / "bodies").iterdir() if is_body(path.name))
+        assert kept.stat().st_size == size
+        bench = stored_bench(data)
+        assert bench.store.damage.messages == 1
+    consume(bench, consumer := bench.peer(connect=False))
+    settle(bench)
+    assert consumer.bodies() == [b"small"]
+    settle(bench)
+    bench.store.close()
+    report = salvage(data, tmp_path / "new")
+    assert (report.messages, len(report.lost)) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_older_seq_that_comes_late_is_counted(tmp_path: Path, size: int) -> None:
+    store = SqliteStore(tmp_path)
+    for seq in (10, 11):
+        store.append("q", message(seq))
+    store.commit()
+    store._writer.checkpoint()
+    for seq in range(size):
+        store.append("q", message(seq))
+    store.commit()
+    store.remove("q", message(0))
+    store.append("q", message(20))
+    store.remove("q", message(11))
+    store.close()
+    found, store = content(tmp_path)
+    assert (len(found), store.damage.findings) == (1 + size, 0)

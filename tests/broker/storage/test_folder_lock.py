@@ -1,0 +1,332 @@
+"""Folders of the broker: nothing of somebody else is removed, written to, or taken for ours."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broker.folders import OURS, put_file, start, stop, tree, use
+from broker.harness import Bench
+from broker.large import pattern
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stompcodec.broker.storage.body_folder import BodyFolder
+from stompcodec.broker.storage.folder_lock import FolderLock
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.errors import StoreError
+
+# ---- folders that are not marked ----
+
+
+def put_link(path: Path) -> None:
+    target = path.parents[2] / "elsewhere"
+    target.write_bytes(b"mine")
+    path.symlink_to(target)
+
+
+def put_folder(path: Path) -> None:
+    path.mkdir()
+    put_file(path / OURS)
+
+
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+FOREIGN = [
+    ("orders.csv", put_file),
+    (OURS.upper(), put_file),
+    (OURS + ".csv", put_file),
+    (".hidden", put_file),
+    (OURS, put_link),
+    (OURS, put_folder),
+    (OURS, put_pipe),
+]
+
+
+@pytest.mark.parametrize(("name", "put"), FOREIGN)
+@pytest.mark.parametrize("part", ["bodies", "incoming", "large"])
+def test_a_folder_with_files_of_others_is_refused(
+    part: str, name: str, put: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Nothing is written, and the message says what is in the way and what to do."""
+    folder = tmp_path / "data" / part
+    folder.mkdir(parents=True)
+    put(folder / name)
+    before = tree(tmp_path)
+    with pytest.raises(StoreError) as caught:
+        Bench(large_folder=str(folder)) if part == "large" else start(tmp_path / "data")
+    assert tree(tmp_path) == before
+    text = str(caught.value)
+    assert (f"{part}/{name}" if part != "large" else name) in text
+    assert "name another folder for " in text
+    assert ("messages.large_folder" if part == "large" else "store.data (--data)") in text
+
+
+@pytest.mark.parametrize("content", [None, "lost+found", "broker.toml", "bodies", "incoming/lost+found"])
+def test_a_folder_without_any_is_taken(content: str | None, tmp_path: Path) -> None:
+    """An empty one, the root of a disk, one with the configuration beside the data."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)
+    if content == "broker.toml":
+        (folder / content).write_text("")
+    elif content is not None:
+        (folder / content).mkdir(parents=True)
+    before = tree(folder)
+    use(folder)
+    use(folder)
+    assert before.items() <= tree(folder).items()
+    assert (folder / "stompcodec-folder").read_bytes() == b"stompcodec data 1\n"
+
+
+@pytest.mark.parametrize("content", ["", "lost+found", OURS, "nothing"])
+def test_a_folder_for_large_messages_is_taken(content: str, tmp_path: Path) -> None:
+    """Bodies that a killed broker of the version without marks has left are removed."""
+    folder = tmp_path / "deep" / "large"
+    if content != "nothing":
+        folder.mkdir(parents=True)
+    if content == OURS:
+        put_file(folder / OURS)
+    elif content == "lost+found":
+        (folder / content).mkdir()
+    for _ in range(2):
+        bench = Bench(large_folder=str(folder), large=1000)
+        bench.peer().put("/queue/a", pattern(5000))
+        assert not (folder / OURS).exists()
+        stop(bench)
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            ["lock", "stompcodec-folder", *(["lost+found"] if content == "lost+found" else [])]
+        )
+
+
+@pytest.mark.parametrize("harm", ["text", "link", "folder"])
+def test_a_lock_of_somebody_else_is_not_written_to(harm: str, tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "target"
+    data.mkdir()
+    target.write_text("mine")
+    if harm == "link":
+        (data / "lock").symlink_to(target)
+    elif harm == "folder":
+        (data / "lock").mkdir()
+    else:
+        (data / "lock").write_text("the key to the cellar\n")
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match="'lock' is not of this broker"):
+        start(data)
+    assert tree(tmp_path) == before
+
+
+def test_a_database_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+    for application, locked in ((7, False), (0, False), (7, True)):
+        data = tmp_path / f"{application} {locked}"
+        data.mkdir()
+        with sqlite3.connect(data / "messages.sqlite") as other:
+            other.execute("CREATE TABLE a (b)")
+            other.execute(f"PRAGMA application_id = {application}")
+        other.close()
+        if locked:
+            put_lock(data)
+        before = tree(data)
+        with pytest.raises(StoreError, match="is no store of stompcodec"):
+            start(data)
+        assert tree(data) == before
+
+
+def put_lock(data: Path) -> None:
+    FolderLock(data).release()
+
+
+def test_a_database_behind_a_link_is_refused(tmp_path: Path) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    use(other)
+    (data / "messages.sqlite").symlink_to(other / "messages.sqlite")
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match=r"'messages\.sqlite' is not of this broker"):
+        start(data)
+    assert tree(tmp_path) == before
+
+
+# ---- folders that are marked ----
+
+
+@pytest.mark.parametrize(("name", "put"), FOREIGN)
+@pytest.mark.parametrize("part", ["bodies", "incoming", "large"])
+def test_what_others_put_into_our_folders_stays(
+    part: str, name: str, put: Callable[[Path], None], tmp_path: Path
+) -> None:
+    data, large = tmp_path / "data", tmp_path / "data" / "large"
+    config = {"large_folder": str(large)} if part == "large" else {}
+    stop(start(data, **config))
+    folder = data / part
+    folder.mkdir(exist_ok=True)
+    put(folder / name)
+    put_file(folder / "fedcba9876543210-1")
+    before = tree(tmp_path)
+    for _ in range(2):
+        bench = start(data, **config)
+        peer = bench.peer()
+        peer.put("/queue/a", pattern(5000))
+        peer.lose()
+        stop(bench)
+    del before[f"data/{part}/fedcba9876543210-1"]
+    after = tree(tmp_path)
+    assert {name: after.get(name) for name in before if "sqlite" not in name and "lock" not in name} == {
+        name: value for name, value in before.items() if "sqlite" not in name and "lock" not in name
+    }
+    assert f"data/{part}/fedcba9876543210-1" not in after
+
+
+names = st.text("0123456789abcdefABCDEFg-_. ٣", min_size=1, max_size=24) | st.from_regex(
+    "[0-9a-f]{14,18}-[0-9]{0,21}", fullmatch=True
+)
+
+
+@given(name=names.filter(lambda name: name not in (".", "..")))
+@example(name="0123456789abcdef-")
+@example(name="0123456789abcdef-1\n")
+@example(name="0123456789abcdef--1")
+def test_only_our_own_names_are_removed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    path = tmp_path_factory.mktemp("bodies")
+    put_file(path / name)
+    folder = BodyFolder(path)
+    head, _, tail = name.partition("-")
+    ours = len(head) == 16 and set(head) <= set("0123456789abcdef") and 0 < len(tail) < 20
+    ours = ours and set(tail) <= set("0123456789")
+    assert folder.sweep({name}) == 0
+    assert folder.sweep(()) == ours
+    assert (path / name).exists() is not ours
+    folder.close()
+
+
+@pytest.mark.parametrize("when", ["at first", "once it is marked"])
+@pytest.mark.parametrize("part", ["bodies", "incoming"])
+def test_a_link_in_the_place_of_a_folder_is_refused(part: str, when: str, tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "target"
+    target.mkdir()
+    put_file(target / OURS)
+    if when == "at first":
+        data.mkdir()
+    else:
+        use(data)
+        if (data / part).is_dir():
+            (data / part).rmdir()
+    (data / part).symlink_to(target, target_is_directory=True)
+    before = tree(target)
+    with pytest.raises(StoreError, match="name another folder"):
+        start(data)
+    assert tree(target) == before
+
+
+def test_a_folder_that_becomes_a_link_while_the_broker_runs(tmp_path: Path) -> None:
+    """What is removed then is what lies in the folder that was opened."""
+    data, target = tmp_path / "data", tmp_path / "target"
+    bench = start(data)
+    peer = bench.peer()
+    peer.put("/queue/a", pattern(5000))
+    (name,) = os.listdir(data / "incoming")
+    os.rename(data / "incoming", data / "moved")
+    target.mkdir()
+    put_file(target / name)
+    (data / "incoming").symlink_to(target, target_is_directory=True)
+    peer.lose()
+    stop(bench)
+    assert os.listdir(target) == [name]
+    assert os.listdir(data / "moved") == []
+
+
+def test_the_folder_that_was_named_may_be_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real, target_is_directory=True)
+    use(link)
+    (tmp_path / "large").mkdir()
+    (tmp_path / "to").symlink_to(tmp_path / "large", target_is_directory=True)
+    stop(start(link, large_folder=str(tmp_path / "to")))
+    use(link)
+
+
+# ---- whose is it ----
+
+
+def test_a_folder_of_one_kind_is_not_taken_for_another(tmp_path: Path) -> None:
+    data, large = tmp_path / "data", tmp_path / "large"
+    stop(start(data, large_folder=str(large)))
+    put_file(data / "bodies" / OURS)
+    before = tree(tmp_path)
+    for folder in (data, data / "bodies", data / "incoming"):
+        with pytest.raises(StoreError, match="name another folder"):
+            Bench(large_folder=str(folder))
+    with pytest.raises(StoreError, match="is the folder of large messages of a broker, and not the data folder"):
+        SqliteStore(large)
+    assert tree(tmp_path) == before
+
+
+def test_the_usual_folder_of_large_messages_may_be_named(tmp_path: Path) -> None:
+    use(tmp_path / "data")
+    bench = start(tmp_path / "data", large_folder=str(tmp_path / "data" / "incoming"))
+    bench.peer().put("/queue/a", pattern(5000))
+    stop(bench)
+
+
+def test_two_brokers_do_not_share_a_folder_of_large_messages(tmp_path: Path) -> None:
+    first = Bench(large_folder=str(tmp_path / "large"), large=1000)
+    first.peer().put("/queue/a", pattern(5000))
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match=r"is in use by process [0-9]+ \(stop that broker, or name another folder\)"):
+        Bench(large_folder=str(tmp_path / "large"))
+    assert tree(tmp_path) == before
+    stop(first)
+    stop(Bench(large_folder=str(tmp_path / "large")))
+
+
+@pytest.mark.parametrize(
+    "marker", [b"", b"stompcodec da", b"stompcodec data 1", b"\0" * 18, b"stomp\0\0"], ids=lambda marker: repr(marker)
+)
+def test_a_marker_that_was_being_written(marker: bytes, tmp_path: Path) -> None:
+    (tmp_path / "stompcodec-folder").write_bytes(marker)
+    use(tmp_path)
+    assert (tmp_path / "stompcodec-folder").read_bytes() == b"stompcodec data 1\n"
+
+
+@pytest.mark.parametrize(
+    ("marker", "why"),
+    [
+        (b"my notes\n", "is not a marker of stompcodec"),
+        (b"stompcodec data 2\n", "newer version"),
+        (b"stompcodec other 1\n", "not the data folder"),
+        (None, "is not a marker of stompcodec"),
+    ],
+)
+def test_a_marker_that_is_none_of_ours(marker: bytes | None, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "stompcodec-folder"
+    if marker is None:
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_bytes(marker)
+    before = tree(tmp_path)
+    with pytest.raises(StoreError, match=why):
+        start(tmp_path)
+    with pytest.raises(StoreError):
+        Bench(large_folder=str(tmp_path))
+    assert tree(tmp_path) == before
+
+
+def test_each_guard_holds_by_itself(tmp_path: Path) -> None:
+    """Names are looked at when files are listed, and again when one is removed; a link is not opened."""
+    folder = BodyFolder(tmp_path / "bodies")
+    for name in ("orders.csv", OURS):
+        put_file(tmp_path / "bodies" / name)
+    assert folder.names() == [OURS]
+    assert not folder.remove("orders.csv")
+    assert not folder.remove("../bodies/orders.csv")
+    assert folder.remove(OURS)
+    assert os.listdir(tmp_path / "bodies") == ["orders.csv"]
+    folder.close()
+    (tmp_path / "link").symlink_to(tmp_path / "bodies", target_is_directory=True)
+    with pytest.raises(StoreError, match="is a symbolic link"):
+        BodyFolder(tmp_path / "link")

@@ -1,0 +1,221 @@
+"""Folders of the broker at its start: of earlier versions, killed at any moment, and such that cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import sqlite3
+import stat
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.folders import bodies_of, put_file, start, stop, tree, use
+from broker.harness import Bench
+from broker.large import stored_bench
+
+from stompcodec.broker.storage.folder_lock import examine_data, examine_large
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.store import Stored
+from stompcodec.errors import StoreError
+
+#: Made by the version that did not mark its folders: one broker was killed, the other one stopped.
+UNMARKED = Path(__file__).with_name("unmarked.tar.xz")
+
+# ---- folders of the version that did not mark them ----
+
+
+def unpack(kind: str, folder: Path) -> Path:
+    options: Any = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    with tarfile.open(UNMARKED) as archive:
+        archive.extractall(folder, **options)
+    return folder / kind
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("kind", ["killed", "clean"])
+def test_a_folder_of_an_earlier_version_is_recognised(kind: str, foreign: bool, tmp_path: Path) -> None:
+    """What a killed one has left goes; what others have put there stays."""
+    data = unpack(kind, tmp_path)
+    if foreign:
+        put_file(data / "incoming" / "orders.csv")
+        put_file(data / "bodies" / "orders.csv")
+    assert not (data / "stompcodec-folder").exists()
+    stored = len(os.listdir(data / "bodies"))
+    assert stored >= 2
+    bench = stored_bench(data)
+    assert (data / "stompcodec-folder").exists()
+    assert bodies_of(bench) == [b"small", b"x" * 70_000]
+    assert len(os.listdir(data / "bodies")) == stored
+    assert bench.store.subscriptions()
+    stop(bench)
+    assert os.listdir(data / "incoming") == (["orders.csv"] if foreign else [])
+    if sys.platform != "win32":
+        modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in data.rglob("*") if path.is_file()}
+        assert {name for name, mode in modes.items() if mode != 0o600} == ({"orders.csv"} if foreign else set())
+    bench = stored_bench(data)
+    assert len(bodies_of(bench)) == 2
+    stop(bench)
+
+
+# ---- killed at any moment ----
+
+
+def kill_at(number: int) -> None:
+    """End this process at its n-th operation on files."""
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            count()
+            return function(*args, **options)
+
+        return call
+
+    for name in ("write", "pwrite", "fsync", "ftruncate", "close"):
+        setattr(os, name, counted(getattr(os, name)))
+    watched = {"open", "os.mkdir", "os.chmod", "os.chown", "os.remove", "os.rmdir", "os.rename", "os.link"}
+
+    def hook(event: str, _args: object) -> None:
+        if event in watched or event.startswith("sqlite3.connect"):
+            count()
+
+    sys.addaudithook(hook)
+
+
+def killed_start(data: Path, number: int, **config: Any) -> bool:
+    """Start a broker that is killed at its n-th operation; whether it got so far."""
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            kill_at(number)
+            start(data, **config)
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) in (0, 9), "it was refused"
+    return os.waitstatus_to_exitcode(status) == 9
+
+
+def empty(folder: Path) -> Path:
+    return folder / "data"
+
+
+def with_foreign(folder: Path) -> Path:
+    """Files of others, where ours do not go."""
+    data = folder / "data"
+    (data / "lost+found").mkdir(parents=True)
+    put_file(data / "orders.csv")
+    (data / "bodies" / "lost+found").mkdir(parents=True)
+    return data
+
+
+def unmarked(folder: Path) -> Path:
+    data = unpack("killed", folder)
+    put_file(data / "incoming" / "orders.csv")
+    return data
+
+
+@pytest.mark.no_asan  # its allocator hangs in a child that was forked beside threads
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("make", [empty, with_foreign, unmarked])
+def test_killed_while_it_starts(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    """At each operation on files, and again at one: the next one starts, and nothing of others or stored is gone."""
+    rnd = random.Random(7)
+    number, going = 0, True
+    while going:
+        data = make(tmp_path / f"{number}")
+        foreign = dict(foreign_of(data))
+        config = {"large_folder": str(tmp_path / f"{number}" / "large")} if make is empty else {}
+        going = killed_start(data, number, **config)
+        if number % 4 == 0:
+            killed_start(data, rnd.randrange(number + 1), **config)
+        bench = start(data, **config)
+        if make is unmarked:
+            assert bodies_of(bench) == [b"small", b"x" * 70_000]
+        stop(bench)
+        assert (data / "stompcodec-folder").read_bytes() == b"stompcodec data 1\n"
+        assert dict(foreign_of(data)) == foreign
+        number += 1
+    assert number > (25 if make is empty else 15), "this many operations make a start"
+
+
+def foreign_of(data: Path) -> Iterator[tuple[str, object]]:
+    for name, value in tree(data).items() if data.exists() else ():
+        if "orders" in name or "lost+found" in name:
+            yield name, value
+
+
+# ---- folders that cannot be used ----
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_folder_that_cannot_be_written_to(made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if made:
+        use(tmp_path / "data")
+    else:
+        (tmp_path / "data").mkdir()
+    (tmp_path / "large").mkdir()
+    before = tree(tmp_path)
+    real = os.open
+
+    def read_only(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return real(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(StoreError, match="Read-only file system"):
+        start(tmp_path / "data")
+    with pytest.raises(StoreError, match="Read-only file system"):
+        Bench(large_folder=str(tmp_path / "large"))
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    put_file(tmp_path / "data")
+    with pytest.raises(StoreError, match="cannot be used"):
+        SqliteStore(tmp_path / "data")
+    with pytest.raises(StoreError, match="cannot be used"):
+        Bench(large_folder=str(tmp_path / "data"))
+    assert tree(tmp_path) == {"data": b"mine"}
+
+
+def test_looking_at_a_folder_writes_nothing(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        examine_data(folder)
+        examine_large(folder)
+    assert tree(tmp_path) == {}
+
+
+def test_names_in_the_database_lead_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A row that was tampered with names a file outside: it is neither read nor removed."""
+    store = SqliteStore(tmp_path / "data")
+    store.append("q", Stored("q", 1, "m-1", "/queue/a", b"\n\n" + b"x" * 70_000 + b"\0"))
+    store.close()
+    (name,) = os.listdir(tmp_path / "data" / "bodies")
+    os.rename(tmp_path / "data" / "bodies" / name, tmp_path / name)
+    with sqlite3.connect(tmp_path / "data" / "messages.sqlite") as database:
+        database.execute("UPDATE body SET file = ?", (f"../../{name}",))
+    database.close()
+    store = SqliteStore(tmp_path / "data")
+    with caplog.at_level(logging.ERROR):
+        assert list(store.load()) == []
+    with suppress(StoreError):
+        store.commit()
+    store.close()
+    assert (tmp_path / name).exists()

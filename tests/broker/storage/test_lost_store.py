@@ -1,0 +1,198 @@
+"""A data folder whose database is gone, empty, or without its tables: it is refused, and nothing of it is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from broker.folders import OURS, put_file, start, stop, tree, use
+from broker.storage.test_damage import change, content, fill
+from broker.storage.test_folder_start import unpack
+from broker.storage.test_salvage import run
+
+from stompcodec.broker.storage.repair.compact import compact
+from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.store import Stored
+from stompcodec.errors import StoreError
+
+
+def lose(data: Path, how: str) -> None:
+    """Take the tables away, in one way or another."""
+    database = data / "messages.sqlite"
+    if how == "missing":
+        database.unlink()
+    elif how == "empty":
+        os.truncate(database, 0)
+    elif how == "dropped":
+        change(data, "DROP TABLE message", "DROP TABLE body")
+    elif how == "cut":
+        os.truncate(database, 8192)
+    else:
+        database.unlink()
+        with closing(sqlite3.connect(database)) as other:
+            other.execute("PRAGMA journal_mode = WAL")
+            if how == "header of ours":
+                other.execute(f"PRAGMA application_id = {0x53544D50}")
+            elif how == "of somebody else":
+                other.execute("CREATE TABLE a (b)")
+            other.execute("VACUUM")
+
+
+WAYS = ["missing", "empty", "without tables", "header of ours", "of somebody else", "dropped", "cut"]
+
+
+def left_by_a_kill(data: Path, tmp_path: Path) -> None:
+    """Put a folder as a kill leaves it: with a log."""
+    running = tmp_path / "running"
+    store = fill(running, close=False)
+    shutil.copytree(running, data)
+    store.close()
+    assert (data / "messages.sqlite-wal").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("killed", "how"),
+    [(killed, how) for killed in (False, True) for how in WAYS if not (killed and how == "cut")],  # nothing is cut off
+)
+def test_it_is_refused_and_nothing_is_removed(killed: bool, how: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    if killed:
+        left_by_a_kill(data, tmp_path)
+        log = (data / "messages.sqlite-wal").read_bytes()
+    else:
+        fill(data)
+    lose(data, how)
+    if killed and how in ("missing", "empty"):  # else SQLite takes it over, and nothing is lost
+        (data / "messages.sqlite-wal").write_bytes(log)
+    put_file(data / "bodies" / OURS)
+    before = {name: value for name, value in tree(data).items() if not name.endswith("-shm")}
+    assert sum(name.startswith("bodies/") for name in before) >= 2
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"backup|name another data folder|stompcodec broker salvage") as caught:
+            start(data)
+        assert str(data) in str(caught.value)
+        assert "messages.sqlite" in str(caught.value)
+    if how in ("missing", "empty") or not killed:
+        status, said = run("check", data)
+        assert status == 1, said
+        assert "damaged: " in said
+        assert "a start removes" not in said
+    after = tree(data)
+    assert {name: after.get(name) for name in before if "lock" not in name} == {
+        name: value for name, value in before.items() if "lock" not in name
+    }
+
+
+@pytest.mark.parametrize(("how", "word"), [("missing", "missing"), ("empty", "empty"), ("without tables", "no tables")])
+def test_it_is_said_what_is_lost_and_what_to_do(how: str, word: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    fill(data)
+    lose(data, how)
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(data)
+    said = str(caught.value)
+    assert word in said
+    assert "from a backup" in said
+    assert "name another folder" in said
+    assert word in "".join(check(data).problems)
+    if how != "without tables":
+        assert word in said
+
+
+def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
+    """A folder of the version that did not mark them; and one whose marker went with the database."""
+    for kind in ("killed", "clean"):
+        data = unpack(kind, tmp_path)
+        for path in data.glob("messages.sqlite*"):
+            path.unlink()
+        before = tree(data)
+        with pytest.raises(StoreError, match="bodies"):
+            SqliteStore(data)
+        assert tree(data) == before
+        assert run("check", data)[0] == 1
+
+
+def test_begun_anew_once_the_files_are_moved_away(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    use(data)
+    for path in list(data.iterdir()):
+        path.rename(tmp_path / path.name)
+    stop(start(data))
+    assert content(data)[0] == {}
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_the_log_alone_can_be_salvaged(how: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    left_by_a_kill(data, tmp_path)
+    log = (data / "messages.sqlite-wal").read_bytes()
+    lose(data, how)
+    with pytest.raises(StoreError, match="stompcodec broker salvage"):
+        SqliteStore(data)
+    report = salvage(data, tmp_path / "new")
+    assert report.messages == 10
+    assert not report.whole
+    assert len(content(tmp_path / "new")[0]) == 10
+    assert (data / "messages.sqlite-wal").read_bytes() == log
+
+
+def test_nothing_to_salvage(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    fill(data)
+    lose(data, "missing")
+    status, said = run("salvage", data, tmp_path / "new")
+    assert status == 2
+    assert "messages.sqlite is missing" in said
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_it_is_not_compacted(how: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    fill(data)
+    lose(data, how)
+    before = (data / "messages.sqlite").exists()
+    with pytest.raises(StoreError):
+        compact(data)
+    assert (data / "messages.sqlite").exists() == before
+
+
+def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path: Path) -> None:
+    """Its tables are in the log alone."""
+    data = tmp_path / "data"
+    left_by_a_kill(data, tmp_path)
+    assert (data / "messages.sqlite").read_bytes()[68:72] == bytes(4)
+    assert check(data).whole
+    assert len(content(data)[0]) == 10
+
+
+def test_a_database_that_goes_while_the_broker_runs(tmp_path: Path) -> None:
+    """A broker that has to open it again does not make a new one."""
+    data = tmp_path / "data"
+    store = fill(data, close=False)
+    (data / "messages.sqlite").unlink()
+    store._writer._db.close()
+    store._writer._db = None
+    store.append("q", Stored("q", 1, "m-1", "/queue/a", b"\n\nx\0"))
+    with pytest.raises(StoreError, match="is missing"):
+        store.commit()
+    assert not (data / "messages.sqlite").exists()
+    store.close()
+
+
+def test_a_row_that_is_lost(tmp_path: Path) -> None:
+    """The state is one row: without it, the rest is read, as after a crash."""
+    data = tmp_path / "data"
+    fill(data)
+    change(data, "DELETE FROM state")
+    found, store = content(data)
+    assert len(found) == 10
+    assert store.damage.findings == 1
+    found, store = content(data)
+    assert len(found) == 10
+    assert store.damage.findings == 0

@@ -1,0 +1,346 @@
+"""Files of large messages are removed in a thread for that, never in that of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Bench, Peer
+from broker.large import LARGE, QUEUE, assert_empty, bench_of, files, pattern, settle, stored_bench
+from patience import patience
+
+from stompcodec import Frame, serialize
+from stompcodec.broker import Config, serve
+from stompcodec.broker.message import Refused
+from stompcodec.broker.storage.body_folder import BodyFolder
+from stompcodec.broker.storage.helper import HelperThread
+from stompcodec.broker.storage.remover import Remover
+from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.errors import StoreError
+
+#: Whom removals are told; None for nobody. A hook cannot be taken back.
+_seen: list[tuple[str, bool]] | None = None
+
+
+def _hook(event: str, _args: object) -> None:
+    if _seen is not None and event in ("os.remove", "os.rmdir", "os.truncate"):
+        _seen.append((event, threading.current_thread() is threading.main_thread()))
+
+
+sys.addaudithook(_hook)
+
+
+@contextmanager
+def removals() -> Iterator[list[tuple[str, bool]]]:
+    """What is removed meanwhile, and whether that is in the thread of the loop, which is the one of the test."""
+    global _seen
+    _seen = seen = []
+    try:
+        yield seen
+    finally:
+        _seen = None
+
+
+def put(bench: Bench, persistent: bool, **headers: str) -> Peer:
+    peer = bench.peer()
+    peer.put(QUEUE, pattern(100_000), persistent=str(persistent).lower(), receipt="r", **headers)
+    settle(bench)
+    assert peer.next("RECEIPT")
+    return peer
+
+
+def consumer(bench: Bench, **options: str) -> Peer:
+    peer = bench.peer()
+    peer.subscribe(QUEUE, **{"ack": "client-individual", **options})
+    settle(bench)
+    return peer
+
+
+def ack(bench: Bench, persistent: bool) -> None:
+    put(bench, persistent)
+    peer = consumer(bench)
+    peer.ack(peer.next("MESSAGE"))
+
+
+def auto(bench: Bench, persistent: bool) -> None:
+    put(bench, persistent)
+    assert consumer(bench, ack="auto").next("MESSAGE")
+
+
+def transaction(bench: Bench, persistent: bool) -> None:
+    put(bench, persistent)
+    peer = consumer(bench)
+    peer.send("BEGIN", transaction="t")
+    peer.ack(peer.next("MESSAGE"), transaction="t")
+    peer.send("COMMIT", transaction="t")
+
+
+def abort(bench: Bench, persistent: bool) -> None:
+    peer = bench.peer()
+    peer.send("BEGIN", transaction="t")
+    peer.put(QUEUE, pattern(100_000), persistent=str(persistent).lower(), transaction="t")
+    peer.send("ABORT", transaction="t")
+
+
+def dead_letter(bench: Bench, persistent: bool) -> None:
+    """It has its file there; then it is taken."""
+    put(bench, persistent)
+    peer = consumer(bench)
+    peer.nack(peer.next("MESSAGE"), requeue="false")
+    settle(bench)
+    other = bench.peer()
+    other.subscribe("/queue/DLQ./queue/a", ack="auto")
+    other.subscribe("/queue/DLQ.a", ack="auto", id="2")
+    settle(bench)
+    assert [frame.command for frame in other.take()] == ["MESSAGE"]
+
+
+def expiry(bench: Bench, persistent: bool) -> None:
+    put(bench, persistent, expiration="1000")
+    bench.date += 10
+    bench.wait(10)
+
+
+def purge(bench: Bench, persistent: bool) -> None:
+    """The queue of a topic's subscription, which goes with it."""
+    peer = bench.peer()
+    peer.subscribe("/topic/t", ack="client")
+    bench.peer().put("/topic/t", pattern(100_000), persistent=str(persistent).lower())
+    settle(bench)
+    assert peer.next("MESSAGE")
+    peer.send("UNSUBSCRIBE", id="1")
+
+
+def nobody(bench: Bench, persistent: bool) -> None:
+    bench.peer().put("/topic/t", pattern(100_000), persistent=str(persistent).lower())
+
+
+def lost(bench: Bench, persistent: bool) -> None:
+    peers = [bench.peer() for _ in range(20)]
+    for peer in peers:
+        frame = peer.octets_of("SEND", pattern(100_000), destination=QUEUE, persistent=str(persistent).lower())
+        peer.raw(frame[:50_000])
+    assert files(bench) == 20
+    for peer in peers:
+        peer.lose()
+
+
+def refused(bench: Bench, persistent: bool) -> None:
+    """There is no room for it."""
+    bench.broker.spool.limit = 70_000
+    peer = bench.peer()
+    peer.put(QUEUE, pattern(100_000), persistent=str(persistent).lower())
+    assert "no room" in peer.error().headers["message"]
+
+
+def broken(bench: Bench, persistent: bool) -> None:
+    """Its frame is wrong, behind most of the body."""
+    peer = bench.peer()
+    frame = peer.octets_of("SEND", pattern(100_000), destination=QUEUE, persistent=str(persistent).lower())
+    peer.raw(frame[:-1] + b"x")
+    assert peer.error()
+
+
+WAYS = [ack, auto, transaction, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent: bool, tmp_path: Path) -> None:
+    bench = stored_bench(tmp_path)
+    with removals() as seen:
+        way(bench, persistent)
+        settle(bench)
+        gc.collect()
+        assert bench.broker.spool.octets == 0, "it does not count any more, whether it is removed or not"
+        bench.broker.spool.flush()
+        bench.store._writer.flush()
+        assert seen
+        assert not any(in_loop for _, in_loop in seen)
+    assert os.listdir(tmp_path / "bodies") == os.listdir(tmp_path / "incoming") == []
+    bench.store.close()
+    bench.broker.spool.close()
+
+
+def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was adopted for it goes, too."""
+    bench = stored_bench(tmp_path)
+    peer = bench.peer()
+    monkeypatch.setattr(bench.store._writer, "commit", lambda batch: bench.store._writer._undo(batch, StoreError("no")))
+    with removals() as seen:
+        peer.put(QUEUE, pattern(100_000), persistent="true")
+        settle(bench)
+        gc.collect()
+        bench.broker.spool.flush()
+        bench.store._writer.flush()
+        assert peer.error()
+        assert len(seen) == 2
+        assert not any(in_loop for _, in_loop in seen)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path / "bodies") == os.listdir(tmp_path / "incoming") == []
+    bench.store.close()
+    bench.broker.spool.close()
+
+
+def test_small_ones_with_files_of_the_store(tmp_path: Path) -> None:
+    """Tails of 64 KiB and more, that are no large messages; acknowledged one by one, so committed by the loop."""
+    bench = Bench(SqliteStore(tmp_path), data=str(tmp_path), large=2**20)
+    sender = bench.peer()
+    for _ in range(3):
+        sender.put(QUEUE, pattern(100_000), persistent="true")
+        settle(bench)
+    assert len(os.listdir(tmp_path / "bodies")) == 3
+    peer = consumer(bench)
+    with removals() as seen:
+        for message in peer.take():
+            peer.ack(message)
+            settle(bench)
+        assert [in_loop for _, in_loop in seen] == [False] * 3
+    bench.store.close()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_end_of_a_broker(stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over TCP: with half a message, whole ones in a queue, and one at a consumer. Afterwards nothing is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config = Config(port=0, large=LARGE, data=str(tmp_path / "data") if stored else None)
+
+    async def main() -> list[tuple[str, bool]]:
+        async with serve(config) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            for frame in frames_of_all_kinds():
+                writer.write(frame)
+            while b"message-id" not in await reader.read(2**16):
+                pass
+            while server.broker.spool.octets < 300_000:
+                await asyncio.sleep(0.001)
+            with removals() as seen:
+                await server.stop(drain=0.2)
+                writer.close()
+                return seen
+
+    seen = asyncio.run(main())
+    assert seen
+    assert not any(in_loop for _, in_loop in seen)
+    assert [path for path in tmp_path.iterdir() if path.name != "data"] == []
+    if stored:
+        assert os.listdir(tmp_path / "data" / "incoming") == []
+
+
+def frames_of_all_kinds() -> list[bytes]:
+    whole = serialize(Frame("SEND", {"destination": QUEUE}, pattern(100_000)), "1.2")
+    return [
+        serialize(Frame("CONNECT", {"accept-version": "1.2", "host": "/"})),
+        *([whole] * 2),
+        serialize(Frame("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client", "prefetch": "1"}), "1.2"),
+        serialize(Frame("SEND", {"destination": QUEUE}, pattern(200_000)), "1.2")[:150_000],
+    ]
+
+
+def test_half_of_a_message_does_not_outrun_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are dropped faster than they are removed: at the bound, the next one is refused, and then taken."""
+    monkeypatch.setattr("stompcodec.broker.storage.spool._MOST_DISCARDED", 5)
+    spool = Spool(None, 1000)
+    spool.draft().drop()
+    spool.flush()
+    gate = threading.Event()
+    assert spool._folder is not None
+    spool._folder.remover.put(gate.wait)
+    for _ in range(4):
+        spool.draft().drop()
+    with pytest.raises(Refused, match="too many large messages"):
+        spool.draft()
+    gate.set()
+    spool.flush()
+    spool.draft().drop()
+    spool.close()
+
+
+def test_octets_that_are_still_on_the_disk_are_bounded() -> None:
+    """As many as may be in use may wait to be removed."""
+    spool = Spool(None, 1000)
+    spool.draft().drop()
+    gate = threading.Event()
+    assert spool._folder is not None
+    spool._folder.remover.put(gate.wait)
+    for _ in range(2):
+        draft = spool.draft()
+        draft.write(b"x" * 600)
+        draft.drop()
+        assert spool.octets == 0
+    draft = spool.draft()
+    with pytest.raises(Refused, match="no room"):
+        draft.write(b"x")
+    gate.set()
+    spool.flush()
+    draft.write(b"x" * 1000)
+    draft.drop()
+    spool.close()
+
+
+def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is dropped goes, and no thread stays."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"}
+    bench = bench_of()
+    bench.peer().put(QUEUE, pattern(100_000))
+    (thread,) = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"} - before
+    assert len(os.listdir(tmp_path)) == 1
+    del bench
+    gc.collect()
+    thread.join(patience(30))
+    assert not thread.is_alive()
+    assert os.listdir(tmp_path) == []
+
+
+def test_by_a_helper_of_somebody_else(tmp_path: Path) -> None:
+    """What runs a store in another way can remove files in that way, too."""
+    before = threading.active_count()
+    helper = HelperThread("example")
+    store = SqliteStore(tmp_path, helper=helper)
+    bench = Bench(store, helper=helper, large=LARGE, data=str(tmp_path))
+    ack(bench, True)
+    settle(bench)
+    gc.collect()
+    helper.wait()
+    assert_empty(bench)
+    assert threading.active_count() == before + 1
+    bench.broker.spool.close()
+    store.close()
+
+
+def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = BodyFolder(tmp_path)
+
+    def fail() -> None:
+        raise ValueError("a fault")
+
+    folder.remover.put(fail)
+    folder.discard(folder.new_name())
+    done: list[int] = []
+    folder.remover.put(lambda: done.append(1))
+    folder.remover.flush()
+    assert done == [1]
+    assert "could not be removed" in caplog.text
+    folder.close()
+    folder.close()
+    folder.discard("0123456789abcdef-1")
+    assert not folder.remove("0123456789abcdef-1")
+
+
+def test_a_remover_that_has_done_nothing_ends() -> None:
+    remover: Any = Remover()
+    remover.flush()
+    remover.close()
+    remover.put(lambda: 1 / 0)
+    remover.flush()
+    assert remover.pending == 0

@@ -1,0 +1,310 @@
+"""A disk that fills up: what would be stored is refused in time, what is stored can be consumed; then it goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore
+from broker.large import settle
+from crash.process import BrokerProcess
+
+from stompcodec import client as stomp
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.sqlite_writer import Writer
+from stompcodec.broker.storage.store import Stored
+from stompcodec.errors import StompError
+
+MIB = 2**20
+QUEUE = "/queue/a"
+
+
+class SmallStore(FaultyStore):
+    """A store whose disk has so much room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = 1000 * MIB
+        self.asked = 0
+
+    def room(self) -> int | None:
+        self.asked += 1
+        return self.left
+
+
+def bench_of(**config: Any) -> tuple[Bench, SmallStore]:
+    store = SmallStore()
+    return Bench(store, store_free=100 * MIB, **config), store
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_persistent_messages_are_refused_and_taken_again(version: str) -> None:
+    bench, store = bench_of()
+    store.left = 100 * MIB - 1
+    bench.wait(1.5)
+    sender = bench.peer(version)
+    sender.put(QUEUE, "volatile", receipt="1")
+    assert sender.next("RECEIPT")
+    sender.put(QUEUE, "stored", persistent="true", receipt="2")
+    error = sender.error()
+    assert error.headers["message"] == "the disk is full"
+    assert error.headers["receipt-id"] == "2"
+    store.left = 100 * MIB
+    bench.wait(1.5)
+    sender = bench.peer(version)
+    sender.put(QUEUE, "stored", persistent="true", receipt="3")
+    assert sender.next("RECEIPT")
+    assert store.bodies == ["stored"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"priority": "9"}, {"expires": "99999999999999"}, {"delay": "5000"}, {"message_group": "g"}]
+)
+def test_no_other_way_leads_into_a_full_store(headers: dict[str, str]) -> None:
+    bench, store = bench_of()
+    store.left = 0
+    bench.wait(1.5)
+    sender = bench.peer()
+    sender.put(QUEUE, "stored", persistent="true", **headers)
+    assert sender.error().headers["message"] == "the disk is full"
+    assert store.bodies == []
+
+
+def test_transactions_of_acks_go_on_and_those_of_sends_do_not() -> None:
+    bench, store = bench_of()
+    sender = bench.peer()
+    for number in range(3):
+        sender.put(QUEUE, str(number), persistent="true")
+    late = bench.peer()
+    late.send("BEGIN", transaction="t")
+    late.put(QUEUE, "late", persistent="true", transaction="t")
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    messages = consumer.take()
+    store.left = 0
+    bench.wait(1.5)
+    late.send("COMMIT", transaction="t", receipt="c")
+    assert late.error().headers["message"] == "the disk is full"
+    sender.send("BEGIN", transaction="t")
+    sender.put(QUEUE, "in it", persistent="true", transaction="t")
+    assert sender.error().headers["message"] == "the disk is full"
+    consumer.ack(messages[0], receipt="a")
+    consumer.nack(messages[1], receipt="n")
+    consumer.send("BEGIN", transaction="t")
+    consumer.ack(messages[2], transaction="t")
+    consumer.send("COMMIT", transaction="t", receipt="c")
+    assert [frame.headers["receipt-id"] for frame in consumer.take() if frame.command == "RECEIPT"] == ["a", "n", "c"]
+    assert store.bodies == ["1"]
+
+
+def test_what_is_not_stored_needs_no_disk() -> None:
+    """A topic that nobody keeps, also where all messages are stored; and a temporary queue."""
+    bench, store = bench_of(durable="all")
+    store.left = 0
+    bench.wait(1.5)
+    peer = bench.peer()
+    peer.subscribe("/topic/t")
+    peer.put("/topic/t", "hi", persistent="true", receipt="1")
+    assert {frame.command for frame in peer.take()} == {"MESSAGE", "RECEIPT"}
+
+
+def test_the_system_is_not_asked_for_each_message() -> None:
+    bench, store = bench_of()
+    sender = bench.peer()
+    before = store.asked
+    for _ in range(200):
+        sender.put(QUEUE, "x" * 100, persistent="true")
+    assert store.asked == before
+    store.written = 1000 * MIB
+    store.left = 0
+    sender.put(QUEUE, "x", persistent="true")
+    assert store.asked == before + 1, "but when much was written, not only once per second"
+    sender.put(QUEUE, "x", persistent="true")
+    assert sender.error()
+
+
+def test_zero_turns_it_off() -> None:
+    bench = Bench(SmallStore(), store_free=0)
+    bench.store.left = 0
+    bench.wait(1.5)
+    sender = bench.peer()
+    sender.put(QUEUE, "x", persistent="true", receipt="r")
+    assert sender.next("RECEIPT")
+    assert bench.store.asked == 0
+
+
+# ---- the reserve ----
+
+
+def message(seq: int, size: int = 1000) -> Stored:
+    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + b"x" * size + b"\0")
+
+
+@pytest.mark.parametrize("when", ["write", "commit"])
+def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """As long as the reserve is there the batch is tried again; after that it fails."""
+    store = SqliteStore(tmp_path, reserve=MIB)
+    reserve = tmp_path / "reserve"
+    for seq in range(10):
+        store.append("q", message(seq))
+    store.commit()
+    assert reserve.stat().st_size == MIB
+    name = "BEGIN IMMEDIATE" if when == "write" else "COMMIT"
+    connection: Any = store._writer._db
+
+    class Full:
+        full = True
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(connection, attribute)
+
+        def execute(self, statement: str, *values: Any) -> Any:
+            if statement == name and self.full and reserve.stat().st_size:
+                raise OSError(28, "No space left on device")
+            return connection.execute(statement, *values)
+
+    store._writer._db = Full()  # type: ignore[assignment]
+    for seq in range(5):
+        store.remove("q", message(seq))
+    store.append("q", message(20, 70_000))
+    store.commit()
+    assert reserve.stat().st_size == 0
+    store._writer._db = connection
+    assert store._writer.tidy() is False
+    assert reserve.stat().st_size == MIB, "it is taken again when there is room"
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert [found.seq for found in store.load()] == [5, 6, 7, 8, 9, 20]
+    assert store.damage.findings == 0
+    store.close()
+
+
+def test_pages_without_content_count_as_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: 20 * MIB)
+    store = SqliteStore(tmp_path)
+    for seq in range(100):
+        store.append("q", message(seq, 50_000))
+    store.commit()
+    store._writer.checkpoint()
+    assert store.room() == 20 * MIB
+    for seq in range(100):
+        store.remove("q", message(seq))
+    store.commit()
+    assert store.room() > 24 * MIB  # type: ignore[operator]
+    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: 10 * MIB)
+    assert store.room() == 10 * MIB, "not where there is no room for a WAL"
+    store.close()
+    assert Writer.room(store._writer) is not None
+
+
+# ---- a real disk ----
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """60 MiB, in memory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(folder)]
+    if os.name != "posix" or os.geteuid() or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["low", "full"])
+def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full: bool) -> None:
+    """With nothing left at all, too, because of somebody else's file."""
+    config = f"[store]\ndata = '{disk / 'data'}'\nfree = {20 * MIB}\n"
+    broker = BrokerProcess(tmp_path / "broker", config=config, flags=("--data", str(disk / "data")))
+    with broker:
+        url = f"stomp://127.0.0.1:{broker.port}"
+        sent = _fill(url)
+        assert len(sent) > 100
+        assert _free(disk) > 5 * MIB, "it stopped in time"
+        if full:
+            _use_up(disk / "other")
+            with pytest.raises(StompError):
+                _send(url, b"refused")
+        with stomp.connect(url) as consumer:
+            subscription = consumer.subscribe(QUEUE, ack="client-individual")
+            got = []
+            for _ in sent:
+                delivery = subscription.get(30)
+                got.append(delivery.body[:10])
+                delivery.ack(receipt=True)
+        assert got == sent
+        if full:
+            (disk / "other").unlink()
+        for _ in range(300):
+            try:
+                _send(url, b"again")
+                break
+            except StompError:
+                _pause()
+        else:
+            pytest.fail(f"it does not go on: {broker.tail()}")
+        assert broker.stop() == 0
+
+
+def _free(disk: Path) -> int:
+    stat = os.statvfs(disk)
+    return stat.f_bavail * stat.f_frsize
+
+
+def _use_up(file: Path) -> None:
+    """Fill the disk to the last byte."""
+    with suppress(OSError), open(file, "wb", buffering=0) as other:
+        while other.write(bytes(4096)):
+            pass
+
+
+def _pause() -> None:
+    threading.Event().wait(0.1)
+
+
+def _send(url: str, body: bytes) -> None:
+    with stomp.connect(url) as sender:
+        sender.send(QUEUE, body, {"persistent": "true"}, receipt=True)
+
+
+def _fill(url: str) -> list[bytes]:
+    """Send until the broker refuses; the beginnings of what has a receipt."""
+    sent: list[bytes] = []
+    try:
+        with stomp.connect(url) as sender:
+            for number in range(5000):
+                head = b"%010d" % number
+                sender.send(QUEUE, head + bytes(50_000), {"persistent": "true"}, receipt=True)
+                sent.append(head)
+    except StompError as error:
+        assert "the disk is full" in str(error)  # noqa: PT017
+        return sent
+    raise AssertionError("it takes everything")
+
+
+def test_the_broker_of_a_bench_settles(tmp_path: Path) -> None:
+    """The whole in process: short of room, then a real store with room again."""
+    room = [10 * MIB]
+    store = SqliteStore(tmp_path, space=lambda *_: room[0])
+    bench = Bench(store, store_free=64 * MIB)
+    bench.wait(1.5)
+    sender = bench.peer()
+    sender.put(QUEUE, "no", persistent="true")
+    assert sender.error().headers["message"] == "the disk is full"
+    room[0] = 64 * MIB
+    bench.wait(1.5)
+    settle(bench)
+    sender = bench.peer()
+    sender.put(QUEUE, "yes", persistent="true", receipt="r")
+    settle(bench)
+    assert sender.next("RECEIPT")
+    store.close()

@@ -1,0 +1,350 @@
+"""Large messages that stop in the middle, too many at a time, and the file descriptors that they hold."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Bench, Peer
+from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.broker.storage.large import Intake, why_stuck
+from stompcodec.broker.storage.spool import Spool
+from stompcodec.codec import Frame
+
+LENGTH = 5000
+
+
+def begin(peer: Peer, octets: int = 2000, **headers: str) -> bytes:
+    """Send the first octets of a large message, and return the others."""
+    frame = peer.octets_of("SEND", pattern(LENGTH), destination=QUEUE, **headers)
+    at = frame.index(b"\n\n") + 2 + octets
+    peer.raw(frame[:at])
+    return frame[at:]
+
+
+def refusal(peer: Peer) -> tuple[str, bytes]:
+    error = peer.error()
+    return error.headers["message"], error.body
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("octets", [0, 1, 2000, LENGTH])
+def test_who_stops_in_the_middle_is_dropped(version: str, whole_frames: bool, octets: int) -> None:
+    """At any octet, also before the last one; the ERROR says so, and its file goes."""
+    bench = bench_of(upload_timeout=30.0)
+    peer = bench.peer(version, whole_frames=whole_frames)
+    bench.wait(100)
+    begin(peer, octets, receipt="r")
+    bench.wait(29)
+    assert not peer.closed
+    assert files(bench) == 1
+    bench.wait(3)
+    assert (error := peer.error()).headers["message"] == "the large message does not go on"
+    assert error.headers["receipt-id"] == "r"
+    assert b"for 30 s" in error.body
+    assert_empty(bench)
+    assert bench.broker.spool.drafts == 0
+    bench.wait(2)
+    assert not bench.broker.uploads
+
+
+def test_who_goes_on_is_not() -> None:
+    """Without a rate, an octet now and then is enough; its message is whole."""
+    bench = bench_of(upload_timeout=10.0, upload_rate=0)
+    peer = bench.peer()
+    rest = begin(peer)
+    for at in range(20):
+        bench.wait(9)
+        peer.raw(rest[at : at + 1])
+    peer.raw(rest[20:])
+    bench.wait(100)
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(LENGTH)]
+    again = begin(peer)
+    bench.wait(8)
+    peer.raw(again)
+    assert consumer.bodies() == [pattern(LENGTH)]
+    begin(peer)
+    bench.wait(12)
+    assert refusal(peer)[0] == "the large message does not go on"
+
+
+def test_who_is_not_read_is_not() -> None:
+    """A full queue stops the sender; its time begins when it is read again."""
+    bench = bench_of(upload_timeout=10.0, max_queue_messages=1)
+    peer = bench.peer()
+    small = peer.octets_of("SEND", b"small", destination="/queue/small")
+    large = peer.octets_of("SEND", pattern(LENGTH), destination=QUEUE)
+    peer.raw(small + small + large[:3000])
+    assert peer.session.paused
+    bench.wait(100)
+    assert not peer.closed
+    consumer = bench.peer()
+    consumer.subscribe("/queue/small")
+    assert not peer.session.paused
+    bench.wait(8)
+    assert not peer.closed
+    bench.wait(5)
+    assert peer.closed
+    assert_empty(bench)
+
+
+@pytest.mark.parametrize("less", [0, 1])
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_who_drips_is_dropped(whole_frames: bool, less: int) -> None:
+    """At the rate it goes on for ever, at one byte less in a time-out it ends."""
+    bench = bench_of(upload_timeout=10.0, upload_rate=20)
+    peer = bench.peer(whole_frames=whole_frames)
+    bench.wait(100)
+    rest = begin(peer, 0)
+    bench.wait(1)  # the broker looks once per second
+    for window in range(4):
+        for at in range(10):
+            octets = 20 - less * (window == 2 and at == 9)
+            peer.raw(rest[:octets])
+            rest = rest[octets:]
+            bench.wait(1)
+        assert peer.closed == (less == 1 and window >= 2)
+        if peer.closed:
+            break
+    if not less:
+        peer.raw(rest)
+        consumer = bench.peer()
+        consumer.subscribe(QUEUE)
+        assert consumer.bodies() == [pattern(LENGTH)]
+        return
+    assert (said := refusal(peer))[0] == "the large message does not go on"
+    assert b"Less than 20 bytes per second of it came for 10 s" in said[1]
+    assert_empty(bench)
+    assert bench.broker.spool.drafts == 0
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_byte_now_and_then_does_not_keep_a_slot_by_default(version: str) -> None:
+    """With the rate and time-out of a broker without a configuration."""
+    bench = bench_of()
+    peer = bench.peer(version)
+    rest = begin(peer, 0)
+    for at in range(4):
+        bench.wait(30)
+        if not peer.closed:
+            peer.raw(rest[at : at + 1])
+    assert refusal(peer)[0] == "the large message does not go on"
+    assert_empty(bench)
+
+
+def test_a_time_without_reading_is_not_counted() -> None:
+    """Neither as time nor as a new beginning: who is read for 10 s in all has to have sent enough."""
+    intake = Intake(Spool(None, 10_000), Frame("SEND", {"destination": QUEUE}), print)
+    looks = [(0, False), (4, False), (5, True), (500, True), (501, False), (504.5, False)]
+    for now, paused in looks:
+        intake.take(b"x" * 10)
+        assert why_stuck(intake, now, 10.0, 100, paused) is None
+    intake.take(b"x")
+    assert why_stuck(intake, 506.5, 10.0, 100, False) == "Less than 100 bytes per second of it came for 10 s"
+    intake.drop()
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans()), max_size=60))
+def test_the_rate_is_that_of_each_window(steps: list[tuple[int, int, bool]]) -> None:
+    """Against the plain sum of what came, over each time-out in which the sender was read."""
+    intake = Intake(Spool(None, 10**6), Frame("SEND", {"destination": QUEUE}), print)
+    now = came = 0
+    read: list[int] = []
+    why_stuck(intake, now, 10.0, 50, False)
+    for seconds, octets, paused in steps:
+        now += seconds
+        intake.take(b"x" * octets) if octets else None
+        came += octets
+        if not paused:
+            read.append(seconds)
+        found = why_stuck(intake, now, 10.0, 50, paused)
+        if found is not None:
+            assert found.startswith("Nothing") or came < 50 * sum(read)
+            break
+        if sum(read) >= 10 and not paused:
+            assert came >= 50 * sum(read)
+            came, read = 0, []
+    intake.drop()
+
+
+USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "bob")}
+HALF, QUARTERS = {"users": USERS}, {}
+
+
+def client(bench: Bench, who: str, number: int) -> Peer:
+    """A user on any address, or an address without users."""
+    users = bench.broker.config.users is not None
+    host = f"10.0.{number}.1" if users else f"10.0.0.{'ab'.index(who[0])}"
+    peer = bench.peer(connect=False, peer=f"{host}:{1000 + number}")
+    peer.connect(**({"login": who, "passcode": "x"} if users else {}))
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("config", "most", "share"),
+    [
+        (HALF, 8, 4),
+        (HALF, 3, 2),
+        (HALF, 1, 1),
+        (QUARTERS, 8, 6),
+        (QUARTERS, 3, 3),
+        (QUARTERS, 1, 1),
+        ({**HALF, "user_uploads": 3}, 8, 3),
+        ({"user_uploads": 1}, 8, 1),
+        ({"user_uploads": 9}, 2, 2),
+    ],
+)
+@pytest.mark.parametrize("end", ["whole", "lost", "refused", "stopped"])
+def test_a_share_is_left_for_others(config: dict[str, Any], most: int, share: int, end: str) -> None:
+    """One user, or address, has its share and no more; others have theirs; what ends in any way counts no more."""
+    bench = bench_of(max_uploads=most, upload_timeout=10.0, **config)
+    for _ in range(2):
+        peers = [client(bench, "ada", number) for number in range(share)]
+        rests = [begin(peer) for peer in peers]
+        assert not any(peer.closed for peer in peers)
+        late = client(bench, "ada", share)
+        begin(late)
+        message, body = refusal(late)
+        assert message == "too many large messages at a time"
+        if share < most:
+            assert f"At most {share} of a{' user' if 'users' in config else 'n address'}".encode() in body
+            assert b"messages.user_uploads" in body
+        others = [client(bench, "bob", number) for number in range(min(share, most - share))]
+        for other in others:
+            rest = begin(other)
+            other.raw(rest)
+            assert not other.closed
+        for peer, rest in zip(peers, rests):
+            if end == "whole":
+                peer.raw(rest)
+                assert not peer.closed
+            elif end == "lost":
+                peer.lose()
+            elif end == "refused":
+                peer.raw(rest[:-1] + b"x")
+                assert peer.error()
+        if end == "stopped":
+            bench.wait(12)
+            assert all(peer.closed for peer in peers)
+        assert bench.broker.spool.drafts == 0
+        assert not bench.broker.spool._owners
+
+
+@pytest.mark.parametrize("end", ["whole", "lost", "refused"])
+def test_so_many_at_a_time(end: str) -> None:
+    """At the bound all go on; one past it is refused, until one of them has ended in any way."""
+    bench = bench_of(max_uploads=3)
+    peers = [bench.peer() for _ in range(3)]
+    rests = [begin(peer) for peer in peers]
+    late = bench.peer()
+    begin(late, receipt="r")
+    message, body = refusal(late)
+    assert message == "too many large messages at a time"
+    assert b"At most 3 can come in" in body
+    bench.peer().put(QUEUE, b"small ones are taken")
+    if end == "whole":
+        peers[0].raw(rests[0])
+    elif end == "lost":
+        peers[0].lose()
+    else:
+        peers[0].raw(rests[0][:-1] + b"x")
+        assert peers[0].error()
+    last = bench.peer()
+    last.raw(begin(last, receipt="r"))
+    assert last.next("RECEIPT")
+    for peer, rest in zip(peers[1:], rests[1:]):
+        peer.raw(rest)
+        assert not peer.closed
+    assert bench.broker.spool.drafts == 0
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc here")
+def test_a_download_holds_no_descriptor() -> None:
+    """Many who read slowly are in the middle of a message, and none of its files is open."""
+    bench = bench_of()
+    bench.peer().put("/queue/a", pattern(10))
+    sender = bench.peer()
+    peers = []
+    for number in range(6):
+        sender.put(f"/queue/{number}", pattern(600_000))
+        peer = Slow(bench)
+        peer.connect()
+        peer.drain()
+        peer.subscribe(f"/queue/{number}")
+        peer.drain()
+        peers.append(peer)
+    assert all(peer.session.parcels for peer in peers)
+    assert open_bodies(bench) == []
+    for peer in peers:
+        while peer.session.parcels:
+            peer.drain()
+        assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [pattern(600_000)]
+
+
+def open_bodies(bench: Bench) -> list[str]:
+    folder = str(bench.broker.spool._made)
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if path.startswith(folder + "/") and not path.endswith("/lock"):
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("kind", [errno.EMFILE, errno.ENFILE])
+def test_a_download_waits_for_a_descriptor(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is nobody's fault: no session ends, no message becomes a dead letter, and it comes when there is one."""
+    bench = bench_of()
+    bench.peer().put(QUEUE, pattern(600_000))
+    real, failing = os.open, True
+
+    def none_left(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if failing:
+            raise OSError(kind, "Too many open files", path)
+        return real(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", none_left)
+    peer = bench.peer()
+    peer.subscribe(QUEUE, ack="client-individual")
+    bench.wait(5)
+    assert not peer.closed
+    assert peer.take() == []
+    failing = False
+    bench.wait(2)
+    message = peer.next("MESSAGE")
+    assert message.body == pattern(600_000)
+    assert "redelivered" not in message.headers
+    peer.ack(message)
+    assert_empty(bench)
+
+
+def test_an_upload_without_a_descriptor_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bench = bench_of(large_folder=str(tmp_path))
+    real = os.open
+
+    def none_left(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return real(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", none_left)
+    peer = bench.peer()
+    begin(peer)
+    assert refusal(peer) == (
+        "the large message could not be kept",
+        b"The broker has no file descriptor left: send it later.\n",
+    )
+    assert bench.broker.spool.drafts == 0
