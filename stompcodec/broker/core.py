@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message, restored
-from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import remarked
 from stompcodec.broker.routing.delayed import Delayed

@@ -45,7 +45,7 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from stompcodec.broker.storage.body_files import Body
 
-__all__ = ["Message", "Pair", "Refused", "message_of", "restored"]
+__all__ = ["Message", "Pair", "message_of", "restored"]
 
 #: A user, and the version that its session speaks.
 Pair = tuple[str, str]
@@ -58,20 +58,6 @@ WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
-
-
-class Refused(Exception):
-    """A frame that cannot be served: its sender gets ERROR, and the session ends.
-
-    Args:
-        message: short, for the header of that name. It may go to the peer, so it holds no secrets.
-        remedy: what to do about it, for the body.
-    """
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
 
 
 class Message:

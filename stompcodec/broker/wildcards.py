@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 
 __all__ = ["SYNTAXES", "Pattern", "Patterns", "Remembering", "Syntax", "Wildcards"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE
 
 __all__ = ["MOST", "QUEUE", "Counting", "Loop"]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.bodies import xml_json as transform
 from stompcodec.broker.bodies.xml_json import FORMS, TransformError
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.message import Message
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.content import decode_content, encode_content
 from stompcodec.errors import FrameError, MissingExtraError

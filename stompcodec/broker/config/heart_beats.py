@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.heartbeat import parse_heart_beat
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import MOST_LOOKS
 from stompcodec.broker.queues.faults import is_barred
-from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line
+from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions.settling import settling
 from stompcodec.codec import Frame, serialize

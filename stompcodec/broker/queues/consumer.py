@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.bodies.convert import Readdressed, Shape, shape_of
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.credit import credit_of, size_of
 from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
 from stompcodec.codec import Frame, serialize

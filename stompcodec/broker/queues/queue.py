@@ -12,13 +12,15 @@ from math import inf
 from sys import intern
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
 from stompcodec.broker.memory import MESSAGE, Account, Part
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Backlog, Fifo
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import Picking, is_picky
 from stompcodec.broker.queues.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
-from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line, Work
+from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.scheduling import with_fault
 from stompcodec.broker.queues.slices import forgetting, put_back, restoring, sweeping
 from stompcodec.broker.queues.stock import Stock

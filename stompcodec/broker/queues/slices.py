@@ -8,8 +8,8 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns
 from stompcodec.broker.queues.faults import Undelivered
-from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message

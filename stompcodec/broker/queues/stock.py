@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import Terms
 from stompcodec.broker.queues.backlog import Backlog, Fifo
-from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line, Turns, Work
+from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.storage.journal import Journal
 
 if TYPE_CHECKING:

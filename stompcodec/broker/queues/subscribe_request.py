@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.queues.arguments import Terms, terms_of
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
@@ -262,7 +262,7 @@ def check_writable(wanted: Wanted, version: str) -> None:
     >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.0")
     Traceback (most recent call last):
         ...
-    stompcodec.broker.message.Refused: bad include-seq
+    stompcodec.broker.errors.Refused: bad include-seq
     """
     seq = wanted.include_seq
     if seq is not None and version == "legacy" and seq.lower() in _TAKEN:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import EXCHANGES, ROUTING, Address, Kind, Setting
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
 

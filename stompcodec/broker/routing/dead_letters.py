@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.message import WITHOUT, Message, Refused
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.message import WITHOUT, Message
 from stompcodec.broker.queues.consumer import Delivery
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue

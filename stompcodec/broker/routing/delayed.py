@@ -10,9 +10,10 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE
-from stompcodec.broker.message import Message, Refused
-from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import timely
 from stompcodec.broker.routing.retained import Retaining

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.config.settings import Address
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.storage.store import Subscribed
 

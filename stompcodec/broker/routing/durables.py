@@ -11,8 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import selector_cost
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.durable import Durable, durable_name, title

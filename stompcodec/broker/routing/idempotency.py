@@ -23,9 +23,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import KEY, SCOPE, Account, Part
-from stompcodec.broker.message import Refused
-from stompcodec.broker.queues.limits import AT_ONCE, Line
 from stompcodec.broker.storage.store import SentKey
 
 if TYPE_CHECKING:

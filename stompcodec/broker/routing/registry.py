@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import Account, Part
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import Terms, agree, is_unused
-from stompcodec.broker.queues.limits import AT_ONCE, Bound, Line, Turns, Work
+from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.durables import Durables

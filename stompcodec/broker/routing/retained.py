@@ -10,8 +10,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Part
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import destination_cost
-from stompcodec.broker.message import Refused
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config

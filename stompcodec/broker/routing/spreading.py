@@ -9,8 +9,8 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import MESSAGE, Account
-from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Work
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message

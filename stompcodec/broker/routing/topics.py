@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.loop_quota import Turns
 from stompcodec.broker.memory import Account
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.limits import Turns
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.spreading import Spreading
 from stompcodec.broker.routing.topic import Topic

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.queues.queue import Queue

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.jms import is_text, text_tail
-from stompcodec.broker.message import WITHOUT, Message, Refused, message_of
+from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.message import WITHOUT, Message, message_of
 from stompcodec.broker.queues import browser
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.credit import grant
-from stompcodec.broker.queues.limits import AT_ONCE
 from stompcodec.broker.queues.scheduling import marked
 from stompcodec.broker.routing.idempotency import ARTEMIS, HEADER, Mark, body_crc, key_of
 from stompcodec.broker.sessions.connection_ttl import terms

@@ -6,9 +6,9 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import Turns
 from stompcodec.broker.memory import sink_cost
-from stompcodec.broker.message import Refused
-from stompcodec.broker.queues.limits import Turns
 from stompcodec.broker.storage.large import Parcel, head_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
-from stompcodec.broker.message import Refused
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
 from stompcodec.broker.sessions.windows import claim, join, leave

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import Terms, terms_of
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import Retaining

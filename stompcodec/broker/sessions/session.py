@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
-from stompcodec.broker.message import Refused
 from stompcodec.broker.queues.consumer import EOL, Consumer
-from stompcodec.broker.queues.limits import Line, Paused, Work
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.sessions.commands import HANDLERS

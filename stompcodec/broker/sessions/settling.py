@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.queues.limits import AT_ONCE, Line
+from stompcodec.broker.loop_quota import AT_ONCE, Line
 
 if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer, Delivery

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
-from stompcodec.broker.message import Message, Refused
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery
-from stompcodec.broker.queues.limits import AT_ONCE, Line
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.send import Goal, Sink, in_order, put_late, sink_of

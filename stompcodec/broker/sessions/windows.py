@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 
 if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer

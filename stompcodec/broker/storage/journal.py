@@ -13,9 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.limits import AT_ONCE, Line, Turns, Waiter, Work
 from stompcodec.broker.storage.store import CallSoon, Store
 from stompcodec.errors import StoreError
 

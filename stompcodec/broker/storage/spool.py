@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage.body_files import Body, link
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark

@@ -12,10 +12,10 @@ from broker.harness import Peer
 from broker.loop import QUEUE, Loop
 
 from stompcodec import BACKEND, serialize
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues import stock
 from stompcodec.broker.queues.backlog import Fifo
-from stompcodec.broker.queues.limits import AT_ONCE
 from stompcodec.codec import Frame
 
 #: The parser in Python has instructions of its own: they are not the broker's.

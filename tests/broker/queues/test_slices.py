@@ -8,7 +8,7 @@ from broker.loop import MOST, QUEUE, Loop
 
 from stompcodec import serialize
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.queues.limits import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.codec import Frame
 
 MANY = 12 * AT_ONCE

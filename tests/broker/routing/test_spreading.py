@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec import serialize
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.limits import AT_ONCE
 from stompcodec.broker.routing import spreading, topic
 from stompcodec.codec import Frame
 

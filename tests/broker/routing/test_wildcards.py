@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stompcodec.broker import wildcards
 from stompcodec.broker.auth import Auth, Rule, User
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.wildcards import SYNTAXES, Patterns, Wildcards
 
 WORDS = st.lists(st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=6)

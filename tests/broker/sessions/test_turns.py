@@ -140,7 +140,7 @@ def test_silence_while_it_waits_is_not_held_against_it(bench: Bench) -> None:
 
 def test_a_server_gives_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that runs, over sockets: everything comes, in order."""
-    monkeypatch.setattr("stompcodec.broker.queues.limits._SHARE", -1.0)
+    monkeypatch.setattr("stompcodec.broker.loop_quota._SHARE", -1.0)
 
     async def main() -> list[Any]:
         async with (

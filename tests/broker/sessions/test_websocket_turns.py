@@ -158,7 +158,7 @@ def test_a_process_answers_others_between_tiny_frames(tmp_path: Path) -> None:
 @pytest.fixture
 def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share is over after eight frames of STOMP."""
-    monkeypatch.setattr("stompcodec.broker.queues.limits._SHARE", -1.0)
+    monkeypatch.setattr("stompcodec.broker.loop_quota._SHARE", -1.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from broker.harness import FaultyStore
 from broker.large import QUEUE, assert_empty, bench_of, files, pattern, settle, stored_bench
 
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage import folder_lock as folder_module
 from stompcodec.broker.storage import spool as spool_module
 from stompcodec.broker.storage.body_files import Body

@@ -19,7 +19,7 @@ from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
-from stompcodec.broker.message import Refused
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.helper import HelperThread
 from stompcodec.broker.storage.remover import Remover
