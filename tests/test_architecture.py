@@ -46,7 +46,6 @@ FLOORS = {
 }
 #: Imports that point upward still, each to be cut.
 UPWARD = (
-    "broker.config.keys -> broker.queues.arguments",
     "broker.message -> broker.storage.body_files",
     "broker.message -> broker.storage.store",
     "broker.queues.browser -> broker.sessions.session",

@@ -9,8 +9,7 @@ from stompcodec.broker.config import readers as values
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.heart_beats import ANSWERS
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.config.settings import ROUTING
-from stompcodec.broker.queues.arguments import ARGUMENTS
+from stompcodec.broker.config.settings import ARGUMENTS, ROUTING
 from stompcodec.broker.wildcards import SYNTAXES
 
 __all__ = ["KEYS", "Key"]

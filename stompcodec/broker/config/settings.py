@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from stompcodec.broker.wildcards import SYNTAXES, Wildcards
 
-__all__ = ["EXCHANGES", "ROUTING", "Address", "Kind", "Preset", "Setting"]
+__all__ = ["ARGUMENTS", "EXCHANGES", "ROUTING", "Address", "Kind", "Preset", "Setting"]
 
 
 class Kind(enum.Enum):
@@ -27,6 +27,9 @@ class Kind(enum.Enum):
 ROUTING = {"ANYCAST": Kind.QUEUE, "MULTICAST": Kind.TOPIC}
 #: Exchanges that RabbitMQ has from the start, and what they do with a routing key.
 EXCHANGES = {"amq.topic": "topic", "amq.direct": "direct", "amq.fanout": "fanout"}
+#: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
+#: client that names others is refused; or the headers mean nothing.
+ARGUMENTS = ("first", "refuse", "ignore")
 
 
 class Setting(NamedTuple):

@@ -16,11 +16,7 @@ from stompcodec.broker.queues.limits import Bound
 if TYPE_CHECKING:
     from stompcodec.broker.queues.queue import Queue
 
-__all__ = ["ARGUMENTS", "Terms", "agree", "is_unused", "terms_from", "terms_of"]
-
-#: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
-#: client that names others is refused; or the headers mean nothing.
-ARGUMENTS = ("first", "refuse", "ignore")
+__all__ = ["Terms", "agree", "is_unused", "terms_from", "terms_of"]
 
 
 class Terms(NamedTuple):
