@@ -46,8 +46,6 @@ FLOORS = {
 }
 #: Imports that point upward still, each to be cut.
 UPWARD = (
-    "broker.message -> broker.storage.body_files",
-    "broker.message -> broker.storage.store",
     "broker.queues.browser -> broker.sessions.session",
     "broker.queues.browser -> broker.sessions.settling",
     "broker.queues.consumer -> broker.routing.durable",

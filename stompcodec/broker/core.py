@@ -22,7 +22,7 @@ from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import CONNECTION, Account
-from stompcodec.broker.message import Message, restored
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import remarked
 from stompcodec.broker.routing.delayed import Delayed
@@ -35,6 +35,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.store import restored
 from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 

@@ -35,17 +35,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.broker.jms import text_tail
-from stompcodec.broker.storage.store import Stored
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
 
 if TYPE_CHECKING:
-    from stompcodec.broker.storage.body_files import Body
+    from pathlib import Path
 
-__all__ = ["Message", "Pair", "message_of", "restored"]
+__all__ = ["LargeBody", "Message", "Pair", "message_of"]
 
 #: A user, and the version that its session speaks.
 Pair = tuple[str, str]
@@ -58,6 +57,20 @@ WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
+
+
+class LargeBody(Protocol):
+    """The body of a large message: a file that several messages share."""
+
+    #: It was read, and is not what was written.
+    damaged: bool
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def crc(self) -> int: ...
 
 
 class Message:
@@ -112,7 +125,7 @@ class Message:
         #: Deliveries that came to nothing. And whether its MESSAGE is more than a head and the tail.
         self.attempts = self.special = attempts
         #: Of a large message.
-        self.body: Body | None = None
+        self.body: LargeBody | None = None
 
     @property
     def id(self) -> str:
@@ -172,7 +185,7 @@ class Message:
             tail = text_tail(tail)
         return Message(b"", 0, destination, tail, self.persistent, None, self.priority).with_body(self.body)
 
-    def with_body(self, body: Body | None) -> Message:
+    def with_body(self, body: LargeBody | None) -> Message:
         """The same, new as it is, with a large body. None: there is none."""
         if body is not None:
             self.body = body
@@ -251,17 +264,3 @@ def _milliseconds(text: str | None) -> int:
 def _line(name: str, value: str) -> bytes:
     """A header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]
-
-
-def restored(stored: Stored) -> Message:
-    """A message as it was before the broker was started anew."""
-    return Message(
-        stored.id.encode(),
-        stored.seq,
-        intern(stored.destination),
-        stored.tail,
-        stored.persistent,
-        stored.expires,
-        stored.priority,
-        max(stored.attempts, int(stored.redelivered)),
-    ).with_body(stored.body)

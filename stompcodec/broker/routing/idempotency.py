@@ -30,8 +30,8 @@ from stompcodec.broker.storage.store import SentKey
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
+    from stompcodec.broker.message import LargeBody
     from stompcodec.broker.sessions.session import Session
-    from stompcodec.broker.storage.body_files import Body
     from stompcodec.broker.storage.journal import Batch, Journal
     from stompcodec.codec import Frame
 
@@ -349,6 +349,6 @@ def key_of(session: Session, frame: Frame) -> str | None:
     return key
 
 
-def body_crc(frame: Frame, body: Body | None) -> int:
+def body_crc(frame: Frame, body: LargeBody | None) -> int:
     """Return the CRC-32 of the body of a SEND; of a large one, `body` is the file."""
     return crc32(frame.body or b"") if body is None else body.crc

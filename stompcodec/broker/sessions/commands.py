@@ -31,8 +31,8 @@ from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
 
 if TYPE_CHECKING:
+    from stompcodec.broker.message import LargeBody
     from stompcodec.broker.sessions.session import Session
-    from stompcodec.broker.storage.body_files import Body
 
 __all__ = ["HANDLERS"]
 
@@ -111,7 +111,7 @@ def _send(session: Session, frame: Frame) -> None:
         session.receipt(receipt)
 
 
-def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
+def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> None:
     """SEND, in all its forms; with the body of a large one, or before that has come."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
     broker = session.broker
@@ -157,7 +157,7 @@ def _send_any(session: Session, frame: Frame, body: Body | None = None) -> None:
     session.answer(frame)
 
 
-def _marks(session: Session, frame: Frame, body: Body | None) -> list[Mark] | None:
+def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:
     """Return the mark of a SEND for each of its destinations; None if it has no idempotency key, or no body yet."""
     key = key_of(session, frame)
     if key is None or (body is None and is_streamed(frame)):

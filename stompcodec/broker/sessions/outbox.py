@@ -13,13 +13,13 @@ from stompcodec.broker.storage.large import Parcel, head_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.core import Broker
+    from stompcodec.broker.message import LargeBody
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.queues.stock import Stock
     from stompcodec.broker.routing.delayed import Delayed
     from stompcodec.broker.routing.spreading import Spreading
     from stompcodec.broker.routing.topic import Topic
-    from stompcodec.broker.storage.body_files import Body
     from stompcodec.broker.storage.journal import Journal, Waiting
     from stompcodec.connection import Connection
 
@@ -151,7 +151,7 @@ class Outgoing:
 
     # ---- large messages ----
 
-    def send_large(self, head: bytes, tail: bytes, body: Body, failed: Callable[[Exception], object]) -> None:
+    def send_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
         """MESSAGE of a large message. Nothing else can go out before it is out.
 
         Args:

@@ -30,11 +30,10 @@ from stompcodec.states import State
 if TYPE_CHECKING:
     from stompcodec.broker.auth import User
     from stompcodec.broker.core import Broker
-    from stompcodec.broker.message import Message
+    from stompcodec.broker.message import LargeBody, Message
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.routing.shares import Maker
     from stompcodec.broker.routing.virtual_host import Router
-    from stompcodec.broker.storage.body_files import Body
 
 __all__ = ["Session"]
 
@@ -526,7 +525,7 @@ class Session(Outgoing):
 
     # ---- to the shell ----
 
-    def take_large(self, frame: Frame, done: Callable[[Frame, Body], object]) -> None:
+    def take_large(self, frame: Frame, done: Callable[[Frame, LargeBody], object]) -> None:
         """A SEND has come whose body follows in pieces.
 
         Args:

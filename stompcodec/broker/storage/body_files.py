@@ -20,6 +20,7 @@ from stompcodec.errors import StoreError
 from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, grant
 
 if TYPE_CHECKING:
+    from stompcodec.broker.message import LargeBody
     from stompcodec.broker.storage.helper import Helper
 
 __all__ = ["Bodies", "Body", "BodyFile", "file_crc", "link"]
@@ -152,7 +153,7 @@ class Bodies:
             raise
         return BodyFile(name, len(octets), zlib.crc32(octets))
 
-    def adopt(self, body: Body) -> BodyFile:
+    def adopt(self, body: LargeBody) -> BodyFile:
         """Keeps a body that is a file already, and has its octets on the disk. Its name is there after `sync`.
 
         The file gets one more name, so nothing is written again, unless it lies on another disk.

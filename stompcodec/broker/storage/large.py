@@ -33,6 +33,8 @@ from stompcodec.transport.seams import Part
 if TYPE_CHECKING:
     from io import FileIO
 
+    from stompcodec.broker.message import LargeBody
+
 __all__ = ["Intake", "Parcel", "head_of", "is_streamed", "why_stuck", "without_body"]
 
 _LOG = logging.getLogger("stompcodec.broker")
@@ -119,7 +121,7 @@ def without_body(frame: Frame) -> Frame:
     return Frame(frame.command, [pair for pair in frame.headers.pairs() if pair[0] != "content-length"])
 
 
-def head_of(tail: bytes, body: Body) -> bytes:
+def head_of(tail: bytes, body: LargeBody) -> bytes:
     """What stands before the body: the tail of a large message, and its length.
 
     >>> head_of(b"a:b\\n\\n\\0", Body(None, 7, 0))
@@ -179,7 +181,7 @@ class Parcel:
         self,
         before: list[bytes],
         head: bytes,
-        body: Body,
+        body: LargeBody,
         whole_frames: bool,
         failed: Callable[[Exception], object],
     ) -> None:

@@ -27,6 +27,7 @@ from stompcodec.errors import StoreError
 from stompcodec.file_access import PRIVATE, Access, make_folder
 
 if TYPE_CHECKING:
+    from stompcodec.broker.message import LargeBody
     from stompcodec.broker.storage.helper import Helper
 
 __all__ = ["Draft", "Spool"]
@@ -163,7 +164,7 @@ class Spool:
         except (OSError, StoreError) as error:
             raise _refused(error) from error
 
-    def keep(self, body: Body) -> Body:
+    def keep(self, body: LargeBody) -> Body:
         """A body that the store has brought back, as one of ours: its file gets one more name here.
 
         Raises:

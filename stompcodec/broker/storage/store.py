@@ -7,14 +7,13 @@ everything that a turn of the loop did. A message is known by its queue's key an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from sys import intern
+from typing import NamedTuple, Protocol
 
+from stompcodec.broker.message import LargeBody, Message
 from stompcodec.errors import StoreError
 
-if TYPE_CHECKING:
-    from stompcodec.broker.storage.body_files import Body
-
-__all__ = ["CallSoon", "Done", "MemoryStore", "SentKey", "Storable", "Store", "Stored", "Subscribed"]
+__all__ = ["CallSoon", "Done", "MemoryStore", "SentKey", "Storable", "Store", "Stored", "Subscribed", "restored"]
 
 #: Takes None, or why nothing was written.
 Done = Callable[[StoreError | None], None]
@@ -44,7 +43,7 @@ class Storable(Protocol):
     @property
     def redelivered(self) -> bool: ...
     @property
-    def body(self) -> Body | None: ...
+    def body(self) -> LargeBody | None: ...
 
 
 class Stored(NamedTuple):
@@ -64,7 +63,7 @@ class Stored(NamedTuple):
     priority: int = 4
     attempts: int = 0
     redelivered: bool = False
-    body: Body | None = None
+    body: LargeBody | None = None
     """Of a large message, whose tail is without."""
 
 
@@ -360,3 +359,17 @@ def stored(queue: str, message: Storable) -> Stored:
         message.redelivered,
         message.body,
     )
+
+
+def restored(stored: Stored) -> Message:
+    """A message as it was before the broker was started anew."""
+    return Message(
+        stored.id.encode(),
+        stored.seq,
+        intern(stored.destination),
+        stored.tail,
+        stored.persistent,
+        stored.expires,
+        stored.priority,
+        max(stored.attempts, int(stored.redelivered)),
+    ).with_body(stored.body)
