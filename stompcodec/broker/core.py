@@ -40,6 +40,7 @@ from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
+    from stompcodec.broker.peer import Refillable, Source
     from stompcodec.broker.storage.helper import Helper
     from stompcodec.broker.storage.store import CallSoon, Store
 
@@ -163,13 +164,13 @@ class Broker:
         self._routers: dict[str, Router] = {}
         self._numbers = itertools.count(1)
         self._entropy = entropy
-        self._resumable: list[Session] = []
+        self._resumable: list[Refillable] = []
         #: How many transports were lost since the last turn; and sessions whose end has to wait, with the reasons.
         self._losses = 0
         self._lost: deque[tuple[Session, BaseException | None]] = deque()
         self._opened: list[Topic] = []
         #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
-        self.failing: list[tuple[Session, Queue]] = []
+        self.failing: list[tuple[Session, Source]] = []
         #: What message-ids are made of.
         self.ident = epoch.encode() + b"-%d"
         #: Of the latest message.
@@ -354,9 +355,18 @@ class Broker:
                 break
             session.exhaust()
 
-    def resume(self, session: Session) -> None:
+    def resume(self, peer: Refillable) -> None:
         """A session has room again: its consumers are looked at when the next turn ends."""
-        self._resumable.append(session)
+        self._resumable.append(peer)
+
+    @property
+    def horizon(self) -> int | None:
+        """The lowest seq of a message that takes effect later; None if there is none."""
+        return self.journal.horizon
+
+    def watch_horizon(self, action: Callable[[], object]) -> None:
+        """Call something, once, when the horizon may have moved."""
+        self.journal.watch(action)
 
     # ---- the end of a turn ----
 

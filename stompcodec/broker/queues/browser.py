@@ -9,23 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import MOST_LOOKS
 from stompcodec.broker.queues.faults import is_barred
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.sessions.settling import settling
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from stompcodec.broker.sessions.session import Session
 
-__all__ = ["Browser", "acknowledge"]
+__all__ = ["Browser"]
 
 #: A view holds nothing itself.
 _NOTHING = Bound(1, 1)
@@ -82,7 +80,7 @@ class Browser(Queue):
         broker, newest = consumer.session.broker, self._picking.backlog.last_seq
         if newest is None:
             newest = broker.seq
-        horizon = broker.journal.horizon
+        horizon = broker.horizon
         return newest if horizon is None else min(newest, horizon - 1)
 
     def _skipped(self, count: int) -> int:
@@ -106,7 +104,7 @@ class Browser(Queue):
 
     def offer(self, consumer: Consumer) -> int:
         """Show what was not shown yet, as long as there is credit and room."""
-        session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.journal.horizon
+        session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.horizon
         consumer.waiting = False
         for count in range(MOST_LOOKS):
             if session.room <= 0:
@@ -120,7 +118,7 @@ class Browser(Queue):
             if consumer.credit <= 0:
                 return count
             if horizon is not None and message.seq > horizon:  # others come before it, which are not here yet
-                session.broker.journal.watch(self._go_on)
+                session.broker.watch_horizon(self._go_on)
                 return count
             self._seq = message.seq
             if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
@@ -209,50 +207,3 @@ class Browser(Queue):
     def first(self, through: int, most: int = AT_ONCE) -> list[Message]:
         """Return the first READY messages up to a seq."""
         return self.source.indexed().between(0, through, most)
-
-
-def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
-    """ACK or NACK of what a browser was shown. `through-seq:N` on ACK is for everything up to there, shown or not.
-
-    Raises:
-        Refused: there is no such delivery, or it is in a transaction.
-    """
-    browser = consumer.queue
-    assert isinstance(browser, Browser)
-    if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
-        raise Refused("a browser has no transactions", "Acknowledge what it has shown without a transaction header.")
-    text = session.header(frame, "through-seq")
-    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
-    through = None if text is None or not accepted else int(text)
-    messages = browser.acknowledge(tag, through)
-    if through is not None and len(messages) > AT_ONCE:
-        session.work(frame, _taking(session, browser, consumer, through, frame))
-        return
-    if accepted and len(messages) > AT_ONCE:
-        session.work(frame, settling(session, consumer, [(0, message) for message in messages], frame, accepted))
-        return
-    if accepted:
-        if any(message.persistent for message in messages):
-            session.store_waits(frame)
-        browser.settle([(0, message) for message in messages])
-    session.answer(frame)
-    if not consumer.waiting and not consumer.closed:
-        browser.offer(consumer)
-
-
-def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
-    """Take very many messages out of a queue, all up to a seq, then answer the ACK."""
-    messages, journal = browser.first(through), session.broker.journal
-    while messages:
-        persistent = any(message.persistent for message in messages)
-        if persistent and not session.ended:
-            session.store_waits(frame)
-        browser.settle([(0, message) for message in messages])
-        messages = browser.first(through)
-        if messages:
-            yield journal.line if persistent else session.broker.turns
-    if not session.ended:
-        session.answer(frame)
-    if not consumer.waiting and not consumer.closed:
-        browser.offer(consumer)

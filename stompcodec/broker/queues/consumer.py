@@ -14,10 +14,10 @@ from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.settings import Address
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.queues.subscribe_request import Wanted
     from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery"]
 
@@ -71,7 +71,7 @@ class Consumer:
         *("unacked", "version", "waiting", "wanted", "window"),
     )
 
-    def __init__(self, session: Session, queue: Queue, number: int, wanted: Wanted) -> None:
+    def __init__(self, session: Peer, queue: Queue, number: int, wanted: Wanted) -> None:
         self.session = session
         self.queue = queue
         #: The id of the subscription; None for one of 1.0 without.

@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.subscribe_request import UNLIMITED, Granted, granted
+from stompcodec.broker.queues.subscribe_request import UNLIMITED, Granted
 
 if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.queues.subscribe_request import Wanted
-    from stompcodec.broker.sessions.session import Session
-    from stompcodec.codec import Frame
 
-__all__ = ["Credit", "credit_of", "grant", "size_of"]
+__all__ = ["Credit", "credit_of", "size_of"]
 
 
 class Credit:
@@ -86,34 +83,6 @@ def credit_of(wanted: Wanted) -> Credit | None:
     if wanted.octets is not None:
         return Credit(Granted(UNLIMITED, wanted.octets), wanted.window)
     return None
-
-
-def grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
-    """The `credit` header of ACK: more for a subscription that had one, too. True: that is all that the ACK is about.
-
-    Args:
-        session: that sent it.
-        consumer: whose delivery it acknowledges; None if that is not known yet: in auto mode nothing is acknowledged,
-            and the header `subscription` says what it is for.
-        frame: the ACK.
-
-    Raises:
-        Refused: it is no credit.
-    """
-    text = session.header(frame, "credit")
-    if text is None:
-        return False
-    more = granted("credit", text, more=True)
-    if consumer is not None:
-        consumer.grant(more)
-        return False
-    found = session.consumers.get(f"id:{session.header(frame, 'subscription')}")
-    if found is None or found.acks or found.wanted.credit is None:
-        return False
-    found.grant(more)
-    session.answer(frame)
-    found.queue.offer(found)
-    return True
 
 
 def size_of(message: Message) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 from sys import intern
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
@@ -25,9 +24,6 @@ from stompcodec.broker.queues.scheduling import with_fault
 from stompcodec.broker.queues.slices import forgetting, put_back, restoring, sweeping
 from stompcodec.broker.queues.stock import Stock
 from stompcodec.broker.storage.journal import Journal
-
-if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["DROPPED", "EXPIRED", "Queue"]
 
@@ -98,6 +94,11 @@ class Queue(Stock):
     def consumers(self) -> list[Consumer]:
         """All consumers. For looking at; made anew each time."""
         return list(self.members)
+
+    def seqs(self) -> set[int]:
+        """Return the seqs of its messages: READY, held and UNACKED."""
+        unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
+        return {message.seq for message in self.messages} | self.held.keys() | unacked
 
     # ---- in ----
 
@@ -199,12 +200,6 @@ class Queue(Stock):
             self.journal.settle(self, message)
         self.less(1, message.size)
         return True
-
-    def block(self, session: Session) -> None:
-        """Make a session wait until there is room."""
-        if session.block(self):
-            self.blocked[session] = None
-            self.account.wait(self)
 
     def restore(self, messages: list[Message]) -> None:
         """UNACKED to READY: delivered in vain, and back in their old places, before all that came later."""

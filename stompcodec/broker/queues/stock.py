@@ -15,8 +15,7 @@ from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.storage.journal import Journal
 
 if TYPE_CHECKING:
-    from stompcodec.broker.routing.shares import Maker
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.peer import Maker, Peer
 
 __all__ = ["Stock"]
 
@@ -85,7 +84,7 @@ class Stock:
         self.count = 0
         self.octets = 0
         #: Sessions that wait until there is room.
-        self.blocked: dict[Session, None] = {}
+        self.blocked: dict[Peer, None] = {}
         self.closed = False
         #: Where it waits when there is more to do than one turn should take; None to do it at once.
         self.turns: Turns | None = None
@@ -252,6 +251,12 @@ class Stock:
 
     def dropped(self, message: Message) -> None:
         """A message went to make room."""
+
+    def block(self, session: Peer) -> None:
+        """Make a session wait until there is room."""
+        if session.block(self):
+            self.blocked[session] = None
+            self.account.wait(self)
 
     def withdraw(self, numbers: set[int]) -> None:
         """Messages that could not be stored leave the queue, unless somebody has got them."""

@@ -14,8 +14,8 @@ from stompcodec.codec import Frame, serialize_tail
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
+    from stompcodec.broker.peer import Maker
     from stompcodec.broker.routing.naming import Naming
-    from stompcodec.broker.routing.shares import Maker
 
 __all__ = ["MAX_ATTEMPTS", "REJECTED", "DeadLetters"]
 

@@ -21,7 +21,7 @@ from stompcodec.broker.routing.topic import Topic
 
 if TYPE_CHECKING:
     from stompcodec.broker.memory import Account
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.peer import Peer
 
 __all__ = ["Delayed"]
 
@@ -56,7 +56,7 @@ class Delayed:
         #: Bytes of messages that wait for topics.
         self.cost = 0
         #: Sessions that wait until these are fewer.
-        self.blocked: dict[Session, None] = {}
+        self.blocked: dict[Peer, None] = {}
         self._number = 0
         #: When, a number that makes it different from all others, what, and where it goes. A queue holds its messages
         #: itself, so that they go with it: here are their seqs.
@@ -118,7 +118,7 @@ class Delayed:
         """There is room again."""
         return not self._account.is_large(self.cost, LOW)
 
-    def block(self, session: Session) -> None:
+    def block(self, session: Peer) -> None:
         """Make a session wait until there is room."""
         if session.block(self):
             self.blocked[session] = None

@@ -17,10 +17,9 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.storage.store import Subscribed
 
 if TYPE_CHECKING:
+    from stompcodec.broker.peer import Maker, Peer
     from stompcodec.broker.queues.subscribe_request import Wanted
-    from stompcodec.broker.routing.shares import Maker
     from stompcodec.broker.selectors.selector import Selector
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
 
@@ -150,7 +149,7 @@ def owner_of(title: str) -> str | None:
     return unquote(owner) if not mark and rest else None
 
 
-def durable_name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
+def durable_name(session: Peer, wanted: Wanted, by_id: bool) -> str | None:
     """The name of the queue that a SUBSCRIBE or UNSUBSCRIBE asks for; None when it is no durable subscription.
 
     Args:
@@ -167,7 +166,7 @@ def durable_name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
     return name
 
 
-def _name(session: Session, wanted: Wanted, by_id: bool) -> str | None:
+def _name(session: Peer, wanted: Wanted, by_id: bool) -> str | None:
     if wanted.durable is not None:
         if session.client_id is None:
             raise Refused("client-id is missing", "A durable subscription needs the header client-id on CONNECT.")

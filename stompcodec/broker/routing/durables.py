@@ -24,10 +24,10 @@ from stompcodec.broker.storage.store import Subscribed
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.memory import Account
+    from stompcodec.broker.peer import Maker, Peer
     from stompcodec.broker.queues.subscribe_request import Wanted
-    from stompcodec.broker.routing.shares import Maker, Shares
+    from stompcodec.broker.routing.shares import Shares
     from stompcodec.broker.selectors.selector import Selector
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["Durables"]
 
@@ -109,7 +109,7 @@ class Durables:
         """Return whether anybody has one of that name."""
         return name in self._named
 
-    def adopt(self, durable: Durable, session: Session) -> None:
+    def adopt(self, durable: Durable, session: Peer) -> None:
         """Give one that nobody has to the user of a session, which may subscribe to its destination."""
         if durable.owner is not None or session.owner is None:
             return
@@ -132,12 +132,12 @@ class Durables:
         """Return those that were made when there were so many already."""
         return list(islice(reversed(self._by_key.values()), max(0, len(self) - count)))
 
-    def name(self, session: Session, wanted: Wanted) -> str | None:
+    def name(self, session: Peer, wanted: Wanted) -> str | None:
         """As `durable_name`."""
         return durable_name(session, wanted, self._by_id)
 
     def wanted(
-        self, session: Session, wanted: Wanted, address: Address, may: Callable[[Session, Address], bool]
+        self, session: Peer, wanted: Wanted, address: Address, may: Callable[[Peer, Address], bool]
     ) -> Durable | None:
         """What a SUBSCRIBE to a topic asks for, made if it is not there; None if it asks for no durable one.
 

@@ -20,18 +20,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import KEY, SCOPE, Account, Part
+from stompcodec.broker.peer import Context, Peer
 from stompcodec.broker.storage.store import SentKey
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.routing.virtual_host import Router
     from stompcodec.broker.storage.journal import Batch, Journal
     from stompcodec.codec import Frame
 
@@ -47,6 +48,34 @@ _DIGEST, _USER = 16, 8
 _MOST_NUMBER = 2**62
 #: Seconds between two lines in the log about keys that came with another body.
 _LOG_EACH = 1.0
+
+
+class Counts(Protocol):
+    """Where SENDs are counted that are not stored."""
+
+    duplicates: int
+    duplicates_changed: int
+
+
+class SenderContext(Context, Protocol):
+    """What is known here of the broker."""
+
+    @property
+    def now(self) -> float: ...
+    @property
+    def stats(self) -> Counts: ...
+
+
+class Sender(Peer, Protocol):
+    """A session that sends."""
+
+    @property
+    def broker(self) -> SenderContext: ...
+    @property
+    def router(self) -> Router: ...
+
+    def wait_for(self, batch: Batch, frame: Frame) -> None:
+        """Send receipts behind the commit of a batch."""
 
 
 class Mark(NamedTuple):
@@ -142,7 +171,7 @@ class SentKeys:
         """Bytes of memory that the keys take. Computed anew each time."""
         return KEY * sum(map(len, self.scopes.values())) + SCOPE * len(self.scopes)
 
-    def mark(self, session: Session, destination: str, routing: str | None, key: str, body: int) -> Mark:
+    def mark(self, session: Sender, destination: str, routing: str | None, key: str, body: int) -> Mark:
         """Return the mark of a SEND.
 
         Args:
@@ -169,7 +198,7 @@ class SentKeys:
         scope = self.scopes.get(mark.scope)
         return None if scope is None else scope.get(mark.key)
 
-    def is_known(self, session: Session, mark: Mark, frame: Frame) -> bool:
+    def is_known(self, session: Sender, mark: Mark, frame: Frame) -> bool:
         """Return whether a SEND came before. If so, receipts of this session wait for the disk as the first one does.
 
         Args:
@@ -185,7 +214,7 @@ class SentKeys:
         self.count(session, entry.mark.body != mark.body)
         return True
 
-    def count(self, session: Session, changed: bool) -> None:
+    def count(self, session: Sender, changed: bool) -> None:
         """Count a SEND that is not stored; if it has another body, say so in the log, once per second at most."""
         stats = session.broker.stats
         stats.duplicates += 1
@@ -335,7 +364,7 @@ class SentKeys:
         batch.keys = None
 
 
-def key_of(session: Session, frame: Frame) -> str | None:
+def key_of(session: Sender, frame: Frame) -> str | None:
     """Return the key of a SEND; None if it has none, or an empty one.
 
     Raises:

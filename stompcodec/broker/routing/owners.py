@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.peer import Peer
 
 __all__ = ["Owners"]
 
@@ -22,8 +22,8 @@ class Owners:
     __slots__ = ("_by_name", "_by_session")
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Session] = {}
-        self._by_session: dict[Session, dict[str, None]] = {}
+        self._by_name: dict[str, Peer] = {}
+        self._by_session: dict[Peer, dict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -34,11 +34,11 @@ class Owners:
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
-    def get(self, name: str) -> Session | None:
+    def get(self, name: str) -> Peer | None:
         """Return the session that has a destination; None if it belongs to nobody."""
         return self._by_name.get(name)
 
-    def claim(self, name: str, session: Session) -> None:
+    def claim(self, name: str, session: Peer) -> None:
         """Give a destination, which nobody else has, to a session."""
         self._by_name[name] = session
         self._by_session.setdefault(session, {})[name] = None
@@ -52,7 +52,7 @@ class Owners:
             if not mine:
                 del self._by_session[session]
 
-    def leave(self, session: Session) -> list[str]:
+    def leave(self, session: Peer) -> list[str]:
         """Forget a session. Return the names of what it had."""
         names = list(self._by_session.pop(session, ()))
         for name in names:

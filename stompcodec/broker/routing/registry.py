@@ -10,6 +10,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.arguments import Terms, agree, is_unused
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
@@ -19,16 +20,16 @@ from stompcodec.broker.routing.kept import Kept
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.owners import Owners
 from stompcodec.broker.routing.retained import Retained, Retaining
-from stompcodec.broker.routing.shares import Maker, Shares
+from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.storage.journal import Journal
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.routing.durable import Durable
     from stompcodec.broker.selectors.selector import Selector
-    from stompcodec.broker.sessions.session import Session
     from stompcodec.broker.storage.store import Subscribed
 
 __all__ = ["Destinations"]
@@ -139,7 +140,7 @@ class Destinations:
 
     # ---- find and make ----
 
-    def address(self, destination: str, session: Session) -> str:
+    def address(self, destination: str, session: Peer) -> str:
         """The name for everyone: another one where a session names a temporary destination of its own.
 
         >>> # "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", as a reply-to carries it to others
@@ -148,7 +149,7 @@ class Destinations:
             return destination
         return self.naming.owned(destination, session.id)
 
-    def sink(self, address: Address, session: Session, retain: str | None = None) -> Queue | Topic | Retaining | None:
+    def sink(self, address: Address, session: Peer, retain: str | None = None) -> Queue | Topic | Retaining | None:
         """Where a SEND goes. None: nowhere, for nobody listens to the topic, or the temporary destination is gone.
 
         Args:
@@ -186,7 +187,7 @@ class Destinations:
             return False
         return self.addresses.is_certain(destination)
 
-    def named(self, address: Address, session: Session) -> Address:
+    def named(self, address: Address, session: Peer) -> Address:
         """Return the address of what a name stands for here: the rules, and the owner of a queue, are asked by that.
 
         With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
@@ -234,7 +235,7 @@ class Destinations:
             for message in messages:
                 durable.queue.put(message)
 
-    def found(self, address: Address, session: Session, action: str = "subscribe") -> Queue:
+    def found(self, address: Address, session: Peer, action: str = "subscribe") -> Queue:
         """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""
         durable = self.durables.find(address.rest, session.owner)
         if durable is not None:
@@ -416,7 +417,7 @@ class Destinations:
                 yield turns
         self._expiring = False
 
-    def agree(self, queue: Queue, terms: Terms | None, session: Session) -> None:
+    def agree(self, queue: Queue, terms: Terms | None, session: Peer) -> None:
         """Heed what a client says of a queue, if anything. Sessions that remember the queue look at it again.
 
         Raises:

@@ -17,7 +17,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
 
 if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.wildcards import Pattern
 
 __all__ = ["ACTIONS", "Retained", "Retaining"]
@@ -191,7 +191,7 @@ class Retaining:
         """As in Topic."""
         return () if self._topic is None else self._topic.holders()
 
-    def block(self, session: Session) -> None:
+    def block(self, session: Peer) -> None:
         """As in Topic."""
         if self._topic is not None:
             self._topic.block(session)

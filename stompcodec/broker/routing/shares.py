@@ -11,48 +11,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import destination_cost
+from stompcodec.broker.peer import Maker, Owner
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.memory import Account
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.sessions.session import Session
 
-__all__ = ["Maker", "Shares", "owner_of"]
+__all__ = ["Shares", "owner_of"]
 
 
 #: What half of all destinations is at least.
 _LEAST_SHARE = 4
 
 
-def owner_of(session: Session, has_users: bool) -> str:
+def owner_of(session: Peer, has_users: bool) -> str:
     """Return to whose share a session counts: that of its user, or without users of its address."""
     return session.user.name if has_users else session.peer.rpartition(":")[0]
-
-
-class _Owner:
-    """A user, or an address."""
-
-    __slots__ = ("key", "made", "sessions")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        #: Destinations that its sessions made and that are still there.
-        self.made = 0
-        #: Sessions that have made something.
-        self.sessions = 0
-
-
-class Maker:
-    """A session, as the maker of destinations."""
-
-    __slots__ = ("ended", "made", "owner")
-
-    def __init__(self, owner: _Owner) -> None:
-        self.owner = owner
-        #: Destinations that it made and that are still there.
-        self.made = 0
-        self.ended = False
 
 
 class Made(Protocol):
@@ -84,13 +60,13 @@ class Shares:
         self._most_of_owner = config.user_destinations or (half if config.users is not None else half + half // 2)
         self.has_users = config.users is not None
         self._account = account
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, Owner] = {}
 
-    def maker(self, session: Session) -> Maker:
+    def maker(self, session: Peer) -> Maker:
         """Find what stands for a session here."""
         if session.maker is None:
             key = owner_of(session, self.has_users)
-            owner = self._owners.setdefault(key, _Owner(key))
+            owner = self._owners.setdefault(key, Owner(key))
             owner.sessions += 1
             session.maker = Maker(owner)
         return session.maker
@@ -99,11 +75,11 @@ class Shares:
         """Return what stands for a user who made something in an earlier run of the broker; None if that is unknown."""
         if user is None or not self.has_users:
             return None
-        maker = Maker(self._owners.setdefault(user, _Owner(user)))
+        maker = Maker(self._owners.setdefault(user, Owner(user)))
         maker.ended = True
         return maker
 
-    def give(self, durable: Durable, session: Session) -> None:
+    def give(self, durable: Durable, session: Peer) -> None:
         """A durable subscription that nobody made belongs to the user of a session now."""
         self.gone(durable)
         durable.queue.maker = self.maker(session)
@@ -158,7 +134,7 @@ class Shares:
             maker.owner.made -= 1
             self._look(maker.owner)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: Peer) -> None:
         """A session has ended: what it made stays, and counts to its owner."""
         maker = session.maker
         if maker is not None and not maker.ended:
@@ -166,6 +142,6 @@ class Shares:
             maker.owner.sessions -= 1
             self._look(maker.owner)
 
-    def _look(self, owner: _Owner) -> None:
+    def _look(self, owner: Owner) -> None:
         if not owner.sessions and not owner.made:
             del self._owners[owner.key]

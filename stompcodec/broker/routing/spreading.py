@@ -14,9 +14,9 @@ from stompcodec.broker.memory import MESSAGE, Account
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.sessions.session import Session
     from stompcodec.broker.wildcards import Pattern
 
 __all__ = ["Bundle", "Spreading", "fullest"]
@@ -178,7 +178,7 @@ class Spreading:
         #: The place of the next subscription.
         self._next = 0
         #: Sessions that wait until nothing is on its way.
-        self.blocked: dict[Session, None] = {}
+        self.blocked: dict[Peer, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rounds)
@@ -242,7 +242,7 @@ class Spreading:
             if waits:
                 each.bundle.give([consumer])
 
-    def block(self, session: Session) -> None:
+    def block(self, session: Peer) -> None:
         """Make a sender wait until nothing is on its way."""
         if session.block(self):
             self.blocked[session] = None

@@ -16,10 +16,9 @@ from stompcodec.broker.routing.spreading import Bundle, Spreading, fullest
 from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
+    from stompcodec.broker.peer import Maker, Peer
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.routing.shares import Maker
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["Topic"]
 
@@ -159,7 +158,7 @@ class Topic:
             return ()
         return [durable.queue for durable in self._durables if durable.queue.journal and durable.wants(message)]
 
-    def block(self, session: Session) -> None:
+    def block(self, session: Peer) -> None:
         """Make a session wait for the slow ones."""
         self.full = False
         for line in (self._line, self._shared):

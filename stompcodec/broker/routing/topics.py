@@ -15,8 +15,9 @@ from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
+    from stompcodec.broker.peer import Maker
     from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.routing.shares import Maker, Shares
+    from stompcodec.broker.routing.shares import Shares
 
 __all__ = ["Topics"]
 

@@ -21,8 +21,8 @@ from stompcodec.broker.storage.journal import Journal
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
+    from stompcodec.broker.peer import Peer
     from stompcodec.broker.queues.subscribe_request import Wanted
-    from stompcodec.broker.sessions.session import Session
 
 __all__ = ["Router"]
 
@@ -61,16 +61,16 @@ class Router:
         self.topics = self.destinations.topics.by_name
         self.owners = self.destinations.owners
         #: Sessions by their user and the client-id of their CONNECT. Users do not take each other's.
-        self._clients: dict[tuple[str | None, str], Session] = {}
+        self._clients: dict[tuple[str | None, str], Peer] = {}
         self.dead = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
 
     @property
-    def clients(self) -> dict[str, Session]:
+    def clients(self) -> dict[str, Peer]:
         """Sessions by the client-id of their CONNECT. For looking at; made anew each time."""
         return {client_id: session for (_owner, client_id), session in self._clients.items()}
 
-    def join(self, session: Session, client_id: str | None) -> None:
+    def join(self, session: Peer, client_id: str | None) -> None:
         """A session has connected.
 
         Raises:
@@ -89,7 +89,7 @@ class Router:
 
     # ---- subscriptions ----
 
-    def subscribe(self, session: Session, number: int, wanted: Wanted) -> Consumer:
+    def subscribe(self, session: Peer, number: int, wanted: Wanted) -> Consumer:
         """A new consumer, which has not got anything yet: `start` it once the session knows it.
 
         Raises:
@@ -128,25 +128,25 @@ class Router:
             consumer.queue = Browser(consumer.queue)
         return consumer
 
-    def _check_allowed(self, session: Session, address: Address) -> None:
+    def _check_allowed(self, session: Peer, address: Address) -> None:
         if not self._may(session, address):
             raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
 
-    def _check_letters(self, session: Session, address: Address) -> None:
+    def _check_letters(self, session: Peer, address: Address) -> None:
         """The dead letters of a durable subscription are its owner's, as its messages are."""
         owner = owner_of(self.naming.of_letters(address.name) or "")
         if owner is not None and session.owner not in (None, owner):
             remedy = "The dead letters of a durable subscription can be read by the user that it belongs to."
             raise Refused("not allowed to subscribe there", remedy)
 
-    def _may(self, session: Session, address: Address) -> bool:
+    def _may(self, session: Peer, address: Address) -> bool:
         """Whether the rules let a session subscribe to a destination."""
         auth, name = session.broker.auth, address.name
         if self.destinations.addresses.pattern(address) is None:
             return auth.may(session.user, "subscribe", name)
         return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
 
-    def _taken(self, session: Session, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
+    def _taken(self, session: Peer, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
         """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
         queue, new = self.queues.get(name), name not in self.queues
         if queue is None:
@@ -160,7 +160,7 @@ class Router:
             self.destinations.ending.add(name)
         return queue, number, wanted._replace(readdressed=True) if name in self.destinations.kept else wanted
 
-    def _consumer_of_topic(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+    def _consumer_of_topic(self, session: Peer, number: int, wanted: Wanted, address: Address) -> Consumer:
         if address.kind is Kind.TOPIC:
             durable = self._durable(session, wanted, address)
             if durable is not None:
@@ -174,7 +174,7 @@ class Router:
         queue.overflow = _Overflow(self._config.slow_consumer, consumer)
         return consumer
 
-    def _durable(self, session: Session, wanted: Wanted, address: Address) -> Durable | None:
+    def _durable(self, session: Peer, wanted: Wanted, address: Address) -> Durable | None:
         """Return the durable subscription that a SUBSCRIBE to a topic asks for; None if it asks for none."""
         durables, name = self.destinations.durables, wanted.queue_name
         # Where there are users it is the queue of one of them, and another one than that of the same name for all.
@@ -186,7 +186,7 @@ class Router:
             self.destinations.merge(rival, durable)
         return durable
 
-    def _consumer_of_found(self, session: Session, number: int, wanted: Wanted, address: Address) -> Consumer:
+    def _consumer_of_found(self, session: Peer, number: int, wanted: Wanted, address: Address) -> Consumer:
         durables = self.destinations.durables
         queue, durable = self.destinations.found(address, session), durables.find(address.rest, session.owner)
         consumer = Consumer(session, queue, number, wanted)
@@ -242,7 +242,7 @@ class Router:
         elif consumer.durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
             self.destinations.delete(consumer.queue.name)
 
-    def named(self, session: Session, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
+    def named(self, session: Peer, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
         """The durable subscriptions that an UNSUBSCRIBE is to end.
 
         Args:
@@ -272,7 +272,7 @@ class Router:
         if self.destinations.durables.has(durable):
             self.destinations.durables.delete(durable)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: Peer) -> None:
         """The end of a session: its temporary destinations go, and its exclusive queues."""
         if session.client_id is not None and self._clients.get((session.owner, session.client_id)) is session:
             del self._clients[session.owner, session.client_id]
@@ -327,5 +327,5 @@ class _Overflow:
         if self.policy == "drop":
             self.consumer.queue.drop_oldest()
         else:
-            self.consumer.session.too_slow(self.consumer)
+            self.consumer.session.too_slow(self.consumer.destination)
         return False

@@ -16,11 +16,10 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import WITHOUT, Message, message_of
-from stompcodec.broker.queues import browser
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.credit import grant
 from stompcodec.broker.queues.scheduling import marked
 from stompcodec.broker.routing.idempotency import ARTEMIS, HEADER, Mark, body_crc, key_of
+from stompcodec.broker.sessions.acknowledge import acknowledge, grant
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receive import let_go, ping, receive
 from stompcodec.broker.sessions.send import check_space, goals_of, parts_of, put, put_keyed, usual_sink
@@ -210,7 +209,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
             raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
         return
     if consumer.wanted.browser:
-        browser.acknowledge(session, consumer, tag, accepted, frame)
+        acknowledge(session, consumer, tag, accepted, frame)
         return
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
@@ -234,7 +233,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     elif deliveries is not None:
         session.router.reject(consumer.queue, deliveries, get("requeue") != "false")
     if not consumer.window:
-        let_go(consumer)
+        let_go(session, consumer)
     elif not consumer.waiting:
         consumer.queue.offer(consumer)
 

@@ -7,20 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import Turns
 from stompcodec.broker.memory import sink_cost
 from stompcodec.broker.storage.large import Parcel, head_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import LargeBody
+    from stompcodec.broker.peer import Holder
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.queues.stock import Stock
-    from stompcodec.broker.routing.delayed import Delayed
-    from stompcodec.broker.routing.spreading import Spreading
     from stompcodec.broker.routing.topic import Topic
-    from stompcodec.broker.storage.journal import Journal, Waiting
+    from stompcodec.broker.storage.journal import Waiting
     from stompcodec.connection import Connection
 
 __all__ = ["Outgoing"]
@@ -85,7 +82,7 @@ class Outgoing:
         self._rests = False
         self.paused = False
         self._paused_at = 0.0
-        self._blockers: set[Stock | Delayed | Journal | Spreading | Turns] = set()
+        self._blockers: set[Holder] = set()
         self.ended = False
         #: A message could not be written to it: it gets no more, and ends with this turn.
         self.failing = False
@@ -115,7 +112,7 @@ class Outgoing:
         if self.flowing and not (self.ended or self.failing):
             self.room = self.broker.room
             if self.stalled:
-                self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
+                self.broker.resume(self)
         return chunks
 
     def writable(self, yes: bool, now: float) -> None:
@@ -138,7 +135,7 @@ class Outgoing:
             self._unread = 0
             self._look_paused()
             if self.stalled:
-                self.broker.resume(self)  # type: ignore[arg-type]  # it is a Session
+                self.broker.resume(self)
         else:
             self.room = 0
 
@@ -271,7 +268,7 @@ class Outgoing:
 
     # ---- who waits ----
 
-    def block(self, holder: Stock | Delayed | Journal | Spreading | Turns) -> bool:
+    def block(self, holder: Holder) -> bool:
         """Wait until a queue, or the store, has room again. False: it does so already, or cannot.
 
         One that consumes the queue itself would wait for its own ACKs, for ever: its next SEND is refused.
@@ -323,10 +320,10 @@ class Outgoing:
         """Do not wait for memory any more if by now there is something to acknowledge that would make room."""
         for holder in list(self._blockers):
             if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
-                holder.blocked.pop(self, None)  # type: ignore[call-overload]  # it is a Session
+                holder.blocked.pop(self, None)
                 self.unblock(holder)
 
-    def unblock(self, holder: Stock | Delayed | Journal | Spreading | Turns) -> None:
+    def unblock(self, holder: Holder) -> None:
         """There is room again."""
         self._blockers.discard(holder)
         self._look_paused()

@@ -95,9 +95,8 @@ def _wanted(session: Session, frame: Frame) -> Wanted:
     return wanted._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
 
 
-def let_go(consumer: Consumer) -> None:
+def let_go(session: Session, consumer: Consumer) -> None:
     """What came by RECEIVE is acknowledged: nothing more will come."""
-    session = consumer.session
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
         session.charge(-consumer.cost)

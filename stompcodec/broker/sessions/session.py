@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.auth import User
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import LargeBody, Message
-    from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.routing.shares import Maker
+    from stompcodec.broker.peer import Maker, Source
     from stompcodec.broker.routing.virtual_host import Router
 
 __all__ = ["Session"]
@@ -402,7 +401,7 @@ class Session(Outgoing):
         if value is not None:
             self.receipt(value)
 
-    def fault(self, queue: Queue, message: Message | None, error: Exception) -> None:
+    def fault(self, queue: Source, message: Message | None, error: Exception) -> None:
         """Note that something could not be written to this session: it gets no more, and ends with this turn.
 
         Not at once, for whoever delivers is in the middle of a queue.
@@ -566,9 +565,9 @@ class Session(Outgoing):
         """CONNECTED was sent."""
         return self.connection.state is State.CONNECTED
 
-    def too_slow(self, consumer: Consumer) -> None:
+    def too_slow(self, destination: str) -> None:
         """The backlog of a topic's subscription is full."""
-        self.fail("slow consumer", f"The backlog of the subscription to {consumer.destination} is full.")
+        self.fail("slow consumer", f"The backlog of the subscription to {destination} is full.")
 
 
 def _untraced(error: Exception) -> Exception:

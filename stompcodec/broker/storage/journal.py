@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
@@ -20,16 +20,50 @@ from stompcodec.broker.storage.store import CallSoon, Store
 from stompcodec.errors import StoreError
 
 if TYPE_CHECKING:
-    from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.peer import Blockable
 
-__all__ = ["Batch", "Journal", "Waiting"]
+__all__ = ["Batch", "CommitWaiter", "Journal", "Undoable", "Waiting"]
 
 #: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
 _MOST_PENDING = 5000
 #: Messages that leave their queues in one batch without an ACK, and bytes of all that leave. What is delivered from a
 #: backlog, or expires, waits for the next batch then: else writing the batch would take as long as all of that.
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
+
+
+class Undoable(Protocol):
+    """A queue whose stored messages are undone if a commit fails."""
+
+    @property
+    def key(self) -> str: ...
+
+    def withdraw(self, numbers: set[int]) -> None:
+        """Take out messages that could not be stored, unless somebody has got them."""
+
+    def unsettle(self, messages: list[Message]) -> None:
+        """Make messages READY again whose acknowledgement could not be stored."""
+
+    def came_late(self, seq: int) -> None:
+        """Note that a message was put after others that came later."""
+
+    def put_in_order(self) -> None:
+        """Put what is READY in order, from the first message on that came late."""
+
+    def seqs(self) -> set[int]:
+        """Return the seqs of its messages: READY, held and UNACKED."""
+
+
+class CommitWaiter(Protocol):
+    """A session, as what waits for a commit."""
+
+    #: Set to 0 when nothing must come any more.
+    room: int
+
+    def committed(self, waiting: Waiting) -> None:
+        """What was stored is on the disk."""
+
+    def not_committed(self, waiting: Waiting) -> None:
+        """Nothing was stored."""
 
 
 class Waiting:
@@ -43,7 +77,7 @@ class Waiting:
 
     __slots__ = ("batch", "fault", "receipts", "session")
 
-    def __init__(self, session: Session, batch: Batch, fault: str | None) -> None:
+    def __init__(self, session: CommitWaiter, batch: Batch, fault: str | None) -> None:
         self.session = session
         self.batch = batch
         self.fault = fault
@@ -62,13 +96,13 @@ class Batch:
 
     def __init__(self) -> None:
         #: Messages that came.
-        self.put: list[tuple[Queue, Message]] = []
+        self.put: list[tuple[Undoable, Message]] = []
         #: Messages that were acknowledged.
-        self.settled: list[tuple[Queue, Message]] = []
+        self.settled: list[tuple[Undoable, Message]] = []
         #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
         self.gone: list[tuple[str, Message]] = []
         #: Messages that took the place of others: where those were, those, where these are, and these.
-        self.moved: list[tuple[Queue, Message, Queue, Message]] = []
+        self.moved: list[tuple[Undoable, Message, Undoable, Message]] = []
         #: Messages whose marks of redelivery changed, by the key of the queue.
         self.updated: list[tuple[str, Message]] = []
         #: Bytes of messages that no queue holds any more, or not yet.
@@ -117,7 +151,7 @@ class Journal:
         self.batch = Batch()
         self.busy: Batch | None = None
         #: Sessions that wait for the disk.
-        self.blocked: dict[Session, None] = {}
+        self.blocked: dict[Blockable, None] = {}
         self.failures = 0
         #: The disk has little room: what would be stored is refused.
         self.short = False
@@ -125,7 +159,7 @@ class Journal:
         self.look_at = 2**20
         self._account = account
         #: Queues that a delayed message came into, and the first seq of such.
-        self._late: dict[Queue, None] = {}
+        self._late: dict[Undoable, None] = {}
         #: Who waits until the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
@@ -173,13 +207,13 @@ class Journal:
 
     # ---- what happens ----
 
-    def append(self, queue: Queue, message: Message) -> None:
+    def append(self, queue: Undoable, message: Message) -> None:
         """A persistent message came into a queue."""
         if self.store is not None:
             self.store.append(queue.key, message)
             self.batch.put.append((queue, message))
 
-    def settle(self, queue: Queue, message: Message) -> None:
+    def settle(self, queue: Undoable, message: Message) -> None:
         """A persistent message was acknowledged."""
         if self.store is not None:
             self.store.remove(queue.key, message)
@@ -201,7 +235,7 @@ class Journal:
             self.store.update(key, message)
             self.batch.updated.append((key, message))
 
-    def move(self, queue: Queue, message: Message, sink: Queue, fresh: Message) -> None:
+    def move(self, queue: Undoable, message: Message, sink: Undoable, fresh: Message) -> None:
         """A stored message has left its queue, and another one has come in its place: nobody is told if that fails.
 
         So it is not undone, for somebody may have got the other one. It is written again, both or none.
@@ -248,7 +282,7 @@ class Journal:
         left = least if room is None else max(room - least, 0)
         self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
-    def wait(self, session: Session, fault: str | None) -> Waiting:
+    def wait(self, session: CommitWaiter, fault: str | None) -> Waiting:
         """Receipts of a session follow the commit of the open batch."""
         waiting = Waiting(session, self.batch, fault)
         self.batch.waiting.append(waiting)
@@ -259,7 +293,7 @@ class Journal:
         batch.cost += cost
         self._account.used += cost
 
-    def late(self, queue: Queue, seq: int) -> None:
+    def late(self, queue: Undoable, seq: int) -> None:
         """A message was put after others that came later."""
         queue.came_late(seq)
         self._late[queue] = None
@@ -338,24 +372,18 @@ class Journal:
             waiting.session.not_committed(waiting)
 
     def _move_again(self, batch: Batch) -> None:
-        there: dict[Queue, set[int]] = {}
+        there: dict[Undoable, set[int]] = {}
         for queue, message, sink, fresh in batch.moved:
             self.remove(queue.key, message)
             if sink not in there:
-                there[sink] = _seqs(sink)
+                there[sink] = sink.seqs()
             if fresh.seq in there[sink]:
                 self.append(sink, fresh)
             self.batch.moved.append((queue, message, sink, fresh))
 
 
-def _by_queue(pairs: Iterable[tuple[Queue, Message]]) -> dict[Queue, list[Message]]:
-    found: dict[Queue, list[Message]] = {}
+def _by_queue(pairs: Iterable[tuple[Undoable, Message]]) -> dict[Undoable, list[Message]]:
+    found: dict[Undoable, list[Message]] = {}
     for queue, message in pairs:
         found.setdefault(queue, []).append(message)
     return found
-
-
-def _seqs(queue: Queue) -> set[int]:
-    """Return the seqs of its messages: READY, held and UNACKED."""
-    unacked = (message.seq for consumer in queue.consumers for message in consumer.unacked.values())
-    return {message.seq for message in queue.messages} | queue.held.keys() | set(unacked)

@@ -1,0 +1,161 @@
+"""Peer: a connected session, as all that stands below the sessions knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+    from stompcodec.broker.auth import Auth, User
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.message import LargeBody, Message
+    from stompcodec.codec import Frame
+
+__all__ = ["Blockable", "Context", "Holder", "Maker", "Owner", "Peer", "Refillable", "Source"]
+
+
+class Owner:
+    """A user, or an address: whoever is behind sessions that make destinations."""
+
+    __slots__ = ("key", "made", "sessions")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        #: Destinations that its sessions made and that are still there.
+        self.made = 0
+        #: Sessions that have made something.
+        self.sessions = 0
+
+
+class Maker:
+    """A session, as the maker of destinations."""
+
+    __slots__ = ("ended", "made", "owner")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        #: Destinations that it made and that are still there.
+        self.made = 0
+        self.ended = False
+
+
+class Holder(Protocol):
+    """What makes sessions wait until there is room: a queue, the delayed messages, the store, the loop's quota."""
+
+    @property
+    def blocked(self) -> MutableMapping[Any, None]:
+        """Who waits."""
+
+
+class Blockable(Protocol):
+    """What can be made to wait."""
+
+    def block(self, holder: Holder) -> bool:
+        """Wait until there is room again. Return False for one that waits there already, or cannot wait."""
+
+    def unblock(self, holder: Holder) -> None:
+        """Go on: there is room again."""
+
+
+class Source(Protocol):
+    """What deliveries come from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+
+    def dispatch(self) -> int:
+        """Deliver what is ready. Return how many messages that were."""
+
+
+class Refillable(Protocol):
+    """What gets more messages when it has room again."""
+
+    def refill(self) -> int:
+        """Deliver more. Return how many messages that were."""
+
+
+class Context(Protocol):
+    """What queues and destinations know of the broker."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def auth(self) -> Auth: ...
+    @property
+    def log(self) -> Logger: ...
+    @property
+    def ident(self) -> bytes:
+        """Message-ids, with % for the seq."""
+
+    @property
+    def seq(self) -> int:
+        """Of the latest message."""
+
+    @property
+    def horizon(self) -> int | None:
+        """The lowest seq of a message that takes effect later; None if there is none."""
+
+    def watch_horizon(self, action: Callable[[], object]) -> None:
+        """Call something, once, when the horizon may have moved."""
+
+    def resume(self, peer: Refillable) -> None:
+        """Give a peer more messages when the next turn ends."""
+
+
+class Peer(Blockable, Refillable, Protocol):
+    """A connected session."""
+
+    #: What goes out at the end of the turn.
+    outbox: list[bytes]
+    #: Bytes of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
+    room: int
+    #: A consumer was passed over for lack of room.
+    stalled: bool
+    dirty: bool
+    #: It has ended, and gets nothing any more.
+    ended: bool
+    client_id: str | None
+    maker: Maker | None
+
+    @property
+    def broker(self) -> Context: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def whole_frames(self) -> bool: ...
+    @property
+    def user(self) -> User: ...
+    @property
+    def owner(self) -> str | None:
+        """Whose what it makes and leaves behind is; None where all are one user."""
+
+    @property
+    def peer(self) -> str:
+        """The address."""
+
+    def mark(self) -> None:
+        """Have the shell write what there is at the end of this turn."""
+
+    def header(self, frame: Frame, name: str) -> str | None:
+        """Return a header as the version of this session means it."""
+
+    def send_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
+        """Write the MESSAGE of a large message. Nothing else can go out before it is out."""
+
+    def fault(self, queue: Source, message: Message | None, error: Exception) -> None:
+        """Note that something could not be written: the session gets no more, and ends with this turn."""
+
+    def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
+        """Send ERROR, and end the session."""
+
+    def too_slow(self, destination: str) -> None:
+        """End the session, or drop: the backlog of a topic's subscription is full."""
+
+    def declare(self, queue: str) -> bool:
+        """Note that it uses a queue. Return whether it has done so before, as far as that is remembered."""
