@@ -16,13 +16,13 @@ from stompcodec.broker.memory import (
     sink_cost,
 )
 from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions.transaction import Settling
 
 if TYPE_CHECKING:
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import Message
-    from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.queues.consumer import Consumer, Source
     from stompcodec.broker.routing.virtual_host import Router
     from stompcodec.broker.sessions.session import Session
 
@@ -106,22 +106,23 @@ def _backlogs(session: Session) -> Iterator[Consumer]:
             yield consumer
 
 
-def _messages(queue: Queue) -> int:
+def _messages(queue: Source) -> int:
     return queue.octets + MESSAGE * queue.count
 
 
-def _found(broker: Broker) -> dict[Queue, list[Message]]:
+def _found(broker: Broker) -> dict[Source, list[Message]]:
     """Every message of every queue, wherever it is."""
-    found: dict[Queue, list[Message]] = {}
+    found: dict[Source, list[Message]] = {}
     for router in broker._routers.values():
         for queue in [*_queues(router), *router.destinations.retained.queues.values()]:
             found[queue] = [*queue.messages, *queue.held.values()]
     for session in broker.sessions.values():
         for consumer in session.consumers.values():
-            if not isinstance(consumer.queue, Browser):
+            source = consumer.queue
+            if isinstance(source, Queue) and not isinstance(source, Browser):
                 if consumer.address is not None:
-                    found[consumer.queue] = [*consumer.queue.messages]
-                found.setdefault(consumer.queue, []).extend(consumer.unacked.values())
+                    found[source] = [*source.messages]
+                found.setdefault(source, []).extend(consumer.unacked.values())
         for transaction in session.transactions.values():
             for operation in transaction.operations:
                 if isinstance(operation, Settling):

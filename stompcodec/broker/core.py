@@ -40,7 +40,7 @@ from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
-    from stompcodec.broker.peer import Refillable, Source
+    from stompcodec.broker.peer import Deliverer, Refillable
     from stompcodec.broker.storage.helper import Helper
     from stompcodec.broker.storage.store import CallSoon, Store
 
@@ -170,7 +170,7 @@ class Broker:
         self._lost: deque[tuple[Session, BaseException | None]] = deque()
         self._opened: list[Topic] = []
         #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
-        self.failing: list[tuple[Session, Source]] = []
+        self.failing: list[tuple[Session, Deliverer]] = []
         #: What message-ids are made of.
         self.ident = epoch.encode() + b"-%d"
         #: Of the latest message.

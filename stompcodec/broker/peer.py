@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody, Message
     from stompcodec.codec import Frame
 
-__all__ = ["Blockable", "Context", "Holder", "Maker", "Owner", "Peer", "Refillable", "Source"]
+__all__ = ["Blockable", "Context", "Deliverer", "Holder", "Maker", "Owner", "Peer", "Refillable"]
 
 
 class Owner:
@@ -59,8 +59,8 @@ class Blockable(Protocol):
         """Go on: there is room again."""
 
 
-class Source(Protocol):
-    """What deliveries come from."""
+class Deliverer(Protocol):
+    """What delivers messages: a queue."""
 
     @property
     def name(self) -> str: ...
@@ -148,7 +148,7 @@ class Peer(Blockable, Refillable, Protocol):
     def send_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
         """Write the MESSAGE of a large message. Nothing else can go out before it is out."""
 
-    def fault(self, queue: Source, message: Message | None, error: Exception) -> None:
+    def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
         """Note that something could not be written: the session gets no more, and ends with this turn."""
 
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:

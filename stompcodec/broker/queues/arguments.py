@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.queues.limits import Bound
 
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.queue import Queue
-
-__all__ = ["Terms", "agree", "is_unused", "terms_from", "terms_of"]
+__all__ = ["Terms", "terms_from", "terms_of"]
 
 
 class Terms(NamedTuple):
@@ -91,46 +87,6 @@ def terms_from(text: str | None) -> Terms | None:
         return None if text is None else Terms(*json.loads(text))
     except (ValueError, TypeError):
         return None
-
-
-def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
-    """Set the arguments of a queue that is new. Return whether that changed something.
-
-    Args:
-        queue: that a client names.
-        terms: what it says of the queue.
-        refuses: other arguments than the queue has are refused. Otherwise they are ignored.
-
-    Raises:
-        Refused: the queue was used without these arguments before.
-    """
-    if terms == queue.terms:
-        return False
-    if queue.terms is not None or queue.count or queue.members:
-        if refuses:
-            raise Refused(
-                "the queue has other arguments",
-                "Another client has made it: leave the x- headers out, or use those that it was made with.",
-            )
-        return False
-    queue.terms, queue.used = terms, None
-    if not terms.rejects and (terms.messages is not None or terms.octets is not None):
-        messages, octets = terms.messages, terms.octets
-        queue.bound = Bound(
-            queue.bound.messages if messages is None else min(messages, queue.bound.messages),
-            queue.bound.octets if octets is None else min(octets, queue.bound.octets),
-        )
-        queue.overflow = queue.drop_oldest
-    return True
-
-
-def is_unused(queue: Queue, now: float) -> bool:
-    """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
-    if queue.terms is None or queue.terms.unused is None:
-        return False
-    if queue.members or queue.used is None:
-        queue.used = now
-    return now - queue.used >= queue.terms.unused
 
 
 def _dead_letter(header: _Header) -> str | None:

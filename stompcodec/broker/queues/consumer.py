@@ -2,30 +2,113 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.broker.bodies.convert import Readdressed, Shape, shape_of
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Deliverer
 from stompcodec.broker.queues.credit import credit_of, size_of
 from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
+from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.settings import Address
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.peer import Maker, Peer
+    from stompcodec.broker.queues.arguments import Terms
     from stompcodec.broker.queues.subscribe_request import Wanted
-    from stompcodec.broker.routing.durable import Durable
 
-__all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery"]
+__all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery", "Source"]
 
 #: Behind each frame: a well-known client cannot read without.
 EOL = b"\n"
 
 #: A message on its way, by the number of its delivery.
 Delivery = tuple[int, Message]
+
+
+class Source(Deliverer, Undoable, Protocol):
+    """What a consumer gets its messages from: a queue, or what a browser sees of one."""
+
+    @property
+    def home(self) -> Source:
+        """Where the messages are."""
+
+    @property
+    def members(self) -> dict[Consumer, None]:
+        """All consumers, in the order of their subscriptions."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """To the store; None for one that ends with its session or subscription."""
+
+    @property
+    def terms(self) -> Terms | None:
+        """What a client has said of it."""
+
+    @property
+    def maker(self) -> Maker | None:
+        """Who made it."""
+
+    @property
+    def count(self) -> int:
+        """Messages: READY, UNACKED and held."""
+
+    @property
+    def octets(self) -> int:
+        """Of its messages."""
+
+    @property
+    def full(self) -> bool:
+        """The bound is passed, or memory is short."""
+
+    def is_expired(self, message: Message) -> bool:
+        """Return whether nobody should get a message any more."""
+
+    def add(self, consumer: Consumer) -> None:
+        """Take a new subscription."""
+
+    def drop(self, consumer: Consumer) -> list[Message]:
+        """End a subscription. Return what it did not acknowledge, to `restore` it."""
+
+    def offer(self, consumer: Consumer) -> int:
+        """Serve a consumer that has credit, or room, again. Return how many messages went out."""
+
+    def take_one(self, consumer: Consumer) -> bool:
+        """Give one message to a consumer that asks for it. Return whether there was one."""
+
+    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+        """Undo the delivery of a large message whose file cannot be read."""
+
+    def put(self, message: Message, stored: bool = False) -> bool:
+        """Take a message. Return whether whoever sent it should wait."""
+
+    def block(self, session: Peer) -> None:
+        """Make a session wait until there is room."""
+
+    def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
+        """Let go of what was acknowledged."""
+
+    def restore(self, messages: list[Message]) -> None:
+        """Take back what was delivered in vain."""
+
+    def less_one(self, octets: int) -> None:
+        """One message is gone."""
+
+    def drop_oldest(self) -> bool:
+        """Make room, at the cost of what has waited longest."""
+
+    def suspend(self) -> None:
+        """Deliver nothing until `go_on`."""
+
+    def go_on(self) -> None:
+        """Undo `suspend`."""
+
+    def close(self) -> None:
+        """End it, and all that is in it."""
 
 
 class Consumer:
@@ -71,7 +154,7 @@ class Consumer:
         *("unacked", "version", "waiting", "wanted", "window"),
     )
 
-    def __init__(self, session: Peer, queue: Queue, number: int, wanted: Wanted) -> None:
+    def __init__(self, session: Peer, queue: Source, number: int, wanted: Wanted) -> None:
         self.session = session
         self.queue = queue
         #: The id of the subscription; None for one of 1.0 without.
@@ -120,8 +203,8 @@ class Consumer:
         self.address: Address | None = None
         #: Among the subscriptions of its topic, or among all that ask for several topics: later ones have higher ones.
         self.place = 0
-        #: What stays when it goes.
-        self.durable: Durable | None = None
+        #: The durable subscription, which stays when it goes.
+        self.durable: object = None
 
     def _heads(self, ident: bytes) -> tuple[bytes, bytes, bytes]:
         """MESSAGE up to the tail: what is the same in all; with % for the message-id and the number of the delivery;

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from stompcodec.broker.loop_quota import Turns, Waiter
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import START, Backlog, Place
 from stompcodec.broker.queues.consumer import EOL
@@ -18,11 +19,10 @@ from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.ring import Ring
 
 if TYPE_CHECKING:
-    from stompcodec.broker.queues.browser import Browser
     from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.storage.journal import Journal
 
-__all__ = ["MOST_LOOKS", "Picking"]
+__all__ = ["MOST_LOOKS", "Contents", "Picking", "Watcher"]
 
 #: Messages that a consumer looks at before others have their turn.
 MOST_LOOKS = 1000
@@ -30,6 +30,53 @@ MOST_LOOKS = 1000
 _MOST_AGAIN = 1000
 #: Groups share this many places, so that their number does not matter: those of one place have the same consumer.
 _PLACES = 4096
+
+
+class Contents(Waiter, Protocol):
+    """A queue, as what deals out its messages knows it."""
+
+    @property
+    def journal(self) -> Journal | None:
+        """To the store."""
+
+    @property
+    def turns(self) -> Turns | None:
+        """Where it waits when there is more to do than one turn should take."""
+
+    @property
+    def parked(self) -> list[Consumer] | None:
+        """Not None: nothing is delivered for a while."""
+
+    def put(self, message: Message, stored: bool = False) -> bool:
+        """Take a message. Return whether whoever sent it should wait."""
+
+    def keep(self, message: Message) -> bool:
+        """Take a message that nobody can have now. Return whether whoever sent it should wait."""
+
+    def keep_left(self, message: Message, left: Message | None) -> None:
+        """Put what is left of a message that has failed back into its old place."""
+
+    def hand(self, consumer: Consumer, message: Message) -> None:
+        """Give a message, which is not READY any more, to a consumer that may have it."""
+
+    def failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
+        """Note that a message cannot be written to a consumer. Return what is kept in its place, if anything."""
+
+    def is_expired(self, message: Message) -> bool:
+        """Return whether its time is over."""
+
+    def expire(self, message: Message) -> None:
+        """Let go of a message whose time is over, and which has left READY."""
+
+    def less(self, count: int, octets: int) -> None:
+        """So many messages are gone."""
+
+
+class Watcher(Protocol):
+    """A browser, as what deals out the messages knows it."""
+
+    def note(self, message: Message) -> None:
+        """Something has become READY."""
 
 
 class _Look:
@@ -90,10 +137,10 @@ class Picking:
         *("_picky", "_queue", "_ring", "backlog", "browsers", "lone"),
     )
 
-    def __init__(self, queue: Queue, backlog: Backlog) -> None:
+    def __init__(self, queue: Contents, backlog: Backlog) -> None:
         self._queue = queue
         self.backlog = backlog
-        self.browsers: dict[Browser, None] = {}
+        self.browsers: dict[Watcher, None] = {}
         #: Those of higher priority first; then the one that has waited longest.
         self._ring = Ring()
         self._looks: dict[Consumer, _Look] = {}

@@ -3,26 +3,74 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns
+from stompcodec.broker.queues.dispatcher import Contents
 from stompcodec.broker.queues.faults import Undelivered
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message
+    from stompcodec.broker.queues.backlog import Backlog, Fifo
     from stompcodec.broker.queues.dispatcher import Picking
-    from stompcodec.broker.queues.queue import Queue
 
-__all__ = ["forgetting", "put_back", "restoring", "sweeping"]
+__all__ = ["Divided", "forgetting", "put_back", "restoring", "sweeping"]
 
 #: To look at a message takes a fifth of what it takes to deliver it.
 _LOOKS = 5
 
 
-def put_back(queue: Queue, messages: list[Message]) -> None:
+class Divided(Contents, Protocol):
+    """A queue, as what does its work by parts knows it."""
+
+    #: When expired messages are looked for next, in seconds, and whether there may be any.
+    swept: float
+    expiring: bool
+
+    @property
+    def key(self) -> str:
+        """How the store knows it."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def messages(self) -> Fifo | Backlog:
+        """READY."""
+
+    @property
+    def picking(self) -> Picking | None:
+        """Not None where consumers differ."""
+
+    @property
+    def wall(self) -> Callable[[], float]:
+        """The time in seconds since 1970."""
+
+    def pick(self) -> Picking:
+        """From now on consumers may differ."""
+
+    def rank(self) -> None:
+        """Expect messages of other priorities than most."""
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Make messages READY again, each in its old place."""
+
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """Remove and return the READY messages with these seqs."""
+
+    def add_ready(self, message: Message) -> None:
+        """Take a message that nobody can have now."""
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Take messages out of the store that nobody will get."""
+
+    def go_on(self) -> None:
+        """Deliver again."""
+
+
+def put_back(queue: Divided, messages: list[Message]) -> None:
     """Make messages READY that were delivered in vain, each in its old place."""
     back = [message.again() for message in messages]
     if queue.journal is not None:
@@ -40,7 +88,7 @@ def put_back(queue: Queue, messages: list[Message]) -> None:
         queue.put_back(back)
 
 
-def _put_back_one(queue: Queue, picking: Picking, message: Message) -> None:
+def _put_back_one(queue: Divided, picking: Picking, message: Message) -> None:
     if queue.is_expired(message):
         queue.expire(message)
         return
@@ -55,7 +103,7 @@ def _put_back_one(queue: Queue, picking: Picking, message: Message) -> None:
         queue.less(1, message.size)
 
 
-def restoring(queue: Queue, messages: list[Message], turns: Turns) -> Iterator[Line]:
+def restoring(queue: Divided, messages: list[Message], turns: Turns) -> Iterator[Line]:
     """Put messages back, the last ones first, so that each has its place in front. The queue is parked meanwhile."""
     messages = sorted(messages, key=attrgetter("seq"))
     while messages:
@@ -70,7 +118,7 @@ def restoring(queue: Queue, messages: list[Message], turns: Turns) -> Iterator[L
     queue.go_on()
 
 
-def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:
+def forgetting(queue: Divided, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:
     """Take messages out of the store that nobody will get; then say that it is done."""
     while messages:
         some = messages[-AT_ONCE:]
@@ -81,7 +129,7 @@ def forgetting(queue: Queue, messages: list[Message], turns: Turns, done: Callab
     done()
 
 
-def sweeping(queue: Queue, now: float, turns: Turns) -> Iterator[Line]:
+def sweeping(queue: Divided, now: float, turns: Turns) -> Iterator[Line]:
     """Look for expired messages, then remove them."""
     messages, wall = deque(queue.messages), queue.wall()
     length, others = len(messages), False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import WITHOUT, Message
-from stompcodec.broker.queues.consumer import Delivery
+from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
 from stompcodec.codec import Frame, serialize_tail
@@ -58,7 +58,7 @@ class DeadLetters:
         self._wall = wall
         self._burying = False
 
-    def reject(self, queue: Queue, deliveries: list[Delivery], requeue: bool = True) -> None:
+    def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
         """NACK: once more, or a dead letter after the last attempt.
 
         Args:
@@ -87,7 +87,7 @@ class DeadLetters:
             return self.bury(queue, message, reason)
         return False
 
-    def bury(self, queue: Queue, message: Message, reason: str) -> bool:
+    def bury(self, queue: Source, message: Message, reason: str) -> bool:
         """Put a dead letter made of a message into the dead letter queue.
 
         False: there is no room for it, or it is one already. Then one that was refused by NACK stays in its queue; one

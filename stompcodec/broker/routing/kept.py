@@ -13,7 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
-from stompcodec.broker.queues.arguments import agree, terms_from
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.queues.arguments import Terms, terms_from
+from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.naming import Naming
@@ -24,7 +26,7 @@ from stompcodec.broker.storage.store import Subscribed
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "agree", "is_unused"]
 
 #: ActiveMQ's `Consumer.*.VirtualTopic.>`, and what is the name of the topic in it.
 _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
@@ -129,3 +131,43 @@ class Kept:
         queue = make(name)
         if terms is not None:
             agree(queue, terms, False)
+
+
+def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
+    """Set the arguments of a queue that is new. Return whether that changed something.
+
+    Args:
+        queue: that a client names.
+        terms: what it says of the queue.
+        refuses: other arguments than the queue has are refused. Otherwise they are ignored.
+
+    Raises:
+        Refused: the queue was used without these arguments before.
+    """
+    if terms == queue.terms:
+        return False
+    if queue.terms is not None or queue.count or queue.members:
+        if refuses:
+            raise Refused(
+                "the queue has other arguments",
+                "Another client has made it: leave the x- headers out, or use those that it was made with.",
+            )
+        return False
+    queue.terms, queue.used = terms, None
+    if not terms.rejects and (terms.messages is not None or terms.octets is not None):
+        messages, octets = terms.messages, terms.octets
+        queue.bound = Bound(
+            queue.bound.messages if messages is None else min(messages, queue.bound.messages),
+            queue.bound.octets if octets is None else min(octets, queue.bound.octets),
+        )
+        queue.overflow = queue.drop_oldest
+    return True
+
+
+def is_unused(queue: Queue, now: float) -> bool:
+    """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
+    if queue.terms is None or queue.terms.unused is None:
+        return False
+    if queue.members or queue.used is None:
+        queue.used = now
+    return now - queue.used >= queue.terms.unused

@@ -11,12 +11,12 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker
-from stompcodec.broker.queues.arguments import Terms, agree, is_unused
+from stompcodec.broker.queues.arguments import Terms
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.durables import Durables
-from stompcodec.broker.routing.kept import Kept
+from stompcodec.broker.routing.kept import Kept, agree, is_unused
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.owners import Owners
 from stompcodec.broker.routing.retained import Retained, Retaining

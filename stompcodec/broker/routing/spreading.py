@@ -15,8 +15,7 @@ from stompcodec.broker.memory import MESSAGE, Account
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message
     from stompcodec.broker.peer import Peer
-    from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.queues.consumer import Consumer, Source
     from stompcodec.broker.wildcards import Pattern
 
 __all__ = ["Bundle", "Spreading", "fullest"]
@@ -48,7 +47,7 @@ class Bundle:
         self.plain = plain
         self._mortal = mortal
         #: Queues of subscriptions that are full now.
-        self.slow: list[Queue] = []
+        self.slow: list[Source] = []
         #: Made when the first of them goes out: until then they would take the bytes of the messages once more.
         self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
@@ -98,7 +97,7 @@ def _put(consumer: Consumer, messages: list[Message]) -> bool:
     return full
 
 
-def fullest(queues: list[Queue]) -> list[Queue]:
+def fullest(queues: list[Source]) -> list[Source]:
     """Return the queues that a sender waits for, of those that are full."""
     return queues if len(queues) <= _MOST_SLOW else nlargest(_MOST_SLOW, queues, key=attrgetter("count"))
 
@@ -212,7 +211,7 @@ class Spreading:
             Work(self._going_round()).take_turn(0.0)
 
     def _going_round(self) -> Iterator[Line]:
-        slow: list[Queue] = []
+        slow: list[Source] = []
         while self._rounds:
             first = self._rounds[0]
             if first.go_on(self._turns):

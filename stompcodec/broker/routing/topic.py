@@ -11,7 +11,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.routing.spreading import Bundle, Spreading, fullest
 from stompcodec.broker.wildcards import Patterns
 
@@ -75,7 +75,7 @@ class Topic:
         self._version = -1
         #: A subscription's queue was full when the latest message came, and senders should wait; those queues.
         self.full = False
-        self._slow: list[Queue] = []
+        self._slow: list[Source] = []
         self._opened = opened
         self._gathered: list[Message] = []
         self._octets = 0

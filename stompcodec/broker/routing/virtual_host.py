@@ -10,7 +10,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
-from stompcodec.broker.queues.consumer import Consumer, Delivery
+from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import check_writable
 from stompcodec.broker.routing.dead_letters import DeadLetters
@@ -120,12 +120,14 @@ class Router:
         if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             self.owners.claim(name, session)
         consumer.destination = wanted.destination
+        source = consumer.queue
+        assert isinstance(source, Queue)
         if consumer.address is None and not address.found:
-            self.destinations.agree(consumer.queue, wanted.terms, session)
+            self.destinations.agree(source, wanted.terms, session)
         if wanted.browser:
             if consumer.address is not None:
                 raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
-            consumer.queue = Browser(consumer.queue)
+            consumer.queue = Browser(source)
         return consumer
 
     def _check_allowed(self, session: Peer, address: Address) -> None:
@@ -210,14 +212,14 @@ class Router:
             for message in self.destinations.retained_for(address, consumer.selector):
                 consumer.queue.put(message)
 
-    def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Queue, Message]]) -> None:
+    def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Source, Message]]) -> None:
         """The end of subscriptions. What they did not acknowledge goes back, all of a queue together, in order.
 
         Args:
             consumers: of one session.
             orphans: unacknowledged messages of subscriptions that have ended before.
         """
-        back: dict[Queue, list[Message]] = {}
+        back: dict[Source, list[Message]] = {}
         for consumer in consumers:
             if consumer.address is None and consumer in consumer.queue.members:
                 back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
@@ -237,9 +239,10 @@ class Router:
         """Some queues end when nobody consumes them any more."""
         if consumer.queue.members or consumer.queue.closed:
             return
-        if consumer.durable is not None and consumer.durable.auto_delete:
-            self.destinations.durables.delete(consumer.durable)
-        elif consumer.durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
+        durable = consumer.durable
+        if isinstance(durable, Durable) and durable.auto_delete:
+            self.destinations.durables.delete(durable)
+        elif durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
             self.destinations.delete(consumer.queue.name)
 
     def named(self, session: Peer, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
@@ -255,7 +258,7 @@ class Router:
         """
         if wanted.durable is None and not wanted.durable_flag:
             return []
-        durables = [consumer.durable for consumer in consumers if consumer.durable is not None]
+        durables = [consumer.durable for consumer in consumers if isinstance(consumer.durable, Durable)]
         if not durables:
             name = self.destinations.durables.name(session, wanted) or ""
             durable = self.destinations.durables.find(name, session.owner)
@@ -284,7 +287,7 @@ class Router:
 
     # ---- dead letters ----
 
-    def reject(self, queue: Queue, deliveries: list[Delivery], requeue: bool = True) -> None:
+    def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
         """NACK. False for requeue: without another attempt."""
         self.dead.reject(queue, deliveries, requeue)
 
@@ -303,6 +306,7 @@ def _end(consumer: Consumer) -> None:
     As parts of a cycle they would stay in memory until Python looks for cycles among all objects.
     """
     queue = consumer.queue
+    assert isinstance(queue, Queue)
     if consumer in queue.members:
         queue.drop(consumer)
     else:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.auth import User
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import LargeBody, Message
-    from stompcodec.broker.peer import Maker, Source
+    from stompcodec.broker.peer import Deliverer, Maker
     from stompcodec.broker.routing.virtual_host import Router
 
 __all__ = ["Session"]
@@ -401,7 +401,7 @@ class Session(Outgoing):
         if value is not None:
             self.receipt(value)
 
-    def fault(self, queue: Source, message: Message | None, error: Exception) -> None:
+    def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
         """Note that something could not be written to this session: it gets no more, and ends with this turn.
 
         Not at once, for whoever delivers is in the middle of a queue.

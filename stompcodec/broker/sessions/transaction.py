@@ -10,7 +10,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.consumer import Consumer, Delivery
+from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.send import Goal, Sink, in_order, put_late, sink_of
@@ -183,7 +183,7 @@ class Transaction:
             if session.ended:
                 return
             raise
-        rejected: dict[tuple[Queue, bool], list[Delivery]] = {}
+        rejected: dict[tuple[Source, bool], list[Delivery]] = {}
         for number, share in enumerate(shares):
             if number:
                 yield turns
@@ -229,7 +229,7 @@ class Transaction:
         if not committed:
             session.router.stop((), self.abort())
             return
-        rejected: dict[tuple[Queue, bool], list[Delivery]] = {}
+        rejected: dict[tuple[Source, bool], list[Delivery]] = {}
         self._apply_some(session, self.operations, sinks, queues, rejected)
         for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
             session.router.reject(queue, deliveries, requeue)
@@ -240,7 +240,7 @@ class Transaction:
         operations: Sequence[Sending | Settling],
         sinks: Sequence[Sink | None],
         queues: Sequence[Sequence[Queue]],
-        rejected: dict[tuple[Queue, bool], list[Delivery]],
+        rejected: dict[tuple[Source, bool], list[Delivery]],
     ) -> None:
         for operation, sink, stored in zip(operations, sinks, queues):
             if isinstance(operation, Settling):
@@ -252,7 +252,7 @@ class Transaction:
             elif sink is not None:
                 put_late(session, sink, operation.message, stored)
 
-    def abort(self) -> list[tuple[Queue, Message]]:
+    def abort(self) -> list[tuple[Source, Message]]:
         """Nothing: what was sent is forgotten, what was acknowledged is not.
 
         Returns:
