@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
@@ -29,8 +29,9 @@ from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import Router
+from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.connection_ttl import remedy
-from stompcodec.broker.sessions.frame_log import session_class
+from stompcodec.broker.sessions.frame_log import logged, session_class
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
@@ -40,6 +41,7 @@ from stompcodec.errors import ConfigError
 from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
+    from stompcodec.broker.context import Handlers, Host
     from stompcodec.broker.peer import Deliverer, Refillable
     from stompcodec.broker.storage.helper import Helper
     from stompcodec.broker.storage.store import CallSoon, Store
@@ -62,8 +64,6 @@ _LEAST_ROOM = 4096
 _ID_SIZE = 10
 #: Seqs that are reserved at a time: more than any turn gives away, by far.
 _RESERVED = 2**20
-
-
 #: Seconds without progress after which a peer gets no more of a large message that it has turned its back on.
 _STUCK = 10.0
 
@@ -150,8 +150,10 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         #: Those that remember destinations, in `sinks`.
         self.senders: dict[Session, None] = {}
+        #: What frames do, by their command.
+        self.handlers: Handlers = HANDLERS if config.log_frames == "off" else logged(HANDLERS)
         #: What makes sessions: called as `Session` is.
-        self.session_class: Callable[..., Session] = session_class(config.log_frames)
+        self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
         #: Bytes of messages that fit into the outbox of a session in a turn.
         self.room = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
         #: Sessions that the shell has to look at when the turn ends.

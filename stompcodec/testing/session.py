@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, frame_ends, parse, serialize
@@ -13,7 +13,7 @@ from stompcodec.spec import Limits
 from stompcodec.testing.frame_faults import Fault, FrameFaults
 
 if TYPE_CHECKING:
-    from stompcodec.broker.core import Broker
+    from stompcodec.broker.context import Host
 
 __all__ = ["Watch", "WatchedSession"]
 
@@ -56,11 +56,7 @@ class WatchedSession(Session):
 
     __slots__ = ("_closes", "_free", "_held", "_is_cut", "_number", "_watch")
 
-    handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = {
-        command: partial(_watched, handler) for command, handler in Session.handlers.items()
-    }
-
-    def __init__(self, watch: Watch, broker: Broker, id: str, now: float, **options: Any) -> None:
+    def __init__(self, watch: Watch, broker: Host, id: str, now: float, **options: Any) -> None:
         self._watch = watch
         self._number = watch.number()
         #: A frame that is delayed, and what was written behind it; None where none is.
@@ -72,6 +68,7 @@ class WatchedSession(Session):
         #: Nothing is written any more.
         self._is_cut = False
         super().__init__(broker, id, now, **options)
+        self.handlers = {command: partial(_watched, handler) for command, handler in self.handlers.items()}
 
     # ---- what comes ----
 

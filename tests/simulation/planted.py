@@ -11,6 +11,7 @@ from simulation.records import Violation
 from simulation.world import run
 
 from stompcodec import Frame
+from stompcodec.broker import core
 from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
@@ -21,7 +22,7 @@ from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.sessions import commands
+from stompcodec.broker.sessions import commands, commit
 from stompcodec.broker.sessions import send as sending
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
@@ -49,11 +50,11 @@ def _ack_of_another(right: Any) -> Any:
 
 
 def _half_stored(right: Any) -> Any:
-    def _store(self: Transaction, session: Any, sinks: Any) -> Any:
-        sends = [number for number, operation in enumerate(self.operations) if isinstance(operation, Sending)]
+    def _store(session: Any, transaction: Transaction, sinks: Any) -> Any:
+        sends = [number for number, operation in enumerate(transaction.operations) if isinstance(operation, Sending)]
         if len(sends) > 1:  # the last one comes into memory alone
             sinks = [None if number == sends[-1] else sink for number, sink in enumerate(sinks)]
-        return right(self, session, sinks)
+        return right(session, transaction, sinks)
 
     return _store
 
@@ -205,7 +206,7 @@ def _delivered_at_once(_right: Any) -> Any:
 
 
 def _all_are_new(_right: Any) -> Any:
-    return lambda self, session, frame: None
+    return lambda session, transaction, frame: None
 
 
 #: By what is wrong.
@@ -213,12 +214,12 @@ BUGS: dict[str, Bug] = {
     "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _nothing_there),),
     "idempotency keys of failed commits stay": ((SentKeys, "_written", _keys_of_failed_commits),),
     "messages with a key are delivered before they are stored": ((commands, "put_keyed", _delivered_at_once),),
-    "idempotency keys in transactions are ignored": ((Transaction, "_drop_known", _all_are_new),),
+    "idempotency keys in transactions are ignored": ((commit, "_drop_known", _all_are_new),),
     "a receipt goes out before its commit": ((Session, "store_waits", _receipt_before_commit),),
     "receipts do not wait for the commit of frames before": ((Session, "receipt", _receipts_first),),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
-    "a transaction is stored by half": ((Transaction, "_store", _half_stored),),
+    "a transaction is stored by half": ((commit, "_store", _half_stored),),
     "ABORT forgets the messages that were acknowledged": ((Transaction, "abort", _no_give_back),),
     "expired messages stay in the account": ((Queue, "expire", _leak),),
     "a lost transaction stays in the account": ((Session, "end", _leaked_transaction),),
@@ -238,7 +239,7 @@ BUGS: dict[str, Bug] = {
     "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
     "an ACK gives no credit back": (
         (Consumer, "take", _no_credit_back),
-        (Session, "handlers", _no_credit_by_the_quick_road),
+        (core, "HANDLERS", _no_credit_by_the_quick_road),
     ),
 }
 

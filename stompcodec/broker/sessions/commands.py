@@ -20,12 +20,13 @@ from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.scheduling import marked
 from stompcodec.broker.routing.idempotency import ARTEMIS, HEADER, Mark, body_crc, key_of
 from stompcodec.broker.sessions.acknowledge import acknowledge, grant
+from stompcodec.broker.sessions.commit import abort, begin, commit, keep
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receive import let_go, ping, receive
 from stompcodec.broker.sessions.send import check_space, goals_of, parts_of, put, put_keyed, usual_sink
 from stompcodec.broker.sessions.settling import settling
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
-from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
+from stompcodec.broker.sessions.transaction import Sending, Settling
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
 
@@ -143,7 +144,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
-            _keep(session, transaction, Sending(goal, message, mark))
+            keep(session, transaction, Sending(goal, message, mark))
             continue
         if goal.sink is not None:
             if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
@@ -214,7 +215,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
         operation = Settling(consumer, consumer.take(tag), accepted, get("requeue") != "false")
-        _keep(session, transaction if session.exact else transaction.strip(" "), operation)
+        keep(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
     else:
         deliveries = consumer.take(tag)
@@ -262,60 +263,6 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
     raise Refused("no such delivery", "message-id and subscription are those of the MESSAGE.")
 
 
-def _begin(session: Session, frame: Frame) -> None:
-    name, config = session.header(frame, "transaction") or "", session.broker.config
-    if name in session.transactions:
-        raise Refused("transaction exists", "This session has an open transaction of that name.")
-    if len(session.transactions) >= config.max_transactions:
-        raise Refused("too many transactions", f"A session has at most {config.max_transactions} open.")
-    session.transactions[name] = transaction = Transaction(name)
-    session.hold_transaction(0, transaction.base)
-    session.answer(frame)
-
-
-def _keep(session: Session, name: str, operation: Sending | Settling) -> None:
-    """Into a transaction."""
-    transaction = session.transactions.get(name)
-    if transaction is None:
-        if isinstance(operation, Settling):
-            operation.consumer.give_back(operation.deliveries)
-        raise Refused("no such transaction", "BEGIN it first.")
-    session.hold_transaction(transaction.add(operation))
-    most = session.broker.config.max_transaction_octets
-    if session.transaction_octets > most:
-        raise Refused("transactions too large", f"Those of a session have at most {most} octets together.")
-
-
-def _ended(session: Session, frame: Frame) -> Transaction:
-    transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
-    if transaction is None:
-        raise Refused("no such transaction", "BEGIN it first.")
-    session.hold_transaction(-transaction.octets, -transaction.base)
-    return transaction
-
-
-def _commit(session: Session, frame: Frame) -> None:
-    transaction = _ended(session, frame)
-    if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
-        session.store_waits(frame)
-    if len(transaction.operations) > AT_ONCE and not transaction.is_persistent and session.behind is None:
-        session.work(frame, transaction.committing(session, frame))
-        return
-    try:
-        if transaction.stores:
-            check_space(session, (None,))
-        transaction.commit(session, frame)
-    except Refused:
-        session.router.stop((), transaction.abort())
-        raise
-    session.answer(frame)
-
-
-def _abort(session: Session, frame: Frame) -> None:
-    session.router.stop((), _ended(session, frame).abort())
-    session.answer(frame)
-
-
 def _disconnect(session: Session, frame: Frame) -> None:
     session.answer(frame)
     session.close()
@@ -330,9 +277,9 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "NACK": partial(_acknowledge, False),
     "SUBSCRIBE": subscribe,
     "UNSUBSCRIBE": unsubscribe,
-    "BEGIN": _begin,
-    "COMMIT": _commit,
-    "ABORT": _abort,
+    "BEGIN": begin,
+    "COMMIT": commit,
+    "ABORT": abort,
     "DISCONNECT": _disconnect,
     "PING": ping,
     "RECEIVE": receive,

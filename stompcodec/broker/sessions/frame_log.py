@@ -8,9 +8,9 @@ it: long things cut, passcodes and other secrets masked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, Parser
@@ -19,15 +19,20 @@ from stompcodec.frame import frame_repr
 from stompcodec.spec import Limits
 
 if TYPE_CHECKING:
-    from stompcodec.broker.core import Broker
+    from stompcodec.broker.context import Handlers, Host
 
-__all__ = ["LoggedSession", "session_class"]
+__all__ = ["LoggedSession", "logged", "session_class"]
 
 _LOG = logging.getLogger("stompcodec.broker.frames")
 #: Octets of a body of ours from which on it is read in pieces.
 _APART = 4096
 #: What we write has our own sizes: these only keep the reader from refusing it.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
+
+
+def logged(handlers: Handlers) -> Handlers:
+    """Return what frames do where each is logged before."""
+    return {command: partial(_logged, handler) for command, handler in handlers.items()}
 
 
 def _logged(handler: Callable[[Session, Frame], None], session: Session, frame: Frame) -> None:
@@ -42,11 +47,7 @@ class LoggedSession(Session):
 
     __slots__ = ("_reader",)
 
-    handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = {
-        command: partial(_logged, handler) for command, handler in Session.handlers.items()
-    }
-
-    def __init__(self, broker: Broker, id: str, now: float, **options: Any) -> None:
+    def __init__(self, broker: Host, id: str, now: float, **options: Any) -> None:
         super().__init__(broker, id, now, **options)
         self._reader: Any = self._new_reader(None)
 

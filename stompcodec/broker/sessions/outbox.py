@@ -11,7 +11,7 @@ from stompcodec.broker.memory import sink_cost
 from stompcodec.broker.storage.large import Parcel, head_of
 
 if TYPE_CHECKING:
-    from stompcodec.broker.core import Broker
+    from stompcodec.broker.context import Host
     from stompcodec.broker.message import LargeBody
     from stompcodec.broker.peer import Holder
     from stompcodec.broker.queues.consumer import Consumer
@@ -44,7 +44,7 @@ class Outgoing:
         *("sinks", "stalled", "unwritten", "waiting", "whole_frames"),
     )
 
-    def __init__(self, broker: Broker, connection: Connection, whole_frames: bool) -> None:
+    def __init__(self, broker: Host, connection: Connection, whole_frames: bool) -> None:
         self.broker = broker
         self.connection = connection
         self.whole_frames = whole_frames
@@ -90,7 +90,11 @@ class Outgoing:
     def mark(self) -> None:
         """There is something for the shell to do at the end of this turn."""
         self.dirty = True
-        self.broker.dirty.append(self)  # type: ignore[arg-type]  # it is a Session
+        self.broker.dirty.append(self)
+
+    def take_turn(self, now: float) -> None:
+        """Go on with what its peer has sent."""
+        raise NotImplementedError
 
     def unread(self, octets: int) -> None:
         """So much more waits for the peer because of what it sent. If it is too much, it is not read."""
@@ -177,7 +181,7 @@ class Outgoing:
             chunks = parcel.take()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # that says nothing of the message
-                self.broker.starved.append(self)  # type: ignore[arg-type]  # it is a Session
+                self.broker.starved.append(self)
                 return []
             self.broker.log.error("%s: a large message cannot be read: %s", self, error)
             parcel.failed(error)
@@ -230,7 +234,7 @@ class Outgoing:
         """Note where SENDs to a destination go."""
         cost = 0 if destination in self.sinks else sink_cost(destination)
         self.sinks[destination] = sink
-        self.broker.senders[self] = None  # type: ignore[index]  # it is a Session
+        self.broker.senders[self] = None
         self._sinks_cost += cost
         self.charge(cost)
 
@@ -300,7 +304,7 @@ class Outgoing:
         """Have a turn when the session waits for nothing else any more."""
         if not self.is_held_up or self.leaving:
             self._rests = False
-            self.broker.turns.line_up(self)  # type: ignore[arg-type]  # it is a Session
+            self.broker.turns.line_up(self)
 
     def depart(self) -> None:
         """The transport is gone: what was read from it before still counts, and waits only for its turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
@@ -13,34 +13,21 @@ from stompcodec.broker.queues.arguments import Terms, terms_of
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import Retaining
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.sessions.goal import Goal, Sink
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import Router
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["Goal", "Sink", "goals_of", "in_order", "parts_of", "put", "put_keyed", "put_late", "sink_of", "usual_sink"]
+__all__ = ["goals_of", "in_order", "parts_of", "put", "put_keyed", "put_late", "sink_of", "usual_sink"]
 
-#: What takes messages.
-Sink = Queue | Topic | Retaining
 #: Destinations that a session remembers.
 _MOST_SINKS = 1000
 #: In front of one that stands for a sink only as long as no header says something else. No destination begins with it.
 _UNLESS_TOLD = "\0"
 #: Parts of a composite destination. Each has a copy of the message.
 _MOST_PARTS = 16
-
-
-class Goal(NamedTuple):
-    """Where a message is sent, as a SEND says it."""
-
-    destination: str
-    routing: str | None = None
-    """Its header destination-type."""
-    retain: str | None = None
-    """Its header retain."""
-    sink: Sink | None = None
-    """Nowhere, if it is None. That of a transaction is looked up at its COMMIT."""
 
 
 def goals_of(session: Session, frame: Frame) -> list[Goal]:

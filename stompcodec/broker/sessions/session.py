@@ -5,8 +5,8 @@ What the frames of a peer do is in `commands.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Paused, Work
@@ -14,7 +14,6 @@ from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
-from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.connection_ttl import Terms
 from stompcodec.broker.sessions.outbox import Outgoing
 from stompcodec.broker.sessions.spelling import restored
@@ -29,7 +28,7 @@ from stompcodec.states import State
 
 if TYPE_CHECKING:
     from stompcodec.broker.auth import User
-    from stompcodec.broker.core import Broker
+    from stompcodec.broker.context import Handlers, Host
     from stompcodec.broker.message import LargeBody, Message
     from stompcodec.broker.peer import Deliverer, Maker
     from stompcodec.broker.routing.virtual_host import Router
@@ -56,14 +55,11 @@ class Session(Outgoing):
         *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
         *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
         *("transactions", "ttl", "user", "version"),
-        *("_early", "_frame", "steps", "waits_on", "window"),
+        *("_early", "_frame", "handlers", "steps", "waits_on", "window"),
     )
 
-    #: What frames do.
-    handlers: ClassVar[Mapping[str, Callable[[Any, Frame], None]]] = HANDLERS
-
     def __init__(
-        self, broker: Broker, id: str, now: float, *, peer: str, secure: bool, whole_frames: bool, listener: str
+        self, broker: Host, id: str, now: float, *, peer: str, secure: bool, whole_frames: bool, listener: str
     ) -> None:
         config = broker.config
         connection = Connection(
@@ -79,6 +75,8 @@ class Session(Outgoing):
             now=now,
         )
         super().__init__(broker, connection, whole_frames)
+        #: What frames do.
+        self.handlers: Handlers = broker.handlers
         self.id = id
         self.peer, self.secure, self.listener = peer, secure, listener
         #: "" before CONNECT.

@@ -13,6 +13,7 @@ from broker.sockets import Client, run, send
 from stompcodec import Frame, serialize
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.server import Server, _Peer, serve
+from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.session import Session
 from stompcodec.client import connect_async
 
@@ -198,7 +199,7 @@ class _Counting:
     time = staticmethod(time.time)
 
     def session_class(self) -> type[Session]:
-        plain = Session.handlers["SEND"]
+        plain = HANDLERS["SEND"]
 
         def counted(session: Session, frame: Frame) -> None:
             self.frames += 1
@@ -207,7 +208,10 @@ class _Counting:
 
         class Counted(Session):
             __slots__ = ()
-            handlers = {**Session.handlers, "SEND": counted}  # noqa: RUF012
+
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
+                self.handlers = {**HANDLERS, "SEND": counted}
 
         return Counted
 

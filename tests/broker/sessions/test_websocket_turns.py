@@ -19,7 +19,7 @@ from transport.messages import BINARY, CLOSE, CONT, PING, TEXT, frame, frames, r
 from transport.wires import Raw
 
 from stompcodec.broker.server import Server
-from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.commands import HANDLERS
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
 FLOODERS = 8
@@ -167,7 +167,7 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Turns]:
 
     def start() -> Turns:
         turns = Turns(asyncio.get_running_loop())
-        monkeypatch.setattr(Session, "handlers", {**Session.handlers, "SEND": turns.counted(Session.handlers["SEND"])})
+        monkeypatch.setitem(HANDLERS, "SEND", turns.counted(HANDLERS["SEND"]))
         return turns
 
     return start
