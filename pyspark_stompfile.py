@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 try:
-    from stompcodec.spark.file import StompFile as DefaultSource
+    from stompcodec.spark.reading.source import StompFile as DefaultSource
 except Exception as error:  # no PySpark, a broken one, or one that is too old
     with suppress(Exception):
         from stompcodec.spark.unsuitable import stand_in

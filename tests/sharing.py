@@ -20,10 +20,18 @@ __all__ = ["SPARK", "file_of", "make_scheduler", "unit_of", "units", "worth_firs
 
 #: The tests of these files share one session of Spark, which takes seconds, and a gigabyte.
 SPARK = tuple(
-    f"spark/test_{name}.py"
+    f"spark/{name}.py"
     for name in (
-        *("file", "functions", "jobs", "jobs_cli", "live"),
-        *("replay", "report", "sink_spark", "supervise"),
+        "jobs/test_cli",
+        "jobs/test_jobs",
+        "jobs/test_supervise",
+        "live/test_live",
+        "live/test_replay",
+        "reading/test_file",
+        "report/test_report",
+        "sink/test_spark",
+        "test_earlier",
+        "test_functions",
     )
 )
 #: What these files set up for all of their tests takes longer than a piece of their tests.

@@ -116,7 +116,7 @@ def started(cores: int | None, memory: str | None, log: str | None, quiet: bool)
         with _stderr_to(log or os.devnull):
             from pyspark.sql import SparkSession
 
-            from stompcodec.spark.session import _there, session
+            from stompcodec.spark.sessions import _there, session
 
             running = _there(SparkSession) is not None  # then it is not ours
             spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
@@ -231,7 +231,7 @@ class Input:
         from pyspark.sql.types import StructType
 
         from stompcodec.spark.jobs.archive import ARCHIVE_SCHEMA
-        from stompcodec.spark.schema import frame_schema
+        from stompcodec.spark.reading.schema import frame_schema
 
         whole = ARCHIVE_SCHEMA if self.archive else frame_schema()
         schema = StructType([field for field in whole.fields if not columns or field.name in columns])

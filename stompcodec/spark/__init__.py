@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from stompcodec.errors import MissingExtraError
 from stompcodec.spark.java import JavaError, java_home, spark_env
-from stompcodec.spark.session import register, session
+from stompcodec.spark.sessions import register, session
 
 if TYPE_CHECKING:
     from stompcodec.spark import jobs
     from stompcodec.spark.functions import from_stomp, to_stomp
-    from stompcodec.spark.progress import source_metrics
-    from stompcodec.spark.schema import FRAME_SCHEMA
+    from stompcodec.spark.live.progress import source_metrics
+    from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 __all__ = [
     "FRAME_SCHEMA",
@@ -42,9 +42,9 @@ def __getattr__(name: str) -> Any:
         if name in ("from_stomp", "to_stomp"):
             return getattr(import_module(f"{__name__}.functions"), name)
         if name == "source_metrics":
-            return import_module(f"{__name__}.progress").source_metrics
+            return import_module(f"{__name__}.live.progress").source_metrics
         if name == "FRAME_SCHEMA":
-            return import_module(f"{__name__}.schema").FRAME_SCHEMA
+            return import_module(f"{__name__}.reading.schema").FRAME_SCHEMA
     except ModuleNotFoundError as error:
         top = (error.name or "").partition(".")[0]
         if top not in ("pyspark", "pyarrow", "numpy", "py4j"):

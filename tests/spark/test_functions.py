@@ -18,14 +18,14 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from spark.making import START, make_stream, message, octets
-from spark.reading import rows, schema_of
+from spark.read_back import rows, schema_of
 
 from stompcodec import Frame, Parser, serialize
 from stompcodec.spark.functions import _fields, _moments, _octets, _Values, from_stomp, to_stomp
-from stompcodec.spark.options import FileOptions, OptionError
-from stompcodec.spark.project import MalformedError
-from stompcodec.spark.schema import Projection, SchemaError
-from stompcodec.spark.sink_lines import SinkError
+from stompcodec.spark.options.options import FileOptions, OptionError
+from stompcodec.spark.reading.project import MalformedError
+from stompcodec.spark.reading.schema import Projection, SchemaError
+from stompcodec.spark.sink.connection import SinkError
 
 BAD = [
     b"GARBAGE\nno:thing\n\n\0",

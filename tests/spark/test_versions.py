@@ -15,10 +15,10 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from spark.making import make_capture, message
-from spark.reading import schema_of
+from spark.read_back import schema_of
 
-from stompcodec.spark.file import FileStreamReader
-from stompcodec.spark.options import FileOptions
+from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.reading.source import FileStreamReader
 from stompcodec.spark.versions import Batches, plain
 
 MODULES = ("pyspark_stomp", "pyspark_stompfile")
@@ -67,7 +67,7 @@ def test_a_session_of_an_older_pyspark_says_what_to_install(monkeypatch: pytest.
     from stompcodec.errors import ConfigError
     from stompcodec.spark import session as module
 
-    monkeypatch.setattr(sys.modules["stompcodec.spark.session"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["stompcodec.spark.sessions"], "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"4\.0 or newer"):
         module()
 

@@ -41,7 +41,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     order = orders.get()
     folder = Path(order["folder"])
-    from stompcodec.spark.session import session
+    from stompcodec.spark.sessions import session
 
     spark = session(name="stompcodec demo", cores=2, **_SHORT)
     assert spark._jvm is not None

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from stompcodec.spark.jobs.output import Running, check_sink, moment, save_mode, start
-from stompcodec.spark.schema import FRAME_SCHEMA
+from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import Any
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture_index import ROW, index_path
 from stompcodec.errors import StoreError
-from stompcodec.spark.spool import identity_of, positions_of
+from stompcodec.spark.live.spool import identity_of, positions_of
 
 __all__ = ["committed", "missing_spool", "spool_state"]
 

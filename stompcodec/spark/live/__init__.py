@@ -1,0 +1,1 @@
+"""Live sources: the source "stomp", with a spool on the driver or by replaying the broker's queue."""

@@ -1,0 +1,482 @@
+"""What fills the spool while Spark reads it: a recorder in a thread, which knows nothing of Spark.
+
+Whatever was acknowledged is in the spool, and whoever fills the spool holds its lock. What Spark is done with, it says
+by `release`: in ackMode batch that is when messages are acknowledged, and in both it is what may be deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
+from stompcodec.client import Backoff, Client, connect
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.recorder import Recorder, holder_of
+from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
+from stompcodec.file_access import access_of
+from stompcodec.spark.live.spool import identify
+from stompcodec.spark.options.live import LiveOptions
+from stompcodec.spark.reading.index import open_index
+from stompcodec.spec import Limits
+
+__all__ = ["Receiver"]
+
+log = logging.getLogger("stompcodec.spark")
+
+#: Seconds in which a recorder that lost its Spark has let go of the spool.
+_LOCK_WAIT = 10.0
+#: Seconds in which a login that is refused may be one that is still taken by a recorder that has just ended.
+_REFUSED = 3.0
+_REFUSED_CLIENT_ID = 30.0
+#: Seconds between two attempts to connect, between two looks at the spool, and until the recorder has to have ended.
+_PAUSE = 0.3
+_LOOK = 1.0
+_END = 10.0
+#: Seconds that the broker has to take acknowledgements, before a query ends.
+_FLUSH = 5.0
+#: Seconds that a connection has to last, or else bring something new. One that breaks at the same message again and
+#: again is as good as none.
+_STABLE = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: A segment is sealed after so many octets, or seconds: only sealed ones can be deleted.
+_SEGMENT = 128 * 2**20
+_AGE = 3600.0
+
+
+class Receiver:
+    """Fills a spool, from when it is made until `close`.
+
+    Args:
+        options: where from, where to, and how.
+        most: end after so many messages; None for no end.
+        by_release: acknowledge what `release` says, where the options want that.
+
+    Raises:
+        CaptureBusyError: somebody else fills this spool.
+        OptionError: the passcode is not where it should be.
+        StoreError: the spool cannot be written.
+    """
+
+    def __init__(
+        self, options: LiveOptions, *, most: int | None = None, by_release: bool = True, anew: bool = False
+    ) -> None:
+        options.link.arguments()  # to be told at once if a passcode or certificates are not there
+        self._options = options
+        self._most = most
+        self._by_release = by_release and options.ack_mode == "batch"
+        numbers = range(options.subscriptions)
+        self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
+        self._capture = _opened(options, self._segment)
+        self.identity = self._identified(anew)
+        """Of the spool."""
+        self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
+        self._came = _last_came(options.spool_dir)
+        self._lock = threading.Lock()
+        self._released: dict[str, int] = {}
+        self._recorder: Recorder | None = None
+        self._clients: list[Client] = []
+        self._failure: BaseException | None = None
+        self._lost_at: float | None = time.monotonic()
+        self._up_at: float | None = None
+        self._messages = 0
+        self._paused = self._held = False
+        self._drained = 0
+        self._drain_until: float | None = None
+        self._size = self._counted = 0
+        self._looked = 0.0
+        self._trouble = self._failed = ""
+        self._failed_at = self._freed = 0
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
+        self._thread.start()
+
+    def _identified(self, anew: bool) -> str:
+        try:
+            return identify(self._options.spool_dir, anew=anew)
+        except StoreError:
+            self._capture.close()
+            raise
+
+    # ---- what Spark's thread calls ----
+
+    def ends(self) -> dict[str, int]:
+        """How far each chain of the spool goes: all of that is on the disk."""
+        ends = {chain: self._capture.end(chain) for chain in sorted(self._chains)}
+        return {chain: end for chain, end in ends.items() if end}
+
+    def release(self, offsets: Mapping[str, int]) -> None:
+        """Spark is done with what lies below these offsets of chains, and will not ask for it again."""
+        with self._lock:
+            self._released = dict(offsets)
+            recorder = self._recorder
+        if recorder is not None:
+            recorder.release(offsets)
+
+    def flush(self) -> None:
+        """Returns once the broker has what was acknowledged, or is away."""
+        for client in self._clients:
+            with contextlib.suppress(StompError):
+                client.ping(timeout=_FLUSH)
+
+    def check(self) -> None:
+        """See that messages may come.
+
+        Raises:
+            StompError: they cannot any more, or there was no connection for longer than `reconnectTimeout`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        lost = self._lost_at
+        if lost is not None and time.monotonic() - lost > self._options.reconnect_timeout:
+            errors = [client.core.error for client in self._clients if client.core.error is not None]
+            raise self._away(errors[0] if errors else None)
+
+    def _away(self, error: Exception | None) -> StompError:
+        options = self._options
+        where = ", ".join(map(str, options.link.addresses))
+        return ConnectionLostError(
+            f"no connection to {where} for {options.reconnect_timeout:g} s (option reconnectTimeout): {error}"
+        )
+
+    def wait(self, seconds: float) -> None:
+        """Until the subscriptions stand, or cannot be had; for so long at most."""
+        self._ready.wait(seconds)
+
+    def drain(self) -> bool:
+        """Until nothing comes any more, or enough has come; then nothing more is recorded, until the next call.
+
+        Returns:
+            Whether more may come once what came is released: in ackMode batch the broker sends no more than `prefetch`
+            before that.
+
+        Raises:
+            StompError: as for `check`.
+        """
+        options = self._options
+        last = time.monotonic()
+        if self._drain_until is None:
+            self._drain_until = last + options.drain_timeout
+        self._paused = False
+        seen, before, over = -1, self._drained, False
+        while self._thread.is_alive() and not over:
+            self.check()
+            count, now = self.count, time.monotonic()
+            over = now >= self._drain_until or (options.max_frames is not None and count >= options.max_frames)
+            if count != seen or not self._ready.is_set():
+                seen, last = count, now
+            elif now - last >= options.idle_timeout or self._used_up():
+                break
+            self._stop.wait(0.01)
+        self._paused = True
+        self.check()
+        self._drained = self.count
+        return self._by_release and not over and self._drained > before
+
+    def resume(self) -> None:
+        """Record again after `drain`."""
+        self._paused = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for `release`: acknowledgements, or room in the spool."""
+        recorder = self._recorder
+        return self.stalled is not None or (self._by_release and recorder is not None and recorder.held > 0)
+
+    @property
+    def stalled(self) -> str | None:
+        """Why nothing is written and nothing acknowledged; None while that goes on."""
+        if self._failed:
+            return self._failed
+        return f"{self._options.spool_dir} is full (option maxSpoolBytes)" if self._held else None
+
+    def metrics(self, begin: Mapping[str, int]) -> dict[str, Any]:
+        """Return how the source is, for the progress of a query.
+
+        Args:
+            begin: the offset of each chain behind the last batch that was planned.
+        """
+        options, recorder = self._options, self._recorder
+        if not self._size:
+            self._measure()
+        last = recorder.last if recorder is not None and recorder.last is not None else self._came
+        where = ", ".join(map(str, options.link.addresses))
+        return {
+            "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
+            "backlogBytes": sum(max(0, end - begin.get(chain, 0)) for chain, end in self.ends().items()),
+            "spoolBytes": self._size + (0 if recorder is None else recorder.octets - self._counted),
+            "unacknowledged": 0 if recorder is None else recorder.unacknowledged,
+            "lastFrameAgeSeconds": None if last is None else round(max(0.0, time.time() - last), 3),
+            "connected": self._lost_at is None,
+            "stalled": self.stalled,
+        }
+
+    def _used_up(self) -> bool:
+        """Whether all that the broker sends without an ACK is here."""
+        options, recorder = self._options, self._recorder
+        most = options.prefetch * options.subscriptions * len(options.destination)
+        return self._by_release and recorder is not None and recorder.held >= most
+
+    @property
+    def count(self) -> int:
+        """Messages that came."""
+        recorder = self._recorder
+        return 0 if recorder is None else recorder.messages + recorder.duplicates
+
+    def close(self) -> None:
+        """End it, and let others fill the spool."""
+        self._stop.set()
+        with self._lock:
+            recorder = self._recorder
+        if recorder is not None:
+            recorder.stop()
+        self._thread.join(_END)
+        if self._thread.is_alive():
+            log.error("%s: the recorder does not end: the spool stays locked", self._options.spool_dir)
+            return
+        try:
+            self._capture.close()
+        except StoreError as error:
+            log.warning("%s", error)  # what was promised is there
+
+    # ---- the thread ----
+
+    def _main(self) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                self._record(stack)
+        except StompError as error:
+            if not self._stop.is_set():
+                self._failure = error
+        except Exception as error:  # a fault of ours: the query has to end with it
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    def _record(self, stack: contextlib.ExitStack) -> None:
+        options = self._options
+        for number in range(options.subscriptions):
+            client = self._connected(number)
+            if client is None:
+                return
+            self._clients.append(stack.enter_context(client))
+        recorder = Recorder(
+            self._clients,
+            self._capture,
+            dedupe=Dedupe.of(options.dedupe, options.dedupe_window),
+            acknowledge="released" if self._by_release else "synced",
+            most=self._most,
+            on_turn=self._turn,
+            on_trouble=self._told,
+            hold=self._hold,
+        )
+        with self._lock:
+            self._recorder = recorder
+            recorder.release(self._released)
+        for destination in options.destination:
+            recorder.subscribe(
+                destination,
+                prefetch=options.prefetch,
+                selector=options.selector,
+                durable=options.subscription_name,
+                headers=options.subscribe_headers,
+            )
+        self._lost_at = None
+        self._ready.set()
+        if self._stop.is_set():
+            recorder.stop()
+        recorder.run()
+        if not self._stop.is_set() and recorder.messages != self._most:
+            raise ConnectionLostError("the subscriptions have ended")
+
+    def _connected(self, number: int) -> Client | None:
+        """Connect, as long as that makes sense; None if it is to end."""
+        options = self._options
+        started = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                return self._connect(number)
+            except RejectedError as error:  # of a name that is still taken, too
+                failure: StompError = error
+                patience = _REFUSED if options.client_id is None else _REFUSED_CLIENT_ID
+            except (ConnectionLostError, ReceiptTimeoutError) as error:
+                failure, patience = self._away(error), options.reconnect_timeout
+            if time.monotonic() - started >= min(patience, options.reconnect_timeout):
+                raise failure
+            self._stop.wait(_PAUSE)
+        return None
+
+    def _connect(self, number: int) -> Client:
+        options, link = self._options, self._options.link
+        client_id = options.client_id and (f"{options.client_id}-{number}" if number else options.client_id)
+        arguments = link.arguments()
+        if arguments["passcode"] is not None:
+            arguments["passcode"] = lambda: link.passcode() or ""  # it may be another one later
+        return connect(
+            list(link.addresses),
+            client_id=client_id,
+            limits=Limits(max_body=options.file.max_body),
+            lenient=True,  # what only looks odd must not come again for ever
+            reconnect=Backoff(most=5.0),
+            close_timeout=2.0,
+            **arguments,
+        )
+
+    # ---- called by the recorder ----
+
+    def _turn(self) -> None:
+        """A few times a second."""
+        now = time.monotonic()
+        messages = 0 if self._recorder is None else self._recorder.messages
+        if self._failed and messages > self._failed_at:
+            self._failed, self._freed = "", 0  # it can be written again
+        if any(client.state != "connected" for client in self._clients):
+            self._up_at = None
+            if self._lost_at is None:
+                self._lost_at, self._messages = now, messages
+        elif self._up_at is None:
+            self._up_at = now
+        elif messages > self._messages or now - self._up_at >= min(_STABLE, self._options.reconnect_timeout / 2):
+            self._lost_at = None
+        if now - self._looked >= _LOOK:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Delete what Spark is done with: after `retain`, or sooner where the spool is too large."""
+        self._looked = time.monotonic()
+        try:
+            self._delete(round(time.time() * 1e6))
+        except StoreError as error:
+            self._told(error)
+
+    def _delete(self, now: int) -> None:
+        options = self._options
+        self._capture.roll(now)
+        with self._lock:
+            released = self._released
+        below = self._margin(released)
+        self._capture.retain(now, seconds=options.retain, below=below)
+        self._measure()
+        if self._size >= options.max_spool_bytes:
+            self._capture.retain(now, octets=options.max_spool_bytes * 3 // 4 // len(self._chains), below=below)
+            self._measure()
+
+    def _measure(self) -> None:
+        self._size = _size_of(self._options.spool_dir)
+        self._counted = 0 if self._recorder is None else self._recorder.octets
+
+    def _hold(self) -> bool:
+        """Whether the spool is full of what Spark has not read."""
+        if self._paused:
+            return True
+        recorder = self._recorder
+        size = self._size + (0 if recorder is None else recorder.octets - self._counted)
+        held = size >= self._options.max_spool_bytes
+        if held:
+            with self._lock:
+                held = any(end > self._released.get(chain, 0) for chain, end in self.ends().items())
+            if not held:
+                self._tidy()
+        if held and not self._held:
+            log.warning("%s is full (option maxSpoolBytes): the broker keeps what it has", self._options.spool_dir)
+        self._held = held
+        return held
+
+    def _told(self, error: Exception) -> None:
+        """Something goes wrong and is tried again: said once."""
+        if isinstance(error, StoreError):
+            self._failed = str(error)
+            self._failed_at = 0 if self._recorder is None else self._recorder.messages
+            if _is_full(error):
+                self._free()
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("%s; nothing is acknowledged until it can be", error)
+
+    def _free(self) -> None:
+        """The disk is full: delete what Spark is done with; the second time also what may be delivered again."""
+        now = round(time.time() * 1e6)
+        with self._lock:
+            released = self._released
+        below = self._margin(released) if self._freed == 0 else released
+        self._freed += 1
+        try:
+            count = self._capture.retain(now, octets=0, below=below)
+            if below is released:
+                self._capture.roll(now, below=released)  # then the next call can delete what is open now
+        except StoreError as error:
+            log.warning("%s", error)
+            return
+        if count:
+            log.warning("%s: the disk is full: deleted %d segments that are done", self._options.spool_dir, count)
+
+    def _margin(self, released: Mapping[str, int]) -> dict[str, int]:
+        """Return what may be deleted. The last bytes of each chain stay: what is in there may be delivered again."""
+        return {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
+
+
+def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
+    """The spool, once whoever had it before has let go."""
+    until = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            return CaptureWriter(
+                options.spool_dir,
+                single=False,
+                segment_octets=segment,
+                segment_seconds=max(60.0, min(_AGE, options.retain / 4)),
+                access=access_of(options.spool_mode, options.spool_group),
+                holder=_holder(options),
+            )
+        except CaptureBusyError as error:
+            if time.monotonic() >= until:
+                raise CaptureBusyError(
+                    f"{options.spool_dir}: another query or recorder fills this spool (give this one a spoolDir of "
+                    "its own, or read the same spool by the format stompfile)",
+                    error.holder,
+                ) from None
+            time.sleep(0.1)
+
+
+def _holder(options: LiveOptions) -> str:
+    """Return who fills the spool, for a second query that wants to. A source is not told the id of its query."""
+    name = "a query" if options.query_name is None else f"the query {options.query_name!r:.100}"
+    what, where = ",".join(options.destination), ", ".join(map(str, options.link.addresses))
+    return holder_of(f"{name} that reads {what:.300} from {where:.300}", time.time())
+
+
+def _is_full(error: Exception) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _FULL
+
+
+def _last_came(folder: str) -> float | None:
+    """Return when the last frame of a spool came, in seconds since 1970; None if that is not known."""
+    times = []
+    capture = Capture(folder)
+    for chain in capture.chains():
+        segments = list(capture.segments(chain))
+        index = open_index(Path(segments[-1].path), segments[-1].base, single=False) if segments else None
+        if index is not None:
+            with contextlib.closing(index):
+                times += [int(rows.times[-1]) for rows in index.rows(max(0, index.count - 2)) if len(rows.times)]
+    known = [time for time in times if time > 0]
+    return max(known) / 1e6 if known else None
+
+
+def _size_of(folder: str) -> int:
+    """Octets of all files in it."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                total += entry.stat().st_size
+    return total

@@ -1,0 +1,312 @@
+"""The format "stomp": a broker as a source, through a spool on the disk, and as a sink.
+
+The recorder runs beside the stream reader, in the process that Spark keeps on the driver for it. Everything that is
+read is read from the spool, so a batch that Spark asks for again has the same rows.
+
+Spark tells a source by `latestOffset(start)`, not by `commit`, how far everything is done: `start` is in its log by
+then, also in a stream where nothing comes. What waited for that is acknowledged there.
+
+Spark imports this module whenever it looks for sources, so the heavy ones are imported when something is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+
+from stompcodec.errors import StoreError
+from stompcodec.spark.pickling import Shipped
+from stompcodec.spark.reading.source import read_partition
+from stompcodec.spark.versions import (
+    Batches,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from stompcodec.spark.live.receiver import Receiver
+
+__all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
+
+#: Seconds in which a query is told of a login that is refused, and such, with its first batch.
+_FIRST = 5.0
+Offset = dict[str, Any]
+#: In what a query's progress shows of the source: why nothing is received and acknowledged.
+_STALLED = "#stalled"
+_log = logging.getLogger("stompcodec.spark")
+
+
+class Stomp(Shipped, DataSource):
+    """`spark.readStream.format("stomp")`, and read, write and writeStream.
+
+    Its options are in `options.live` for reading, in `options.replay` for reading with replay=broker, and in
+    `options.sink` for writing.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "stomp"
+
+    def schema(self) -> StructType:
+        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.options.replay import is_replay, parse_replay
+        from stompcodec.spark.reading.schema import frame_schema
+
+        parse = parse_replay if is_replay(self.options) else parse_live
+        return frame_schema(parse(self.options).file.headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from stompcodec.spark.live.replay import ReplayReader
+        from stompcodec.spark.options.replay import is_replay
+
+        return (ReplayReader if is_replay(self.options) else LiveReader)(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from stompcodec.spark.live.replay import ReplayStreamReader
+        from stompcodec.spark.options.replay import is_replay
+
+        return (ReplayStreamReader if is_replay(self.options) else LiveStreamReader)(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from stompcodec.spark.sink.sink import writer
+
+        return writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from stompcodec.spark.sink.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+
+class LiveReader(Shipped, DataSourceReader):
+    """A batch: what comes until nothing comes any more. Each action on it goes to the broker anew, so cache it.
+
+    A message is acknowledged once it is in the spool, and can be read there afterwards, too.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.reading.schema import Projection
+
+        self._options = parse_live(options)
+        self._projection = Projection(schema, self._options.file.decode)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.live.receiver import Receiver
+        from stompcodec.spark.reading.pack import packed_splits
+        from stompcodec.spark.reading.plan import spool_splits
+
+        options = self._options
+        receiver = Receiver(options, most=options.max_frames, by_release=False)
+        try:
+            start = receiver.ends()
+            receiver.release(start)
+            receiver.drain()
+            end = receiver.ends()
+        finally:
+            receiver.close()
+        return packed_splits(spool_splits(options.spool_dir, start, end, options.file), options.file)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options.file)
+
+
+class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Spark makes two of them, and asks one for `latestOffset`: nothing happens before that."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.reading.schema import Projection
+
+        self._options = parse_live(options)
+        self._projection = Projection(schema, self._options.file.decode)
+        self._receiver: Receiver | None = None
+        #: With the trigger availableNow: read what there is, and end.
+        self._now = False
+        self._target: dict[str, int] | None = None
+        self._more = False
+        self._batches = Batches()
+        #: The end of the last batch that was planned.
+        self._planned: dict[str, int] = {}
+
+    def initialOffset(self) -> Offset:
+        return {}  # whatever is in the spool
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        file = self._options.file
+        if file.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(file.max_bytes_per_trigger)
+        if file.max_frames_per_trigger is not None:
+            return ReadMaxRows(file.max_frames_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Return the end of the next batch. What lies before `start` is done, so it is acknowledged."""
+        if start is None or limit is None:
+            return self._unasked()
+        start = plain(start)
+        receiver, begin = self._open(start)
+        self._release(receiver, begin)
+        if self._now:
+            if self._target is None:
+                self._drain(receiver)
+            elif self._reached(begin):
+                while self._more and self._reached(begin):
+                    self._drain(receiver)  # maybe only the prefetch has come
+                receiver.flush()  # if that was all, Spark ends now, and does not wait
+        return self._end(receiver, begin, limit)
+
+    def _unasked(self) -> Offset:
+        """`latestOffset` for Spark before 4.2: where the batch begins, and what is done, is known from the batches."""
+        batches = self._batches
+        first = batches.first()
+        receiver, begin = self._open(plain(batches.start))
+        self._release(receiver, self._here(plain(batches.done), receiver))
+        if first and self._options.drains:
+            self._drain(receiver)  # with the trigger availableNow there is no second batch
+        end = self._end(receiver, begin, ReadAllAvailable() if first else self.getDefaultReadLimit())
+        self._target = None
+        receiver.resume()
+        return batches.following(end, tick=receiver.waits and not batches.settled)
+
+    def _release(self, receiver: Receiver, done: Mapping[str, int]) -> None:
+        receiver.check()
+        ends = receiver.ends()
+        receiver.release({chain: offset for chain, offset in done.items() if offset <= ends.get(chain, 0)})
+
+    def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: ReadLimit) -> Offset:
+        from stompcodec.spark.live.spool import stamped
+        from stompcodec.spark.reading.plan import limited
+
+        end = {**begin, **(receiver.ends() if self._target is None else self._target)}
+        if not isinstance(limit, ReadAllAvailable):
+            file = self._options.file
+            most = file.max_bytes_per_trigger, file.max_frames_per_trigger
+            end = limited(self._options.spool_dir, begin, end, *most)
+        self._planned = end
+        return stamped(end, receiver.identity)
+
+    def reportLatestOffset(self) -> Offset | None:
+        from stompcodec.spark.live.progress import with_metrics
+        from stompcodec.spark.live.spool import stamped
+
+        receiver = self._receiver
+        if receiver is None:
+            return None
+        report = with_metrics(stamped(receiver.ends(), receiver.identity), receiver.metrics(self._planned))
+        stalled = receiver.stalled
+        return report if stalled is None else {**report, _STALLED: stalled}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return how the source is; empty before the first batch. See `progress.source_metrics`."""
+        return {} if self._receiver is None else self._receiver.metrics(self._planned)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._now = True  # nothing is received before `latestOffset` has looked for loss
+
+    def _drain(self, receiver: Receiver) -> None:
+        self._more = receiver.drain()
+        self._target = receiver.ends()
+
+    def _reached(self, begin: Mapping[str, int]) -> bool:
+        """Return whether all that was there has been read."""
+        return self._target is not None and begin == {**begin, **self._target}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.live.spool import identity_of, positions_of
+        from stompcodec.spark.reading.pack import packed_splits
+        from stompcodec.spark.reading.plan import spool_splits
+
+        options = self._options
+        self._batches.planned(start, end)
+        start, end = plain(start), plain(end)
+        if start == end:
+            return []
+        (before, begin), (identity, stop) = positions_of(start), positions_of(end)
+        if identity is not None and identity != identity_of(options.spool_dir):
+            ranges = [(chain, begin.get(chain, 0), offset) for chain, offset in stop.items()]
+            self._lost(", ".join(f"octets {low} to {high} of {chain}" for chain, low, high in ranges if low < high))
+            return []
+        if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
+            begin = {}
+        return packed_splits(spool_splits(options.spool_dir, begin, stop, options.file), options.file)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options.file)
+
+    def stop(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+
+    def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
+        """Return the receiver, and where to go on in its spool. Loss is looked for before anything is received."""
+        from stompcodec.spark.live.progress import tell_once
+        from stompcodec.spark.live.receiver import Receiver
+
+        if self._receiver is None:
+            tell_once()
+            short = self._look_for_loss(start)
+            self._receiver = Receiver(self._options, anew=short)  # it may soon be longer than the offset
+            self._receiver.wait(_FIRST)
+        return self._receiver, self._here(start, self._receiver)
+
+    def _here(self, offset: Offset, receiver: Receiver) -> dict[str, int]:
+        """Return the positions of an offset; none if they are those of another spool."""
+        from stompcodec.spark.live.spool import positions_of
+
+        identity, positions = positions_of(offset)
+        return positions if identity in (None, receiver.identity) else {}
+
+    def _look_for_loss(self, start: Offset) -> bool:
+        """See that the spool is the one that was read; return whether it is, but ends before what was read.
+
+        `partitions` looks for what was not read.
+        """
+        from stompcodec.spark.live.spool import identity_of, positions_of
+        from stompcodec.spark.reading.plan import spool_end
+
+        folder = self._options.spool_dir
+        identity, begin = positions_of(start)
+        ends = spool_end(folder)
+        if not begin and any(ends.values()):
+            _log.warning(
+                "%s holds frames from before, and this query has no offset: it reads them from the start. If its "
+                "checkpoint was deleted, it needs a new sink folder, too: a file sink of Spark skips batches whose "
+                "numbers it has written (docs/spark-semantics.md)",
+                folder,
+            )
+        if identity is not None and identity != identity_of(folder):
+            self._lost(", ".join(f"what {chain} had behind octet {offset}" for chain, offset in begin.items()))
+            return False
+        short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
+        if short:
+            gone = (f"octets {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
+            self._lost(f"{', '.join(gone)}, which were read already")
+        return bool(short)
+
+    def _lost(self, what: str) -> None:
+        """Raise an error, or warn, for frames that are gone with another spool."""
+        folder = self._options.spool_dir
+        text = f"{folder} is not the spool of the checkpoint, or was deleted and made anew: gone is {what}"
+        if self._options.file.fail_on_data_loss:
+            raise StoreError(
+                f"{text} (put the old folder back, or failOnDataLoss=false reads the new one from its start)"
+            )
+        _log.warning("%s", text)

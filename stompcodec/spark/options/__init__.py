@@ -1,0 +1,1 @@
+"""Options of readers and writers, as tables that also check them."""

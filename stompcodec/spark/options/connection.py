@@ -1,0 +1,116 @@
+"""The options of a connection, which source and sink "stomp" share. They hold no secret, only where there is one."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from stompcodec.client.dialects import BROKERS
+from stompcodec.errors import ConfigError
+from stompcodec.spark.options.options import Option, OptionError, parse
+from stompcodec.uri import Address, parse_uri
+
+__all__ = ["LINK_OPTIONS", "LinkOptions", "parse_link"]
+
+LINK_OPTIONS = (
+    Option("url", "text", ..., "where the broker is, such as stomp://host:61613; without a passcode"),
+    Option("login", "text", None, "who connects"),
+    Option("passcodeEnv", "text", None, "the environment variable that holds the passcode, where it connects"),
+    Option("passcodeFile", "text", None, "the file that holds the passcode, where it connects"),
+    Option("caFile", "text", None, "certificates (PEM) that are trusted instead of the system's"),
+    Option("dialect", ("auto", *sorted(BROKERS)), "auto", "how the broker spells what STOMP leaves open"),
+    Option("heartbeat", "seconds", 10.0, "how often each side shows that it is alive; 0 for never"),
+)
+_SECRETS = ("passcode", "password")
+_SAFE = "a passcode would be seen in Spark's plan: give passcodeEnv (a variable's name) or passcodeFile (a path)"
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """How to connect.
+
+    >>> link, rest = parse_link({"url": "stomp://ann@h"}, ())
+    >>> link.addresses, link.heartbeat, rest
+    ((<Address stomp://ann@h:61613>,), 10.0, {})
+    """
+
+    addresses: tuple[Address, ...]
+    login: str | None
+    passcode_env: str | None
+    passcode_file: str | None
+    ca_file: str | None
+    dialect: str
+    heartbeat: float
+
+    def passcode(self) -> str | None:
+        """The passcode, from where it is kept; None where none was asked for.
+
+        Raises:
+            OptionError: it is not there.
+        """
+        if self.passcode_env is not None:
+            passcode = os.environ.get(self.passcode_env)
+            if passcode is None:
+                raise OptionError(
+                    f"option passcodeEnv: the variable {self.passcode_env} is not set: it has to be before Spark starts"
+                )
+            return passcode
+        if self.passcode_file is not None:
+            try:
+                with open(self.passcode_file, encoding="utf-8") as stream:
+                    return stream.read().rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not UTF-8"
+                raise OptionError(f"option passcodeFile: {self.passcode_file} cannot be read: {why}") from None
+        return None
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `stompcodec.client.connect` beside the address. The passcode is read now.
+
+        Raises:
+            OptionError: the passcode or the certificates cannot be read.
+        """
+        beat = round(self.heartbeat * 1000)
+        arguments: dict[str, Any] = {"dialect": self.dialect, "heart_beat": (beat, beat), "passcode": self.passcode()}
+        if self.login is not None:
+            arguments["login"] = self.login
+        if self.ca_file is not None:
+            try:
+                arguments["ssl"] = ssl.create_default_context(cafile=self.ca_file)
+            except OSError as error:
+                why = error.strerror or "it holds no certificates"
+                raise OptionError(f"option caFile: {self.ca_file} cannot be read: {why}") from None
+        return arguments
+
+
+def parse_link(
+    options: Mapping[str, Any], table: Iterable[Option], *, also: Iterable[str] = ()
+) -> tuple[LinkOptions, dict[str, Any]]:
+    """The options of a connection, and the values of those in a further table.
+
+    Raises:
+        OptionError: one of them cannot be so; the message names it, and shows no secret.
+    """
+    given = {str(name).lower() for name in options}
+    for name in _SECRETS:
+        if name in given:
+            raise OptionError(f"option {name} is not taken: {_SAFE}")
+    values = parse((*LINK_OPTIONS, *table), options, also=also)
+    values["addresses"] = _addresses(values.pop("url"))
+    if values["passcode_env"] is not None and values["passcode_file"] is not None:
+        raise OptionError("options passcodeEnv and passcodeFile: give one of them")
+    link = LinkOptions(**{each.name: values.pop(each.name) for each in fields(LinkOptions)})
+    return link, values
+
+
+def _addresses(url: str) -> tuple[Address, ...]:
+    try:
+        addresses = parse_uri(url if "://" in url or url.startswith("failover:") else f"stomp://{url}")
+    except ConfigError as error:
+        raise OptionError(f"option url: {error}") from None
+    if any(address.passcode is not None or "=***" in str(address) for address in addresses):
+        raise OptionError(f"option url has a passcode: {_SAFE}")
+    return tuple(addresses)

@@ -1,0 +1,166 @@
+"""The options of "stomp" as a source: where the broker is, and how what it sends gets into the spool."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.file_access import access_of
+from stompcodec.spark.options.connection import LinkOptions, parse_link
+from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError
+
+__all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
+
+#: Beside those of a connection, and those of "stompfile".
+LIVE_OPTIONS = (
+    Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
+    Option("destination", "names", ..., "what to read, such as /queue/a,/topic/b"),
+    Option("spoolDir", "text", ..., "a folder on a disk that the driver and all executors see, for what was received"),
+    Option("spoolMode", "mode", None, "octal mode of the files of the spool, such as 0640; without it 0600"),
+    Option("spoolGroup", "text", None, "their group, for executors that run as another user; with it the mode is 0640"),
+    Option("ackMode", ("spool", "batch"), "spool", "when a message is acknowledged: on the disk, or in Spark's log"),
+    Option(
+        "prefetch",
+        "count positive",
+        None,
+        "messages on their way and not acknowledged, of each subscription; without it 1000, or with ackMode=batch as "
+        "many as two batches hold by maxFramesPerTrigger or maxBytesPerTrigger, else 20000, all destinations together "
+        "at most 65000",
+    ),
+    Option("subscriptions", "count positive", 1, "connections that share the queues"),
+    Option("clientId", "text", None, "who we are, for durable subscriptions"),
+    Option("subscriptionName", "text", None, "a durable subscription of that name"),
+    Option("selector", "text", None, "which messages, in the broker's language"),
+    Option("subscribeHeaders", "text", None, 'further headers of SUBSCRIBE, as JSON: {"name": "value"}'),
+    Option("reconnectTimeout", "seconds positive", 300.0, "the query ends after so long without a connection"),
+    Option("dedupe", "text", "messageId", "what is delivered again is known by: messageId, header:NAME, or none"),
+    Option("dedupeWindow", "count positive", 1_000_000, "messages that are remembered for that"),
+    Option("maxSpoolBytes", "size positive", 10 * 2**30, "no more is acknowledged while the spool is larger"),
+    Option("retain", "seconds", 86400.0, "hours (or 30m, 2d) that the spool keeps what Spark is done with"),
+    Option("idleTimeout", "seconds positive", 5.0, "batch and availableNow: it is all when nothing came for so long"),
+    Option("drainTimeout", "seconds positive", 300.0, "batch and availableNow: or after so long"),
+    Option("maxFrames", "count positive", None, "batch and availableNow: or after so many messages"),
+    Option("queryName", "text", None, "names this query to another one that is refused its spool"),
+)
+#: Messages that a subscription may have on their way: where the spool acknowledges them, and where batches without
+#: bounds do. No more of a connection: brokers count them in 16 bits, or have a limit for a session.
+_PREFETCH = 1000
+_UNBOUNDED = 20_000
+_MOST_UNACKNOWLEDGED = 65_000
+#: Octets of a small frame, to tell messages from maxBytesPerTrigger.
+_SMALL = 512
+_DRAINING = ("idletimeout", "draintimeout", "maxframes")
+#: What Spark itself takes out of the options.
+_ELSEWHERE = ("path", "checkpointLocation")
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """How a broker is read. It holds no secret, only where there is one.
+
+    >>> parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", "retain": "2"}).retain
+    7200.0
+    """
+
+    link: LinkOptions
+    file: FileOptions
+    destination: tuple[str, ...]
+    spool_dir: str
+    spool_mode: int | None
+    spool_group: str | None
+    ack_mode: str
+    prefetch: int
+    subscriptions: int
+    client_id: str | None
+    subscription_name: str | None
+    selector: str | None
+    subscribe_headers: tuple[tuple[str, str], ...]
+    reconnect_timeout: float
+    dedupe: str
+    dedupe_window: int
+    max_spool_bytes: int
+    retain: float
+    idle_timeout: float
+    drain_timeout: float
+    max_frames: int | None
+    query_name: str | None
+    drains: bool = False
+    """Whether an option of draining was given: where Spark hides its trigger, the first batch then drains."""
+
+
+def parse_live(options: Mapping[str, Any]) -> LiveOptions:
+    """The options of "stomp" as a source.
+
+    Raises:
+        OptionError: one of them cannot be so; the message names it, and shows no secret.
+    """
+    given = {str(name).lower(): str(value) for name, value in options.items()}
+    if re.fullmatch(r"\s*[0-9.]+\s*", given.get("retain", "")):
+        given["retain"] += "h"
+    link, values = parse_link(given, (*LIVE_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
+    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
+    values["spool_dir"] = _folder(values["spool_dir"])
+    values["subscribe_headers"] = _headers(values["subscribe_headers"])
+    values.pop("replay")  # "broker" has options of its own
+    values["prefetch"] = values["prefetch"] or _prefetch(values, file)
+    values["drains"] = any(name in given for name in _DRAINING)
+    result = LiveOptions(link, file, **values)
+    _check(result)
+    return result
+
+
+def _prefetch(values: Mapping[str, Any], file: FileOptions) -> int:
+    """Return how many messages a subscription may have on their way.
+
+    With ackMode=batch nothing is acknowledged before a batch is in Spark's log, so this bounds what a trigger gets: it
+    is enough for the batch that Spark works on, and for the next one.
+    """
+    if values["ack_mode"] != "batch":
+        return _PREFETCH
+    batch = min(
+        file.max_frames_per_trigger or _MOST_UNACKNOWLEDGED,
+        (file.max_bytes_per_trigger or _MOST_UNACKNOWLEDGED * _SMALL) // _SMALL,
+    )
+    bounded = file.max_frames_per_trigger or file.max_bytes_per_trigger
+    wanted = -(-2 * batch // values["subscriptions"]) if bounded else _UNBOUNDED
+    most = max(1, _MOST_UNACKNOWLEDGED // len(values["destination"]))
+    return min(max(wanted, _PREFETCH), most)
+
+
+def _folder(path: str) -> str:
+    """As Spark names folders: a path, or file: and a path."""
+    found = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", path)
+    if found is None and re.match(r"[a-z][a-z0-9+.-]+:", path, re.IGNORECASE):
+        raise OptionError(f"option spoolDir is {path!r:.80}: it has to be a folder on a mounted disk")
+    return os.path.abspath(found[1] if found else path)
+
+
+def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
+    try:
+        pairs = {} if text is None else json.loads(text)
+    except ValueError:
+        pairs = None
+    if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
+        raise OptionError('option subscribeHeaders: it has to be JSON such as {"name": "value"}')
+    return tuple(pairs.items())
+
+
+def _check(options: LiveOptions) -> None:
+    """What does not go together."""
+    try:
+        access_of(options.spool_mode, options.spool_group)
+    except ValueError as error:
+        raise OptionError(f"option spoolGroup: {str(error).removeprefix('group: ')}") from None
+    try:
+        Dedupe.of(options.dedupe, 1)
+    except ValueError as error:
+        raise OptionError(f"option dedupe is {error}") from None
+    if options.subscription_name is not None and options.subscriptions > 1:
+        raise OptionError("option subscriptions: a durable subscription (subscriptionName) has one connection")
+    if options.subscription_name is not None and len(options.destination) > 1:
+        raise OptionError("option destination: a durable subscription (subscriptionName) has one destination")

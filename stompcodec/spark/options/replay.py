@@ -1,0 +1,63 @@
+"""The options of "stomp" with replay=broker: our broker keeps the messages, numbered, so there is no spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from stompcodec.spark.options.connection import LinkOptions, parse_link
+from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError
+
+__all__ = ["REPLAY_OPTIONS", "ReplayOptions", "is_replay", "parse_replay"]
+
+#: Beside those of a connection, and those of "stompfile" that are about frames.
+REPLAY_OPTIONS = (
+    Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
+    Option("destination", "names", ..., "queues of our broker, such as /queue/a,/queue/b"),
+    Option("release", "bool", True, "whether the broker lets go of what Spark is done with"),
+    Option("clientId", "text", None, "who we are"),
+    Option("splits", "count positive", 1, "tasks that share what a batch reads of a queue"),
+    Option("timeout", "seconds positive", 60.0, "the query ends when the broker says nothing for so long"),
+)
+_ELSEWHERE = ("path", "checkpointLocation", "queryName")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How queues of our broker are read by the numbers of their messages. It holds no secret.
+
+    >>> parse_replay({"url": "stomp://h", "destination": "/queue/a", "replay": "broker"}).destination
+    ('/queue/a',)
+    """
+
+    link: LinkOptions
+    file: FileOptions
+    destination: tuple[str, ...]
+    release: bool
+    client_id: str | None
+    splits: int
+    timeout: float
+
+
+def is_replay(options: Mapping[str, Any]) -> bool:
+    """Whether these options ask for it.
+
+    >>> is_replay({"Replay": "broker"}), is_replay({})
+    (True, False)
+    """
+    return any(str(name).lower() == "replay" and str(value).lower() == "broker" for name, value in options.items())
+
+
+def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
+    """The options of "stomp" with replay=broker.
+
+    Raises:
+        OptionError: one of them cannot be so; the message names it, and shows no secret.
+    """
+    link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
+    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
+    if file.max_bytes_per_trigger is not None:
+        raise OptionError("option maxBytesPerTrigger: with replay=broker give maxFramesPerTrigger")
+    values.pop("replay")
+    return ReplayOptions(link, file, **values)

@@ -1,0 +1,1 @@
+"""Reading: the source "stompfile", from paths and offsets to batches of columns."""

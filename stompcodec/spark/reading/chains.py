@@ -1,0 +1,154 @@
+"""Chains that grow, as a stream reads them: how far they are, how much of that a batch takes, and its splits.
+
+A place in a chain is the offset of its first octet that was not read. A bare stream is a chain too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from stompcodec.capture import Capture, Segment
+from stompcodec.capture_disk import fail
+from stompcodec.errors import StoreError
+from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.reading.decode import Split
+from stompcodec.spark.reading.index import open_index
+from stompcodec.spark.reading.splits import Unit, splits_of, whole_frames
+
+__all__ = ["Chain", "unit_of"]
+
+_log = logging.getLogger("stompcodec.spark")
+
+
+def unit_of(capture: Capture, segment: Segment) -> Unit:
+    """A segment as a file to cut."""
+    spool = str(capture.path) if segment.chain == "frames" else f"{capture.path}#{segment.chain}"
+    return Unit(str(segment.path), spool, segment.chain, segment.base, True, capture.single)
+
+
+class Chain:
+    """Files that follow each other.
+
+    Args:
+        name: for messages.
+        units: in order.
+    """
+
+    def __init__(self, name: str, units: list[Unit], options: FileOptions) -> None:
+        self.name = name
+        self._units = units
+        self._options = options
+
+    @property
+    def first(self) -> int:
+        """The first offset there is."""
+        return self._units[0].base if self._units else 0
+
+    def end(self, start: int) -> int:
+        """The offset behind the last whole frame that was synced.
+
+        Args:
+            start: no frame before is of interest.
+        """
+        if not self._units:
+            return start
+        unit = self._units[-1]
+        try:
+            return unit.base + self._end_in(unit, max(0, start - unit.base))
+        except FileNotFoundError:
+            return start
+        except OSError as error:
+            raise fail(Path(unit.path), "read", error) from error
+
+    def _end_in(self, unit: Unit, start: int) -> int:
+        path = Path(unit.path)
+        if unit.compression:
+            return path.stat().st_size
+        if unit.capture:
+            index = open_index(path, unit.base, single=unit.single)
+            if index is not None:
+                with closing(index):
+                    last = index.last()
+                if last is not None:
+                    return last
+        size = path.stat().st_size
+        if start > size:
+            return size
+        end = start if not unit.capture else 0
+        for ends in whole_frames(unit.path, end, size, self._options, every=2**40):
+            end = int(ends[-1])
+        return end
+
+    def limited(
+        self, start: int, end: int, octets: int | None, frames: int | None, at_least: int = 1
+    ) -> tuple[int, int, int]:
+        """How far a batch goes that begins at `start`: so many octets and frames at most.
+
+        Args:
+            at_least: frames that are taken in any case: 1 or 0.
+
+        Returns:
+            The offset, and how many octets and frames that are; frames are only counted where they are limited.
+        """
+        if frames is None and (octets is None or end - start <= octets):
+            return end, end - start, 0
+        at, took, count = start, 0, 0
+        for unit, follows in self._followed(end):
+            if follows <= at or unit.compression:
+                continue  # it may be gone: what was read is deleted by its writer
+            stop = min(end - unit.base, os.path.getsize(unit.path))
+            at = max(at, unit.base)
+            for ends in whole_frames(unit.path, at - unit.base, stop, self._options):
+                fit = len(ends) if frames is None else min(len(ends), frames - count)
+                if octets is not None:
+                    fit = min(fit, int(ends.searchsorted(at - unit.base + octets - took, "right")))
+                fit = max(fit, at_least - count)
+                if fit > 0:
+                    behind = unit.base + int(ends[fit - 1])
+                    at, took, count = behind, took + behind - at, count + fit
+                if fit < len(ends):
+                    return at, took, count
+        return (at if took else end), took, count
+
+    def splits(self, start: int, end: int) -> list[Split]:
+        """The splits between two offsets.
+
+        Raises:
+            StoreError: frames are missing, and the option failOnDataLoss says that this ends the query.
+        """
+        if end < start:
+            self._lost(f"{self.name}: it ends at offset {end}, and was read to {start}: it was replaced")
+            start = self.first
+        at, splits = start, []
+        for unit, follows in self._followed(end):
+            if follows <= at or unit.base >= end or at >= end:
+                continue
+            if unit.compression:
+                if start:
+                    self._lost(f"{self.name}: it was read, and then it changed: a stream reads compressed files once")
+                else:
+                    splits += splits_of(unit, self._options)
+                at = end
+                continue
+            if unit.base > at:
+                self._lost(f"{self.name}: octets {at} to {unit.base} were deleted before they were read")
+                at = unit.base
+            stop = min(end, follows, unit.base + os.path.getsize(unit.path))
+            splits += splits_of(unit, self._options, at - unit.base, stop - unit.base)
+            at = stop
+        if at < end:
+            self._lost(f"{self.name}: octets {at} to {end} were deleted before they were read")
+        return splits
+
+    def _followed(self, end: int) -> Iterator[tuple[Unit, int]]:
+        """Each file, and the offset where the next one begins."""
+        return zip(self._units, [*(unit.base for unit in self._units[1:]), end])
+
+    def _lost(self, text: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise StoreError(f"{text} (failOnDataLoss=false goes on behind them)")
+        _log.warning("%s", text)

@@ -1,0 +1,454 @@
+"""Octets of frames as Arrow record batches: a part of a file at a time, in memory of a fixed size."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from stompcodec.codec import parse_columns
+from stompcodec.spark.options.options import ALL, FileOptions
+from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker, rest_of_run
+from stompcodec.spark.reading.index import IndexFile, open_index
+from stompcodec.spark.reading.project import Projector, told
+from stompcodec.spark.reading.schema import Projection
+from stompcodec.spark.reading.window import UnreadableError, Window, find_nul, frame_end, opened
+from stompcodec.spec import Limits, dialect_of
+
+__all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_split"]
+
+_FIRST = 256 * 1024
+#: The most octets of a malformed frame that its row shows.
+_SHOWN = 2**20
+#: Octets that are read at once where they are passed over.
+_CHUNK = 2**20
+_LEAST = 64 * 1024
+#: So many rows go to Spark as they are; fewer, as behind a filter or an error, wait for more.
+_FEW = 256
+_USUAL = dialect_of("1.2").commands
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """Frames that one task reads: a part of a file."""
+
+    path: str
+    start: int
+    """In the file. A frame begins there."""
+    stop: int | None
+    """In the file, behind a frame; None for the end of a compressed one."""
+    base: int = 0
+    """Offset in the chain of the first octet of the file."""
+    chain: str = "frames"
+    spool: str = ""
+    """What the column of that name says."""
+    compression: str | None = None
+    version: str = "1.2"
+    single: bool = False
+    """The index may stand in the file itself."""
+    row: int = 0
+    """Number of the first row of the index that tells of these frames."""
+    rows: int = 0
+    """How many there are; 0 where it is not known when the frames came."""
+    problem: str = ""
+    """What is wrong with what begins here, other than a frame. It gets a row of its own."""
+    since: int | None = None
+    until: int | None = None
+    """When the first and the last of the frames came, in us; None where that is not known of any."""
+
+
+def limits_of(options: FileOptions) -> Limits:
+    """What is accepted of a frame."""
+    return Limits(max_body=options.max_body)
+
+
+def most_of(options: FileOptions) -> int:
+    """The most octets of a frame that are looked at, with the head."""
+    return options.max_body + 2**24
+
+
+def extra_of(options: FileOptions) -> tuple[str, ...]:
+    """Return the commands that are none of STOMP's, and are read all the same."""
+    return tuple(name for name in options.commands if name not in _USUAL and name not in ALL)
+
+
+def read_split(split: Split, projection: Projection, options: FileOptions) -> Iterator[Any]:
+    """The frames of a split, as record batches of the projection's schema.
+
+    Raises:
+        MalformedError: the mode is FAILFAST, and there is something malformed.
+        OSError: the file cannot be read.
+    """
+    with ExitStack() as stack:
+        index = _index_of(split, stack)
+        times = _Times(index, split)
+        batches = _Batches(Projector(projection, options, split.spool, split.base, times))
+        window = Window(opened(split.path, split.compression, split.start, split.stop, stack), split.start)
+        stack.callback(window.close)
+        sums = _Sums(index, split) if options.checksums and index is not None else None
+        if split.problem:
+            batches.error(split.start, split.problem)
+        look = looker(split.path, split.compression)
+        yield from _Frames(window, projection, options, split, sums, batches, look).read()
+        yield from batches.rest()
+
+
+def read_numbered(
+    read: Callable[[Any], int], header: str, spool: str, projection: Projection, options: FileOptions
+) -> Iterator[Any]:
+    """Frames that come with their numbers, as record batches of the projection's schema.
+
+    Args:
+        read: fills a buffer with the next octets, and says how many there were.
+        header: of a frame, with its number, which its place is.
+        spool: what the column of that name says.
+
+    Raises:
+        MalformedError: as for `read_split`.
+    """
+    split = Split(spool, 0, None, spool=spool)
+    batches = _Batches(Projector(projection, options, spool, 0, _Times(None, split), header))
+    window = Window(read, 0)
+    with closing(window):
+        yield from _Frames(window, projection, options, split, None, batches).read()
+        yield from batches.rest()
+
+
+def _index_of(split: Split, stack: ExitStack) -> IndexFile | None:
+    if not split.rows:
+        return None
+    index = open_index(Path(split.path), split.base, single=split.single)
+    if index is not None:
+        stack.callback(index.close)
+    return index
+
+
+class _Frames:
+    """Goes through a window: many frames at once, one by one where something is wrong."""
+
+    def __init__(
+        self,
+        window: Window,
+        projection: Projection,
+        options: FileOptions,
+        split: Split,
+        sums: _Sums | None,
+        batches: _Batches,
+        look: Callable[[int], bytes] = lambda place: b"",
+    ) -> None:
+        self._window = window
+        self._options = options
+        self._split = split
+        self._sums = sums
+        self._batches = batches
+        self._look = look
+        self._most = most_of(options)
+        self._extra = extra_of(options)
+        where: list[tuple[str, str, tuple[str, ...]]] = []
+        if options.commands != ALL:
+            where.append(("command", "in", options.commands))
+        if options.choice.destinations:
+            where.append(("destination", "in", options.choice.destinations))
+        raw = batches.projector.raw
+        columns = (*raw.columns, "length")
+        self._rules: dict[str, Any] = {
+            "names": raw.names,
+            "columns": tuple(dict.fromkeys(columns)),
+            "where": where,
+            "repeats": False,
+            "limits": limits_of(options),
+            "commands": self._extra,
+        }
+
+    def read(self) -> Iterator[Any]:
+        """Batches, as they get full."""
+        window, size = self._window, _FIRST
+        while self._fill(size):
+            with window.view as view, view[:size] as part:
+                columns: Any = parse_columns(part, self._split.version, **self._rules)
+                self._batches.passed(part, columns.consumed)
+            noticed = self._batches.frames(columns, window.offset)
+            window.take(columns.consumed)
+            if columns.error:
+                size = self._malformed(columns.error, noticed, size)
+            elif columns.consumed:
+                size = self._next_size(columns.consumed, columns.rows)
+            elif size >= self._most or (window.ended and size >= len(window)):
+                size = self._left_over()
+            else:
+                size = min(self._most, 2 * size)
+            yield from self._batches.full()
+        split = self._split
+        if split.stop is not None and window.offset < split.stop:
+            gone = split.stop - window.offset
+            self._batches.error(window.offset, f"truncated: the file has {gone} octets less than it had")
+
+    def _fill(self, size: int) -> bool:
+        """Read on; False where there is nothing left."""
+        window, base = self._window, self._split.base
+        at = window.offset + len(window)
+        try:
+            window.fill(size)
+        except UnreadableError as error:
+            self._batches.error(window.offset + len(window), f"unreadable: {error}")
+        if self._sums is not None:
+            with window.view as view, view[at - window.offset :] as new:
+                for start, end in self._sums.feed(at, new):
+                    octets = f"octets {base + start} to {base + end}"
+                    self._batches.error(
+                        start, f"damaged-frames: {octets} are not what was written, or the index is not"
+                    )
+        return len(window) > 0
+
+    def _next_size(self, taken: int, rows: int) -> int:
+        """Octets of about as many frames as a batch takes; rather less, since one row too much makes two batches."""
+        wanted = self._options.batch_rows * taken * 31 // (max(rows, 1) * 32)
+        return max(_LEAST, min(wanted, self._options.batch_bytes))
+
+    def _malformed(self, kind: str, noticed: int, size: int) -> int:
+        """Go on behind the malformed frame, or the garbage, at the start of the window; how many octets to look at
+        next."""
+        window, at = self._window, self._window.offset
+        with window.view as view:
+            is_frame = begins_frame(view, self._extra)
+            end = self._end_of(view, at)
+            if end is None and not window.ended and len(view) < self._most:
+                return min(self._most, 2 * max(size, len(view)))
+            if end is not None and end <= len(view) and not is_frame:
+                end = rest_of_run(view, end)
+            octets = bytes(view[: _SHOWN if end is None else min(end, _SHOWN)])
+        self._wrong(is_frame, at, told(kind, self._split.base + at + noticed), self._pass(end), octets)
+        return _LEAST
+
+    def _end_of(self, view: memoryview, offset: int) -> int | None:
+        """Return where the malformed frame at the start of the octets ends, maybe behind them; None if that is where
+        the first NUL is that follows.
+
+        The content-length of a frame that is too large is believed if a NUL is where it says.
+        """
+        limits = limits_of(self._options)
+        end = declared_end(view)
+        if end is not None and end > limits.max_body:
+            if end <= len(view):
+                ends = view[end - 1] == 0
+            else:
+                stop = self._split.stop
+                ends = (stop is None or offset + end <= stop) and self._look(offset + end - 1) == b"\0"
+            if ends:
+                return end
+        return frame_end(view, False, limits)
+
+    def _pass(self, count: int | None) -> int:
+        """Leave so many octets behind, or all up to the first NUL; how many that were."""
+        window, start = self._window, self._window.offset
+        while (count is None or window.offset - start < count) and (len(window) or self._fill(_CHUNK)):
+            with window.view as view:
+                nul = find_nul(view) if count is None else -1
+                some = nul + 1 if nul >= 0 else len(view)
+                if count is not None:
+                    some = min(some, count - (window.offset - start))
+            window.take(some)
+            if nul >= 0:
+                break
+        return window.offset - start
+
+    def _wrong(self, is_frame: bool, offset: int, text: str, length: int, octets: bytes) -> None:
+        """A row for a malformed frame; garbage is one with the garbage before it."""
+        add = self._batches.error if is_frame else self._batches.garbage
+        add(offset, text, length, octets)
+
+    def _left_over(self) -> int:
+        """What is no whole frame, although nothing follows."""
+        window, at = self._window, self._window.offset
+        with window.view as view:
+            is_frame = begins_frame(view, self._extra)
+            end = frame_end(view, True, limits_of(self._options)) or len(view)
+            octets = bytes(view[: min(end, _SHOWN)])
+        if octets.strip(b"\r\n"):
+            self._wrong(is_frame, at, told("truncated", self._split.base + at), end, octets)
+        window.take(end)
+        return _LEAST
+
+
+class _Batches:
+    """Gathers rows until there are enough for a batch."""
+
+    def __init__(self, projector: Projector) -> None:
+        self.projector = projector
+        self._parts: list[Any] = []
+        self._errors: list[dict[str, Any]] = []
+        self._garbage: _Garbage | None = None
+        self._rows = self._octets = 0
+
+    def frames(self, columns: Any, offset: int) -> int:
+        """Take what was parsed of octets at an offset.
+
+        Returns:
+            How far behind the start of the malformed frame the error was noticed.
+        """
+        if not columns.rows:
+            return 0
+        rows = columns.rows - (columns.error is not None)
+        octets = columns.consumed
+        batch = pa.record_batch(columns)
+        noticed = batch.column("length")[rows].as_py() if columns.error else 0
+        if rows:
+            self.end_garbage()
+            self._close_errors()
+            self._parts.append(self.projector.raw.frames(batch.slice(0, rows), offset))
+            self._rows += rows
+            self._octets += octets
+        return int(noticed)
+
+    def error(self, offset: int, text: str, length: int = 0, octets: bytes | None = None) -> None:
+        """A row for what is wrong."""
+        if self._garbage is not None and offset >= self._garbage.offset + self._garbage.length:
+            self.end_garbage()
+        self._errors.append({"offset": offset, "length": min(length, 2**31 - 1), "body": octets, "error": text})
+        self._rows += 1
+        self._octets += len(octets or b"")
+
+    # ---- garbage: a row that may grow ----
+
+    def passed(self, view: memoryview, count: int) -> None:
+        """Tell of octets that were read: EOLs may stand between garbage, and a frame, chosen or not, ends it."""
+        if self._garbage is not None and count:
+            octets = bytes(view[: min(count, _LEAST)])
+            if octets.strip(b"\r\n"):
+                self.end_garbage()
+            else:
+                self._garbage.gap += octets
+
+    def garbage(self, offset: int, text: str, length: int, octets: bytes) -> None:
+        """Add octets that are no frame. What was wrong first is what the row says."""
+        if self._garbage is None:
+            self._garbage = _Garbage(offset, text)
+        self._garbage.add(offset, length, octets)
+
+    def end_garbage(self) -> None:
+        """What follows is no garbage: its row is done."""
+        garbage, self._garbage = self._garbage, None
+        if garbage is not None:
+            self.error(garbage.offset, garbage.text, garbage.length, b"".join(garbage.octets))
+
+    def _close_errors(self) -> None:
+        if self._errors:
+            self._parts.append(self.projector.raw.errors(self._errors))
+            self._errors = []
+
+    def full(self) -> Iterator[Any]:
+        """Batches, if there are enough rows for one."""
+        options = self.projector.options
+        if self._rows >= min(_FEW, options.batch_rows) or self._octets >= options.batch_bytes:
+            yield from self._all()
+
+    def rest(self) -> Iterator[Any]:
+        """Batches of all rows that there are."""
+        self.end_garbage()
+        yield from self._all()
+
+    def _all(self) -> Iterator[Any]:
+        self._close_errors()
+        if not self._parts:
+            return
+        parts, octets = self._parts, self._octets
+        raw = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        self._parts, self._rows, self._octets = [], 0, 0
+        options = self.projector.options
+        count = max(-(-raw.num_rows // options.batch_rows), -(-octets // (2 * options.batch_bytes)))
+        step = -(-raw.num_rows // count)
+        for start in range(0, raw.num_rows, step):
+            yield from self.projector.batches(raw.slice(start, step))
+
+
+class _Garbage:
+    """A run of octets that are no frames."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        self.offset = offset
+        self.text = text
+        self.length = 0
+        self.octets: list[bytes] = []
+        self.gap = b""
+        """EOLs behind it."""
+        self._shown = 0
+
+    def add(self, offset: int, length: int, octets: bytes) -> None:
+        """Take what follows."""
+        self.length = offset + length - self.offset
+        for part in (self.gap, octets):
+            shown = part[: _SHOWN - self._shown]
+            self.octets.append(shown)
+            self._shown += len(shown)
+        self.gap = b""
+
+
+class _Times:
+    """When frames came. It is asked for places that ascend."""
+
+    def __init__(self, index: IndexFile | None, split: Split) -> None:
+        self._rows = iter(()) if index is None else index.rows(split.row, split.rows, trusted=True)
+        self._ends = self._times = np.empty(0, np.int64)
+
+    def __call__(self, places: Any) -> Any:
+        """The times of frames at these places of the file, in us; 0 where that is not known."""
+        if not len(places):
+            return np.empty(0, np.int64)
+        behind, last = np.searchsorted(self._ends, places.min(), "right"), places.max()
+        ends, times = [self._ends[behind:]], [self._times[behind:]]
+        while not len(ends[-1]) or ends[-1][-1] <= last:
+            rows = next(self._rows, None)
+            if rows is None:
+                break
+            ends.append(rows.ends)
+            times.append(rows.times)
+        self._ends, self._times = np.concatenate(ends), np.concatenate(times)
+        found = np.searchsorted(self._ends, places, "right")
+        known = np.append(self._times, 0)
+        return known[found]
+
+
+class _Sums:
+    """Compares octets with the checksums of the index, row by row, for the rows that are whole in the split."""
+
+    def __init__(self, index: IndexFile, split: Split) -> None:
+        self._chunks = index.rows(split.row, split.rows, trusted=True)
+        self._ends: list[int] = []
+        self._sums: list[int] = []
+        self._next = 0
+        self._start = self._sum = 0
+        self._load()
+        self._part = self._start < split.start
+
+    def _load(self) -> bool:
+        """The next rows; False where there are none."""
+        rows = next(self._chunks, None)
+        if rows is None:
+            return False
+        self._ends, self._sums, self._next, self._start = rows.ends.tolist(), rows.sums.tolist(), 0, rows.start
+        return True
+
+    def feed(self, at: int, data: memoryview) -> list[tuple[int, int]]:
+        """Take the next octets; start and end of rows that do not fit."""
+        wrong = []
+        begin, stop = at, at + len(data)
+        while at < stop and (self._next < len(self._ends) or self._load()):
+            behind = bisect_right(self._ends, stop, self._next)
+            for end, wanted in zip(self._ends[self._next : behind], self._sums[self._next : behind]):
+                if crc32(data[at - begin : end - begin], self._sum) != wanted and not self._part:
+                    wrong.append((self._start, end))
+                at = self._start = end
+                self._sum, self._part = 0, False
+            self._next = behind
+            if behind < len(self._ends):
+                self._sum = crc32(data[at - begin :], self._sum)
+                break
+        return wrong

@@ -1,0 +1,143 @@
+"""Octets that are no frames: where a run of them ends, and where a frame that is larger than it may be ends.
+
+A frame begins with a line that is a command. Whatever else stands between two frames is garbage, and a run of it is one
+row, however many NULs are in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stompcodec.spark.reading.window import opened
+from stompcodec.spec import dialect_of
+
+__all__ = ["begins_at", "begins_frame", "clean", "declared_end", "looker", "rest_of_run"]
+
+_COMMANDS = tuple(sorted(name.encode() for name in dialect_of("1.2").commands))
+_BEGIN = re.compile(rb"[^\r\n]")
+_HEAD_END = re.compile(rb"\n\r?\n|\0")
+_LENGTH = re.compile(rb"\ncontent-length:([^\n\0]*)\n")
+_LINE = re.compile(rb"[\r\n\0]")
+#: Octets that are looked at in one go.
+_SOME = 65536
+#: EOLs behind a frame that are passed over for all frames together; more are looked at one by one.
+_EOLS = 4
+
+
+def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
+    """Return whether octets begin with a frame, behind EOLs: with a line that is a command, or a part of one.
+
+    Args:
+        extra: further commands.
+
+    >>> [begins_frame(octets) for octets in (b"SEND\\n\\nx", b"\\r\\nMES", b"SENDER\\n", b"", b"SEND\\0")]
+    [True, True, False, False, True]
+    """
+    for at in range(0, len(view), _SOME):
+        found = _BEGIN.search(view, at, min(len(view), at + _SOME))
+        if found:
+            line = bytes(view[found.start() : found.start() + 256])
+            commands = (*_COMMANDS, *(name.encode() for name in extra))
+            end = _LINE.search(line)
+            if end is None:
+                return any(name.startswith(line) for name in commands)
+            return line[: end.start()] in commands
+    return False
+
+
+def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
+    """Return whether a frame begins at a place of a file, or the file ends there.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as stream:
+        stream.seek(place)
+        octets = stream.read(4096)
+    return not octets or begins_frame(octets, extra)
+
+
+def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
+    """Return for each of these places whether a frame begins there, or behind EOLs. Octets behind the view count as
+    none."""
+    data = np.frombuffer(view, np.uint8)
+    at = ends.copy()
+    for _ in range(_EOLS):
+        inside = np.minimum(at, len(data) - 1)
+        eol = ((data[inside] == 10) | (data[inside] == 13)) & (at < len(data))
+        if not eol.any():
+            break
+        at += eol
+    found = np.zeros(len(ends), bool)
+    for name in (*_COMMANDS, *(each.encode() for each in extra)):
+        possible = np.flatnonzero(~found & (at + len(name) < len(data)))
+        for place, octet in enumerate(name):
+            possible = possible[data[at[possible] + place] == octet]
+            if not len(possible):
+                break
+        behind = data[at[possible] + len(name)]
+        found[possible[(behind == 10) | (behind == 13) | (behind == 0)]] = True
+    inside = np.minimum(at, len(data) - 1)
+    for row in np.flatnonzero(((data[inside] == 10) | (data[inside] == 13)) & (at < len(data))).tolist():
+        found[row] = begins_frame(view[int(at[row]) :], extra)
+    return found
+
+
+def declared_end(view: Any) -> int | None:
+    """Return where the frame at the start of the octets ends by its content-length, which may be behind them; None if
+    it has none, or its head is not whole.
+
+    >>> declared_end(b"SEND\\ncontent-length:900\\n\\nabc"), declared_end(b"SEND\\n\\nabc")
+    (926, None)
+    """
+    begin = _BEGIN.search(view)
+    head = _HEAD_END.search(view, begin.start()) if begin else None
+    if not begin or not head or not view[head.end() - 1]:
+        return None
+    found = _LENGTH.search(view, begin.start(), head.end())
+    digits = found[1].removesuffix(b"\r").strip(b" \t") if found else b""
+    if not digits.isdigit() or len(digits.lstrip(b"0")) > 15:
+        return None
+    return head.end() + int(digits) + 1
+
+
+def rest_of_run(view: memoryview, end: int) -> int:
+    """Return where NULs and EOLs behind a place end; EOLs at their end are left out, for they may be heart-beats."""
+    octets = bytes(view[end : end + _SOME])
+    run = octets[: len(octets) - len(octets.lstrip(b"\0\r\n"))]
+    return end + len(run.rstrip(b"\r\n"))
+
+
+def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
+    """Return a function that gives the octet at a place of a file, or b"" where it has none. In a compressed file that
+    is slow, and only done for frames that are too large."""
+
+    def look(place: int) -> bytes:
+        from contextlib import ExitStack
+
+        if compression is None:
+            with open(path, "rb") as stream:
+                return os.pread(stream.fileno(), 1, place)
+        with ExitStack() as stack:
+            read = opened(path, compression, 0, None, stack)
+            buffer = bytearray(2**20)
+            with memoryview(buffer) as view:
+                while place >= len(buffer):
+                    count = read(view)
+                    if not count:
+                        return b""
+                    place -= count
+                while True:
+                    count = read(view[: place + 1])
+                    if not count:
+                        return b""
+                    if count == place + 1:
+                        return bytes(view[place : place + 1])
+                    place -= count
+
+    return look

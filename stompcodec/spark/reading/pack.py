@@ -1,0 +1,98 @@
+"""Small splits packed into tasks: Spark starts a task of Python in about 55 ms, and a small file is read in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.reading.decode import Split
+
+__all__ = ["Pack", "gathered", "octets_of", "pack", "packed_splits", "parts_of"]
+
+#: The most parts of a task: 4,096 tiny files take some seconds to open.
+_MOST = 4096
+#: What frames inflate to, as a multiple of a compressed file.
+_INFLATED = 8
+#: A batch with so many rows goes to Spark as it is; smaller ones are put together.
+_FEW = 256
+P = TypeVar("P", bound=InputPartition)
+
+
+@dataclass(frozen=True)
+class Pack(InputPartition):
+    """Partitions that one task reads, in this order."""
+
+    parts: tuple[InputPartition, ...]
+
+
+def pack(parts: Iterable[P], size: Callable[[P], int], most: int) -> list[P | Pack]:
+    """Return the partitions in their order, neighbours packed as long as they have no more than `most` together.
+
+    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], octets_of, 10)]
+    [3, 1, 1, 1]
+    """
+    found: list[P | Pack] = []
+    group: list[P] = []
+    total = 0
+
+    def close() -> None:
+        if group:
+            found.append(group[0] if len(group) == 1 else Pack(tuple(group)))
+            group.clear()
+
+    for part in parts:
+        own = size(part)
+        if total + own > most or len(group) >= _MOST:
+            close()
+            total = 0
+        group.append(part)
+        total += own
+    close()
+    return found
+
+
+def octets_of(split: Split) -> int:
+    """Return about how many octets of frames a split has."""
+    if split.stop is not None:
+        return split.stop - split.start
+    try:
+        return _INFLATED * os.path.getsize(split.path)
+    except OSError:  # the task tells of it
+        return 0
+
+
+def packed_splits(splits: Iterable[Split], options: FileOptions) -> list[Split | Pack]:
+    """Return the partitions of these splits: small ones share a task, up to the option splitBytes."""
+    return pack(splits, octets_of, options.split_bytes)
+
+
+def parts_of(partition: InputPartition) -> Sequence[InputPartition]:
+    """Return the partitions that a task reads one after the other."""
+    return partition.parts if isinstance(partition, Pack) else (partition,)
+
+
+def gathered(batches: Iterable[Any], options: FileOptions) -> Iterator[Any]:
+    """Yield record batches of one schema in their order, small neighbours as one batch."""
+    few: list[Any] = []
+    rows = octets = 0
+    for batch in batches:
+        if few and (rows + batch.num_rows > options.batch_rows or octets + batch.nbytes > options.batch_bytes):
+            yield _one(few)
+            few, rows, octets = [], 0, 0
+        if not few and (batch.num_rows >= _FEW or not batch.num_columns):
+            yield batch
+            continue
+        few.append(batch)
+        rows, octets = rows + batch.num_rows, octets + batch.nbytes
+    if few:
+        yield _one(few)
+
+
+def _one(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,346 @@
+"""Parsed frames as the columns that were asked for: times, casts, text, inflated bodies, what was wrong with a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stompcodec.content import decode_content, encoding_of, text_of
+from stompcodec.errors import ERROR_KINDS, FrameError, StompError
+from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.reading.casts import EARLIEST, LATEST, cast, milliseconds, utf8
+from stompcodec.spark.reading.schema import Column, Projection
+
+__all__ = ["MalformedError", "Projector", "Raw", "told"]
+
+_TYPES = {
+    "command": pa.string(),
+    "headers": pa.map_(pa.string(), pa.string()),
+    "body": pa.binary(),
+    "offset": pa.int64(),
+    "length": pa.int32(),
+}
+#: What is wrong with rows, by their numbers.
+Errors = dict[int, list[str]]
+_GZIP = b"\x1f\x8b\x08"
+#: What `decode_content` knows. Other codings are for those who know them.
+_CODINGS = frozenset(("identity", "gzip", "x-gzip", "deflate", "base64"))
+
+
+class MalformedError(StompError, ValueError):
+    """With mode FAILFAST: a frame is malformed.
+
+    >>> issubclass(MalformedError, ValueError)
+    True
+    """
+
+
+def told(kind: str, offset: int) -> str:
+    """What is wrong with a frame, for the column `error`.
+
+    >>> told("missing-null", 7)
+    'missing-null: no NUL follows the octets that content-length counted, at offset 7'
+    """
+    return f"{kind}: {ERROR_KINDS[kind].what}, at offset {offset}"
+
+
+class Raw:
+    """What is parsed out of frames, before it becomes what was asked for: columns of the frame, then headers, then what
+    is wrong. A batch of it may have any number of rows.
+
+    Args:
+        columns: of `_TYPES`.
+        names: of headers.
+    """
+
+    def __init__(self, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
+        self.columns = columns
+        self.names = names
+        fields = [(f"#{name}", _TYPES[name]) for name in columns]
+        self.schema = pa.schema([*fields, *((name, pa.string()) for name in names), ("#error", pa.string())])
+
+    def frames(self, batch: Any, offset: int) -> Any:
+        """Rows as `parse_columns` gave them, out of octets at an offset."""
+        arrays = [batch.column(index) for index in range(len(self.columns))]
+        if "offset" in self.columns:
+            place = self.columns.index("offset")
+            arrays[place] = pc.add(arrays[place], offset)
+        count = batch.num_columns - len(self.names)
+        arrays += [batch.column(count + index) for index in range(len(self.names))]
+        return pa.RecordBatch.from_arrays([*arrays, pa.nulls(batch.num_rows, pa.string())], schema=self.schema)
+
+    def errors(self, rows: list[dict[str, Any]]) -> Any:
+        """Rows of what was wrong: `offset`, `length`, `body` and `error` of each."""
+        given = [pa.array([row.get(name) for row in rows], _TYPES[name]) for name in self.columns]
+        empty = [pa.nulls(len(rows), pa.string()) for _ in self.names]
+        wrong = pa.array([row["error"] for row in rows], pa.string())
+        return pa.RecordBatch.from_arrays([*given, *empty, wrong], schema=self.schema)
+
+
+class Projector:
+    """Makes record batches for Spark.
+
+    Args:
+        spool: value of the column of that name.
+        base: offset in the chain of the octet that offsets in raw batches are counted from.
+        times: when the frames at these places came; ascending.
+        numbered: the header that holds the place of a frame, where that is no offset.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        options: FileOptions,
+        spool: str,
+        base: int,
+        times: Callable[[Any], Any],
+        numbered: str | None = None,
+    ) -> None:
+        self._projection = projection
+        self._numbered = numbered
+        self.options = options
+        self._spool = spool
+        self._base = base
+        self._times = times
+        self.schema = projection.arrow_schema()
+        columns = {*projection.columns} | ({"offset"} if options.choice.is_timed else set())
+        names = projection.names if numbered is None else tuple(dict.fromkeys((*projection.names, numbered)))
+        self.raw = Raw(tuple(name for name in _TYPES if name in columns), names)
+
+    def batches(self, raw: Any) -> Iterator[Any]:
+        """What becomes of a raw batch: more than one, where bodies inflate to much; fewer rows, where they are dropped.
+
+        Raises:
+            MalformedError: the mode is FAILFAST, and a row is malformed.
+        """
+        self._fail_on(raw["#error"])
+        raw, times = self._in_range(raw)
+        for start, part, bodies, contents, notes in self._inflated(raw):
+            if part.num_rows:
+                some = None if times is None else times[start : start + part.num_rows]
+                yield from self._checked(part, *self._project(part, some, bodies, contents, notes))
+
+    def _in_range(self, raw: Any) -> tuple[Any, Any]:
+        """The rows that came in time, and when they came."""
+        choice = self.options.choice
+        if not (choice.is_timed or self._projection.timed):
+            return raw, None
+        times = self._times(raw["#offset"].to_numpy())
+        if choice.is_timed:
+            keep = times != 0
+            if choice.since is not None:
+                keep &= times >= choice.since
+            if choice.until is not None:
+                keep &= times < choice.until
+            if not keep.all():
+                return raw.filter(pa.array(keep)), times[keep]
+        return raw, times
+
+    # ---- bodies ----
+
+    def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
+        """Parts of a batch, so that what bodies inflate to fits into a batch.
+
+        Returns:
+            Place of the part, part, the column `body`, what bodies are without a coding, what was wrong by row.
+        """
+        bodies: Any = raw["#body"] if "body" in self.raw.columns else None
+        rule = self.options.decode
+        if rule == "none" and "text" in (column.source for column in self._projection.fields):
+            rule = "named"
+        if bodies is None or not self._any_coded(raw, rule):
+            yield 0, raw, bodies, bodies, {}
+            return
+        codings, wrong = raw["content-encoding"].to_pylist(), raw["#error"].is_valid().to_pylist()
+        start, size = 0, 0
+        contents: list[bytes | None] = []
+        notes: dict[int, str] = {}
+        for row in range(raw.num_rows):
+            body, note = bodies[row].as_py(), ""
+            content = body
+            if not wrong[row]:
+                content, note = self._content(body, codings[row], rule)
+            if size and size + len(content or b"") > self.options.batch_bytes:
+                yield start, *self._part(raw.slice(start, row - start), contents, notes)
+                start, size, contents, notes = row, 0, [], {}
+            if note:
+                notes[row - start] = note
+            contents.append(content)
+            size += len(content or b"")
+        yield start, *self._part(raw.slice(start), contents, notes)
+
+    def _part(self, part: Any, contents: list[bytes | None], notes: dict[int, str]) -> tuple[Any, Any, Any, Any]:
+        inflated = pa.array(contents, pa.binary())
+        bodies = part["#body"] if self.options.decode == "none" else pc.coalesce(inflated, part["#body"])
+        return part, bodies, inflated, notes
+
+    def _any_coded(self, raw: Any, rule: str) -> bool:
+        if rule in ("none", "gzip"):
+            return rule == "gzip"
+        if raw["content-encoding"].null_count < raw.num_rows:
+            return True
+        return rule == "auto" and bool(pc.any(pc.starts_with(raw["#body"], _GZIP)).as_py())
+
+    def _content(self, body: bytes, coding: str | None, rule: str) -> tuple[bytes | None, str]:
+        """A body without its coding, None where that is not possible, and what is wrong with it."""
+        if rule == "gzip":
+            coding = "gzip"
+        elif coding is None:
+            coding = "gzip" if rule == "auto" and body.startswith(_GZIP) else "identity"
+        elif not {part.strip().lower() for part in coding.split(",")} <= _CODINGS:
+            return body, ""
+        try:
+            return decode_content(coding, body, max_size=max(self.options.max_body, len(body))), ""
+        except FrameError as error:
+            return None, f"{error.kind}: {error.detail or ERROR_KINDS[error.kind].what}"
+
+    # ---- columns ----
+
+    def _project(
+        self, raw: Any, times: Any, bodies: Any, contents: Any, notes: dict[int, str]
+    ) -> tuple[list[Any], Errors]:
+        """The columns, and what was found to be wrong with rows meanwhile."""
+        errors: Errors = {row: [note] for row, note in notes.items()}
+        arrays: list[Any] = []
+        for column, field in zip(self._projection.fields, self.schema):
+            values: Any
+            if column.source == "text":
+                values, bad, why = *_texts(raw, contents), "is not what content-type says"
+            else:
+                values, bad, why = self._column(column, field.type, raw, times, bodies)
+            for row in bad:
+                errors.setdefault(row, []).append(f"bad-value: {column.name} {why}")
+            arrays.append(values if values.type == field.type else values.cast(field.type))
+        return arrays, errors
+
+    def _column(self, column: Column, kind: Any, raw: Any, times: Any, bodies: Any) -> tuple[Any, list[int], str]:
+        """The values, rows whose value is bad, and what is wrong with those."""
+        source = column.source
+        if source == "header" or column.is_text:
+            return *cast(_first(raw, column.headers), kind), f"is no {kind}"
+        if source == "body":
+            if pa.types.is_string(kind):
+                return *utf8(bodies), "is no UTF-8"
+            return bodies, [], ""
+        return self._fixed(source, raw, times), [], ""
+
+    def _fixed(self, source: str, raw: Any, times: Any) -> Any:
+        """Columns that are never bad."""
+        if source == "received_at":
+            unknown = (times == 0) | (times < EARLIEST) | (times > LATEST)
+            return pa.array(times, pa.int64(), mask=unknown).cast(pa.timestamp("us", "UTC"))
+        if source == "sent_at":
+            return milliseconds(raw["timestamp"])
+        if source == "redelivered":
+            is_frame = pc.is_null(raw["#error"])
+            again = pc.fill_null(pc.equal(raw["redelivered"], "true"), False)
+            return pc.if_else(is_frame, again, pa.scalar(None, pa.bool_()))
+        if source == "spool":
+            return pa.repeat(self._spool, raw.num_rows)
+        if source == "pos":
+            if self._numbered is not None:
+                return raw[self._numbered].cast(pa.int64())
+            return pc.add(raw["#offset"], self._base)
+        return raw[f"#{source}"]  # command, headers, length, error
+
+    # ---- rows that are wrong ----
+
+    def _fail_on(self, wrong: Any) -> None:
+        if self.options.mode == "FAILFAST" and wrong.null_count < len(wrong):
+            first = pc.drop_null(wrong)[0].as_py()
+            raise MalformedError(f"{self._spool}: {first} (mode is FAILFAST: PERMISSIVE gives such frames as rows)")
+
+    def _checked(self, raw: Any, arrays: list[Any], errors: Errors) -> Iterator[Any]:
+        """The batch, by what the mode says of malformed rows."""
+        wrong = raw["#error"]
+        if errors:
+            texts = [[text] if text else [] for text in wrong.to_pylist()]
+            for row, more in errors.items():
+                texts[row] += more
+            wrong = pa.array(["; ".join(each) or None for each in texts], pa.string())
+            self._fail_on(wrong)
+        for place, column in enumerate(self._projection.fields):
+            if column.source == "error":
+                arrays[place] = wrong
+        for array, field in zip(arrays, self.schema):
+            if not field.nullable and array.null_count:
+                raise MalformedError(f"{self._spool}: column {field.name} is NOT NULL, and a row has no value there")
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema) if arrays else _empty(raw.num_rows)
+        if self.options.mode == "DROPMALFORMED" and wrong.null_count < raw.num_rows:
+            batch = batch.filter(pc.is_null(wrong))
+        if batch.num_rows:
+            yield batch
+
+
+def _empty(rows: int) -> Any:
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def _first(raw: Any, names: tuple[str, ...]) -> Any:
+    """The first of these headers that a frame has."""
+    return raw[names[0]] if len(names) == 1 else pc.coalesce(*(raw[name] for name in names))
+
+
+def _texts(raw: Any, contents: Any) -> tuple[Any, list[int]]:
+    """Bodies as text, where they are text, and the rows where they should be and are not."""
+    types, wrong = raw["content-type"], raw["#error"]
+    if all(_is_utf8(each) for each in pc.unique(types).to_pylist()):
+        texts, bad = utf8(contents)
+        if not bad and not pc.any(pc.starts_with(contents, b"\xef\xbb\xbf")).as_py():
+            return pc.if_else(pc.is_null(wrong), texts, pa.scalar(None, pa.string())), []
+    result: list[str | None] = []
+    bad = []
+    for row, (content, content_type, error) in enumerate(
+        zip(contents.to_pylist(), types.to_pylist(), wrong.to_pylist())
+    ):
+        text = None
+        if content is not None and error is None:
+            try:
+                text = _text(content, content_type)
+            except StompError:
+                bad.append(row)
+        result.append(text)
+    return pa.array(result, pa.string()), bad
+
+
+def _is_own(content_type: str) -> bool:
+    """Whether a type is text by rules of its own, without a charset."""
+    return content_type.partition(";")[0].strip().lower().endswith(("/json", "/xml", "+json", "+xml"))
+
+
+def _is_utf8(content_type: str | None) -> bool:
+    """Whether a body of that type is text in UTF-8, if it is UTF-8 at all."""
+    if content_type is None:
+        return True
+    encoding = encoding_of(content_type)
+    return encoding in ("utf-8", "utf8") or (encoding is None and _is_own(content_type))
+
+
+class _Content:
+    """What `text_of` looks at."""
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self.body: bytes | None = body
+        self._type = content_type
+
+    def get(self, name: str, /) -> str | None:
+        return self._type if name == "content-type" else None
+
+
+def _text(body: bytes, content_type: str | None) -> str | None:
+    """The text of a body; None where it is none.
+
+    Raises:
+        StompError: it should be text, and is not.
+    """
+    if content_type is None:  # most feeds of JSON name no type
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            return None
+    if encoding_of(content_type) is None and not _is_own(content_type):
+        return None
+    return text_of(_Content(body, content_type))

@@ -1,0 +1,161 @@
+"""The format "stompfile": captures and bare streams of frames as a table, and as a stream of what is added to them.
+
+Spark imports this module whenever it looks for sources, so the heavy ones are imported when something is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from stompcodec.spark import pickling
+from stompcodec.spark.options.options import FileOptions, parse_file, paths_of
+from stompcodec.spark.pickling import Shipped
+from stompcodec.spark.versions import (
+    Batches,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from stompcodec.spark.reading.chains import Chain
+    from stompcodec.spark.reading.schema import Projection
+
+__all__ = ["FileReader", "FileStreamReader", "StompFile", "read_partition"]
+
+Offset = dict[str, int]
+
+
+class StompFile(Shipped, DataSource):
+    """`spark.read.format("stompfile")` and `spark.readStream.format("stompfile")`. Options: `options.FILE_OPTIONS`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = parse_file(options)
+        self._paths = paths_of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "stompfile"
+
+    def schema(self) -> StructType:
+        from stompcodec.spark.reading.schema import frame_schema
+
+        return frame_schema(self._options.headers)
+
+    def reader(self, schema: StructType) -> FileReader:
+        return FileReader(self._paths, schema, self._options)
+
+    def streamReader(self, schema: StructType) -> FileStreamReader:
+        return FileStreamReader(self._paths, schema, self._options)
+
+
+def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
+    """Yield the record batches of a partition; one without a split has none."""
+    from stompcodec.spark.reading.decode import Split, read_split
+    from stompcodec.spark.reading.pack import gathered, parts_of
+
+    pickling.settle()
+    splits = [part for part in parts_of(partition) if isinstance(part, Split)]
+    batches = (batch for split in splits for batch in read_split(split, projection, options))
+    yield from gathered(batches, options) if len(splits) > 1 else batches
+
+
+class FileReader(Shipped, DataSourceReader):
+    """A reader of what is there.
+
+    It takes no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, so
+    that counts are silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
+    """
+
+    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
+        from stompcodec.spark.reading.schema import Projection
+
+        self._paths = paths
+        self._options = options
+        self._projection = Projection(schema, options.decode)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from stompcodec.spark.reading.pack import packed_splits
+        from stompcodec.spark.reading.plan import batch_splits
+
+        return packed_splits(batch_splits(self._paths, self._options), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options)
+
+
+class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is added. Spark makes two of them; nothing is opened before one is asked for something."""
+
+    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
+        from stompcodec.spark.reading.schema import Projection
+
+        self._paths = paths
+        self._options = options
+        self._projection = Projection(schema, options.decode)
+        self._target: Offset | None = None
+        self._seen: Offset = {}
+        self._batches = Batches()
+
+    def _chains(self) -> dict[str, Chain]:
+        from stompcodec.spark.reading.plan import chains_of
+
+        return chains_of(self._paths, self._options)
+
+    def initialOffset(self) -> Offset:
+        return {key: chain.first for key, chain in self._chains().items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._options
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_frames_per_trigger is not None:
+            return ReadMaxRows(options.max_frames_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Where the next batch ends. Both limits of our options hold, also when Spark was told of one. Spark before 4.2
+        gives no arguments."""
+        from stompcodec.spark.reading.plan import ends_of, limit_chains
+
+        if start is None:
+            start = self._batches.start
+            limit = ReadAllAvailable() if self._batches.first() else self.getDefaultReadLimit()
+        chains = self._chains()
+        self._seen = end = ends_of(chains, start, self._target)
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        octets, frames = self._options.max_bytes_per_trigger, self._options.max_frames_per_trigger
+        if isinstance(limit, ReadMaxBytes):
+            octets = limit.max_bytes
+        elif isinstance(limit, ReadMaxRows):
+            frames = limit.max_rows
+        return limit_chains(chains, start, end, octets, frames)
+
+    def reportLatestOffset(self) -> Offset | None:
+        from stompcodec.spark.reading.plan import ends_of
+
+        return ends_of(self._chains(), self._seen)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        from stompcodec.spark.reading.plan import ends_of
+
+        self._target = ends_of(self._chains(), {})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from stompcodec.spark.reading.pack import packed_splits
+        from stompcodec.spark.reading.plan import splits_between
+
+        self._batches.planned(start, end)
+        return packed_splits(splits_between(self._chains(), start, end, self._options), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._projection, self._options)

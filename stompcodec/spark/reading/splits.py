@@ -1,0 +1,275 @@
+"""A file of frames cut into splits, exactly between frames: by its index where there is one, else by a light parse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stompcodec.capture_disk import fail
+from stompcodec.codec import Parser, frame_ends
+from stompcodec.errors import FrameError
+from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.reading.decode import Split, extra_of, most_of
+from stompcodec.spark.reading.garbage import begins_at, begins_frame, clean, declared_end, looker
+from stompcodec.spark.reading.index import IndexFile, open_index
+from stompcodec.spark.reading.window import Window, find_nul, opened
+from stompcodec.spec import Limits
+
+__all__ = ["Unit", "splits_of", "version_of", "whole_frames"]
+
+_PIECE = 8 * 2**20
+_VERSIONS = ("1.0", "1.1", "1.2")
+#: Every content-length is believed, or none.
+_ALL, _NONE = Limits(max_body=2**62), Limits(max_body=0)
+
+
+class Unit(NamedTuple):
+    """A file of frames."""
+
+    path: str
+    spool: str
+    chain: str = "frames"
+    base: int = 0
+    """Offset in the chain of its first octet."""
+    capture: bool = False
+    """It is a segment or a single file, so it has an index."""
+    single: bool = False
+    compression: str | None = None
+
+
+def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None = None) -> list[Split]:
+    """The splits of a file.
+
+    Args:
+        start, stop: the octets of the file that are wanted, between frames; None for all that were synced, or of a bare
+            stream all.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    whole = Split(unit.path, start, stop, unit.base, unit.chain, unit.spool, unit.compression, single=unit.single)
+    try:
+        if not unit.capture:
+            whole = replace(whole, version=version_of(unit, options))
+        if unit.compression:
+            return [whole]
+        size = Path(unit.path).stat().st_size
+        if not unit.capture:
+            return _scanned(replace(whole, stop=size if stop is None else stop), options)
+        return _of_capture(whole, options, size)
+    except OSError as error:
+        raise fail(Path(unit.path), "read", error) from error
+
+
+def version_of(unit: Unit, options: FileOptions) -> str:
+    """The version of a bare stream: what its first frame says, where that is CONNECTED."""
+    if options.version != "auto":
+        return options.version
+    with ExitStack() as stack:
+        window = Window(opened(unit.path, unit.compression, 0, None, stack), 0)
+        window.fill(4096)
+        try:
+            first = next(iter(Parser(None).feed(bytes(window.view))), None)
+        except FrameError:
+            return "1.2"
+    if first is None or first.command != "CONNECTED":
+        return "1.2"
+    version = first.get("version") or "1.0"
+    return version if version in _VERSIONS else "1.2"
+
+
+def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
+    """The splits of a segment or single file."""
+    index = open_index(Path(whole.path), whole.base, single=whole.single)
+    if index is None:
+        whole = replace(whole, stop=size if whole.stop is None else whole.stop)
+        problem = "" if whole.single else "damaged-index: there is none: it is not known when these frames came"
+        return _scanned(replace(whole, problem=problem), options)
+    with closing(index):
+        splits = list(_by_rows(whole, index, options))
+        if index.damaged and whole.start:  # the first row that was looked at may have been the damaged one
+            splits = list(_by_rows(whole, index, options, find=False))
+        splits = list(_outside_of_garbage(splits, options))
+        covered = (splits[-1].stop or 0) if splits else whole.start
+        stop = index.size if whole.stop is None and index.damaged else whole.stop
+        result = [each for split in splits for each in _not_too_large(split, options)]
+        if stop is not None and covered < stop:
+            text = f"damaged-index: it is not known when the frames from offset {whole.base + covered} on came"
+            problem = text if index.damaged else ""
+            result += _scanned(replace(whole, start=covered, stop=stop, problem=problem), options)
+    return result
+
+
+def _by_rows(whole: Split, index: IndexFile, options: FileOptions, *, find: bool = True) -> Iterator[Split]:
+    """Splits between rows, as far as the index is good. They are of about the size asked for."""
+    at = whole.start
+    total = max(1, (index.size if whole.stop is None else whole.stop) - at)
+    # Of one size, so that no task is left with a few octets; rows have a size of their own, hence the two per cent.
+    most = round(1.02 * total / -(-total // options.split_bytes))
+    part = _Rows(0)
+    first = index.find(at) if find and at else 0
+    for rows in index.rows(first):
+        taken = int(np.searchsorted(rows.ends, at, "right"))
+        last = len(rows.ends)
+        if whole.stop is not None:
+            last = min(last, int(np.searchsorted(rows.ends, whole.stop, "left")) + 1)
+        if not part.count:
+            part = _Rows(rows.first + taken)
+        while taken < last:
+            fit = min(last, int(np.searchsorted(rows.ends, at + most, "right")))
+            if fit == taken and not part.count:
+                fit += 1  # one row that is larger
+            part.add(rows.times[taken:fit], int(rows.ends[fit - 1]) if fit > taken else part.end)
+            taken = fit
+            if taken < last:
+                yield part.split(whole, at)
+                at, part = part.end, _Rows(rows.first + taken)
+        if whole.stop is not None and part.end >= whole.stop:
+            break
+    if part.count:
+        yield part.split(whole, at)
+
+
+class _Rows:
+    """Rows of a split that is being put together."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.count = 0
+        self.end = 0
+        self.since: int | None = None
+        self.until: int | None = None
+
+    def add(self, times: np.ndarray, end: int) -> None:
+        self.count += len(times)
+        self.end = end
+        known = times[times != 0]
+        if len(known):
+            since, until = int(known.min()), int(known.max())
+            self.since = since if self.since is None else min(since, self.since)
+            self.until = until if self.until is None else max(until, self.until)
+
+    def split(self, whole: Split, at: int) -> Split:
+        end = self.end if whole.stop is None else min(self.end, whole.stop)
+        return replace(whole, start=at, stop=end, row=self.first, rows=self.count, since=self.since, until=self.until)
+
+
+def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
+    """Yield the splits, without cuts inside a run of garbage: in a damaged file a row of the index may end there."""
+    before: Split | None = None
+    for split in splits:
+        if before is None:
+            before = split
+        elif begins_at(split.path, split.start, extra_of(options)):
+            yield before
+            before = split
+        else:
+            times = [time for time in (before.since, before.until, split.since, split.until) if time is not None]
+            since, until = (min(times), max(times)) if times else (None, None)
+            before = replace(before, stop=split.stop, rows=before.rows + split.rows, since=since, until=until)
+    if before is not None:
+        yield before
+
+
+def _not_too_large(split: Split, options: FileOptions) -> list[Split]:
+    """One row may tell of very many frames."""
+    assert split.stop is not None
+    return _scanned(split, options) if split.rows == 1 else [split]
+
+
+def _scanned(split: Split, options: FileOptions) -> list[Split]:
+    """Cut a split between frames, by its octets. What is wrong with it is told once."""
+    assert split.stop is not None
+    if split.stop - split.start <= options.split_bytes:
+        return [split] if split.stop > split.start or split.problem else []
+    cuts, at = [], split.start
+    for ends in whole_frames(split.path, split.start, split.stop, options, every=max(1, options.split_bytes // 16)):
+        for end in ends.tolist():
+            if end - at >= options.split_bytes and split.stop - end >= options.split_bytes // 4:
+                cuts.append(end)
+                at = end
+    bounds = [split.start, *cuts, split.stop]
+    parts = [replace(split, start=start, stop=stop, problem="") for start, stop in pairwise(bounds)]
+    return [replace(parts[0], problem=split.problem), *parts[1:]]
+
+
+def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: int = 1) -> Iterator[np.ndarray]:
+    """Yield where frames end in a part of a file, in arrays that ascend: at least so many octets apart, and the last of
+    each piece. What is no whole frame at the end is left out. A run of garbage is never cut: it counts with the frame
+    before it. Memory holds a piece.
+
+    Args:
+        start: where a frame begins.
+    """
+    most, extra, size = most_of(options), extra_of(options), _PIECE
+    look = looker(path, None)
+    pending: int | None = None  # an end behind which no frame begins, as far as was looked
+    with ExitStack() as stack:
+        window = Window(opened(path, None, start, stop, stack), start)
+        while window.fill(size) or len(window):
+            with window.view as view:
+                if pending is not None and begins_frame(view, extra):
+                    yield np.array([pending], np.int64)
+                    pending = None
+                ends = np.array(frame_ends(view, every, limits=_ALL), np.int64)
+                if len(ends):
+                    good = clean(view, ends, extra)
+                else:
+                    far = _far_end(view, window.offset, stop, options, look)
+            if len(ends):
+                if good.any():
+                    yield ends[good] + window.offset
+                pending = None if good[-1] else window.offset + int(ends[-1])
+                window.take(int(ends[-1]))
+            elif far is not None:
+                window.pass_over(far)
+                pending = window.offset
+            elif window.ended:
+                break
+            elif len(window) < most:
+                size = min(most, 2 * len(window))
+                continue
+            elif _to_nul(window):
+                pending = window.offset
+            else:
+                break
+            size = _PIECE
+    if pending is not None:
+        yield np.array([pending], np.int64)
+
+
+def _far_end(
+    view: memoryview, offset: int, stop: int, options: FileOptions, look: Callable[[int], bytes]
+) -> int | None:
+    """Return where the frame at the start of the octets ends that does not end in them; None if that is not known.
+
+    Its content-length is believed if a NUL is where it says. If not, and it is larger than the option maxBody, a frame
+    ends at its first NUL.
+    """
+    end = declared_end(view)
+    if end is None:
+        return None
+    if end > len(view) and offset + end <= stop and look(offset + end - 1) == b"\0":
+        return end
+    if offset + end > stop and end <= most_of(options):
+        return None  # it may be on its way
+    ends = frame_ends(view, 1, 1, limits=_NONE)
+    return int(ends[0]) if ends else None
+
+
+def _to_nul(window: Window) -> bool:
+    """Pass over all octets up to the first NUL; False if there is none."""
+    while len(window) or window.fill(_PIECE) or len(window):
+        with window.view as view:
+            nul = find_nul(view)
+            count = len(view) if nul < 0 else nul + 1
+        window.take(count)
+        if nul >= 0:
+            return True
+    return False

@@ -1,0 +1,157 @@
+"""A Spark session that starts on `pip install` alone, and knows our sources."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stompcodec.errors import ConfigError, MissingExtraError
+from stompcodec.spark.java import spark_env
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "session"]
+
+_log = logging.getLogger("stompcodec.spark")
+#: Where our sources are: module, class. They stand above this module, so they are looked up when they are wanted.
+_SOURCES = (("stompcodec.spark.reading.source", "StompFile"), ("stompcodec.spark.live.source", "Stomp"))
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: What may be changed while Spark runs.
+_RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+}
+#: Arrow's Java would check each value's place and whether it is there, which takes a fifth of the time of reading.
+#: Spark looks whether it is there by itself, and the places come from pyarrow.
+_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
+
+def session(
+    name: str = "stompcodec",
+    *,
+    cores: int | None = None,
+    memory: str | None = None,
+    **conf: str | int | bool,
+) -> SparkSession:
+    """A Spark session with the sources "stomp" and "stompfile": on this machine, or where `spark-submit` puts it.
+
+    It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, and takes times
+    as UTC.
+
+    A session that is there already is returned with all its settings as they are. It only learns of our sources.
+
+    Args:
+        name: what Spark's own pages call it.
+        cores: how many are used on this machine; None for all. Counts for nothing under `spark-submit`.
+        memory: of Spark on this machine, such as "2g"; None for 1g.
+        conf: further settings, as in `session(**{"spark.ui.enabled": True})`. They win over ours. In a session that is
+            there already they are the only ones that are set.
+
+    Raises:
+        MissingExtraError: PySpark is not installed.
+        ConfigError: it is older than 4.0.
+        JavaError: there is no Java that Spark starts with.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("spark", "pyspark") from None
+    _check_version()
+    there = _there(SparkSession)
+    if there is not None:
+        _set(there, conf)
+        register(there)
+        return there
+    settings: dict[str, object] = {**_RUNTIME, "spark.sql.shuffle.partitions": cores or _cores()}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
+        os.environ.update(spark_env())
+        settings.update(_of_driver(memory))
+        if str(conf.get("spark.master", "local")).startswith("local"):
+            settings.update(_on_this_machine(cores))
+    if _JAVA_OPTIONS in settings and _JAVA_OPTIONS in conf:
+        conf[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"
+    settings.update(conf)
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, _text(value))
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _there(kind: type[SparkSession]) -> SparkSession | None:
+    """Return the session of this thread, or the one that other threads share; None if there is none."""
+    active = kind.getActiveSession()
+    if active is not None:
+        return active
+    shared = getattr(kind, "_instantiatedSession", None)  # what `getOrCreate` would take; None on Spark Connect
+    return None if shared is None or shared.sparkContext._jsc is None else shared
+
+
+def _set(spark: SparkSession, conf: Mapping[str, object]) -> None:
+    from pyspark.errors import PySparkException
+
+    for key, value in conf.items():
+        try:
+            spark.conf.set(key, _text(value))
+        except PySparkException as error:  # Spark reads it when a session is made, as `getOrCreate` warns
+            _log.warning("%s stays as it is, for this session was there before: %s", key, str(error).partition("\n")[0])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_version() -> None:
+    import pyspark
+
+    if find_spec("pyspark.sql.datasource") is None:
+        raise ConfigError(
+            f"PySpark {pyspark.__version__} has no data sources in Python: pip install 'stompcodec[spark]' brings one "
+            "that has (4.0 or newer)"
+        )
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _of_driver(memory: str | None) -> dict[str, object]:
+    logging = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.driver.memory": memory or "1g",
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+        _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={logging.as_uri()}" {_UNCHECKED}',
+    }
+
+
+def _on_this_machine(cores: int | None) -> dict[str, object]:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.master": f"local[{cores or _cores()}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.JAVA_HOME": os.environ["JAVA_HOME"],
+    }
+
+
+def register(spark: SparkSession) -> None:
+    """Tell a session of the sources "stomp" and "stompfile". Spark finds them by itself where looking for sources is
+    not switched off, so this only has to be called where it is."""
+    from pyspark.errors import AnalysisException
+
+    for module, source in _SOURCES:
+        try:
+            spark.dataSource.register(getattr(import_module(module), source))
+        except AnalysisException as error:
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it has found by itself
+                raise

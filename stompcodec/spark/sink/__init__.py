@@ -1,0 +1,1 @@
+"""Writing: rows become SEND frames, and a task's connection sends them."""

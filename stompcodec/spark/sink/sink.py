@@ -1,0 +1,156 @@
+"""The sink "stomp": `df.write.format("stomp")` and `df.writeStream.format("stomp")`.
+
+A task has a connection of its own, and with `transaction` (the default) its rows take effect together when the broker
+has confirmed the COMMIT. A STOMP transaction belongs to one connection: it covers a task, not a batch of several tasks.
+What Spark does again (a task, or a micro-batch after a restart) is sent again, with the same ids in `dedupeHeader`, by
+which a broker that looks at them, or a consumer, can tell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from stompcodec.client import Client, SendManyError, connect
+from stompcodec.client.dialects import BROKERS
+from stompcodec.client.outbox import Block
+from stompcodec.errors import StompError
+from stompcodec.spark.options.sink import SinkOptions, parse_sink
+from stompcodec.spark.pickling import Shipped
+from stompcodec.spark.sink.connection import SinkError, Target
+from stompcodec.spark.sink.rows import Rows
+from stompcodec.spark.versions import DataSourceStreamArrowWriter
+
+__all__ = ["Sent", "StompStreamWriter", "StompWriter", "stream_writer", "writer"]
+
+
+#: Frames of a block without receipts.
+_MOST = 1000
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task has sent."""
+
+    partition: int
+    messages: int
+
+
+class _Sink(Shipped):
+    """What both writers have in common. Made on the driver, without a connection, and sent to the tasks."""
+
+    def __init__(self, options: Mapping[str, Any], schema: StructType) -> None:
+        self.options: SinkOptions = parse_sink(options)
+        header = self.options.dedupe_header
+        self._rows = Rows(schema, self.options.destination, None if header in ("none", "auto") else header)
+        # Not the application's id: two writes of one application are two batches.
+        self._job = self.options.id_prefix or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        """Send the rows of a task; called where the task runs.
+
+        Raises:
+            SinkError: not all were accepted, or a row cannot be sent. One line.
+        """
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        try:
+            return Sent(partition, self._write(iterator, f"{self._ids(context)}-{partition}-"))
+        except StompError as error:
+            # Without its cause: Spark shows what stands behind an error, and that has more lines than anyone reads.
+            raise SinkError(f"partition {partition}: {_told(error, self.options.transaction)}") from None
+
+    def _write(self, batches: Iterator[Any], ids: str) -> int:
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return 0
+        options = self.options
+        with self._connect() as client:
+            rows = self._for(client)
+            target = Target(client.version or "1.2", text=BROKERS[client.dialect].jms)
+            every = options.receipt_every
+            if not options.transaction:
+                return client.send_many(_blocks(rows, target, first, batches, ids, every), receipt_every=every)
+            with client.transaction() as transaction:
+                target = target._replace(lines=f"transaction:{transaction.id}\n")
+                blocks = _blocks(rows, target, first, batches, ids, every)
+                return client.send_many(blocks, receipt_every=every, transaction=transaction)
+
+    def _connect(self) -> Client:
+        options = self.options
+        return connect(
+            list(options.link.addresses),
+            startup_timeout=options.reconnect_timeout,
+            receipt_timeout=options.receipt_timeout,
+            versions=("1.1", "1.2"),  # 1.0 cannot escape: many values could not be written
+            reconnect=None,  # what was on its way is unknown then: the task has to be done again
+            **options.link.arguments(),
+        )
+
+    def _for(self, client: Client) -> Rows:
+        """The rows, with the header for ids that this broker looks at."""
+        if self.options.dedupe_header != "auto":
+            return self._rows
+        return self._rows.with_ids(BROKERS[client.dialect].duplicate)
+
+    def _ids(self, context: Any) -> str:
+        """What the ids of this query and micro-batch begin with."""
+        if context is None:
+            return self._job
+        query = self.options.id_prefix or context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return self._job if batch is None else f"{query or self._job}-{batch}"
+
+
+class StompWriter(_Sink, DataSourceArrowWriter):
+    """Of `df.write`."""
+
+
+class StompStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Of `df.writeStream`."""
+
+
+def writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompWriter:
+    """What `DataSource.writer` of "stomp" returns. Nothing is connected yet.
+
+    Args:
+        overwrite: of Spark's mode; there is nothing to overwrite in a broker.
+
+    Raises:
+        OptionError, SchemaError, SinkError: options or columns make no sense. One line, without secrets.
+    """
+    if overwrite:
+        raise SinkError('a broker has nothing to overwrite: use mode("append")')
+    return StompWriter(options, schema)
+
+
+def stream_writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompStreamWriter:
+    """What `DataSource.streamWriter` of "stomp" returns; as `writer`. The output mode does not matter."""
+    return StompStreamWriter(options, schema)
+
+
+def _blocks(rows: Rows, target: Target, first: Any, batches: Iterator[Any], ids: str, every: int) -> Iterator[Block]:
+    number = 0
+    for batch in itertools.chain([first], batches):
+        if batch.num_rows:
+            yield from rows.blocks(batch, target, number, ids, every or _MOST)
+            number += batch.num_rows
+
+
+def _told(error: StompError, transaction: bool) -> str:
+    """In one line. Messages of `send_many` are counted as rows are."""
+    text = " ".join(str(error).split())
+    if transaction and getattr(error, "sent", False):  # it was the COMMIT
+        return text
+    if transaction:
+        return f"{text}; no row of the task took effect"
+    if isinstance(error, SendManyError):
+        return f"{text}; {error.accepted} rows were accepted before"
+    return text
