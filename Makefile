@@ -34,7 +34,7 @@ demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables an
 	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
 
 demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
-	@cd $(VENV) && bin/python -m stompcodec.cli.demo
+	@cd $(VENV) && bin/python -m stompcodec.cli.demonstration.demo
 
 dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes effect at once, one of C after `make dev`
 	$(BUILD) $(PIP) install --no-deps --no-build-isolation --editable .

@@ -46,7 +46,8 @@ CORES = [
     *("tests/codec", "tests/protocol"),
     *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
     *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "core_restore", "sending", "receiving")),
-    *(f"tests/cli/test_{name}.py" for name in ("convert", "decode", "encode", "inspect", "lint", "reader")),
+    *(f"tests/cli/verbs/test_{name}.py" for name in ("convert", "decode", "encode", "inspect", "lint")),
+    "tests/cli/test_reader.py",
 ]
 PURE = {"STOMPCODEC_PURE": "1"}
 #: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.

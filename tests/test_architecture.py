@@ -53,13 +53,26 @@ FLOORS = {
         "demo",
         "__init__",
     ),
+    "cli": (
+        "statuses, screen, reader, access",
+        "groups, inputs",
+        "connecting",
+        "show",
+        "files",
+        "linting",
+        "inspecting, benching, pipelines, conformity",
+        "verbs",
+        "app",
+        "__init__",
+        "demonstration, __main__",
+    ),
 }
 #: Imports that point upward still, each to be cut.
 UPWARD = ()
 
 #: Folders in which modules import each other in a circle, each to be cut; and folders with too many modules.
 CIRCLES = ()
-CROWDED = ("", "cli", "client")
+CROWDED = ("", "client")
 MOST_MODULES = 20
 
 #: What the ground floor does not know: it knows bytes, frames and their order, and nothing of the world.

@@ -1,4 +1,4 @@
-"""The verbs of the command, each in a module of its name that is imported when it is asked for."""
+"""The verbs of the command, each in a module of its name in `verbs`, imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from importlib import import_module
 import click
 
 import stompcodec
-from stompcodec.cli.verbs import Verbs
+from stompcodec.cli.groups import Verbs
 
 __all__ = ["app"]
 
-#: A new verb: its name here, and a module with a click command called `command`.
+#: A new verb: its name here, and a module of `verbs` with a click command called `command`.
 VERBS = (
     *("decode", "encode", "lint", "inspect", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
@@ -27,7 +27,7 @@ class Lazy(Verbs):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"stompcodec.cli.{cmd_name.replace('-', '_')}").command
+        command = import_module(f"stompcodec.cli.verbs.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return self.documented(ctx, cmd_name, command)
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
-from stompcodec.cli.verbs import INTERRUPTED
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -44,12 +44,15 @@ __all__ = [
     "passcode_of",
     "read_body",
     "saying",
+    "size",
+    "stopping",
     "url_of",
 ]
 
 _URL = "stomp://localhost:61613"
 _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 #: host:port as people write it, with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
 #: What Python puts before the system's words.
@@ -348,3 +351,28 @@ def read_body(body: str) -> bytes:
             return stream.read()
     except OSError as error:
         raise click.ClickException(f"{body[1:]}: cannot be read: {error.strerror}") from None
+
+
+def size(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """A number of octets, as in 128M: a callback of click."""
+    if value is None:
+        return None
+    digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS else (value, "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 15 or not int(digits):
+        raise click.BadParameter(f"{value!r}: write a number of octets, as in 128M, with K, M, G or T", param=option)
+    return int(digits) * _UNITS.get(unit, 1)
+
+
+@contextmanager
+def stopping(stop: Callable[[], object]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C call this instead of ending the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)

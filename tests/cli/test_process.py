@@ -13,7 +13,7 @@ from patience import patience
 
 pytest.importorskip("click")
 
-from stompcodec.cli.sample import sample
+from stompcodec.cli.demonstration.sample import sample
 
 COMMAND = [sys.executable, "-m", "stompcodec.cli"]
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and terminals of POSIX")
@@ -77,7 +77,9 @@ def test_output_that_cannot_be_written(view: str, capture: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
-@pytest.mark.parametrize("start", ["from stompcodec.cli import main", "from stompcodec.cli.demo import main"])
+@pytest.mark.parametrize(
+    "start", ["from stompcodec.cli import main", "from stompcodec.cli.demonstration.demo import main"]
+)
 def test_a_missing_extra_is_named(package: str, start: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None\n{start}\nmain()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60))
@@ -191,7 +193,9 @@ def test_memory_stays_flat(arguments: list[str], capture: Path) -> None:
 
 
 def test_demo() -> None:
-    result = subprocess.run([sys.executable, "-m", "stompcodec.cli.demo"], capture_output=True, timeout=patience(60))
+    result = subprocess.run(
+        [sys.executable, "-m", "stompcodec.cli.demonstration.demo"], capture_output=True, timeout=patience(60)
+    )
     assert result.returncode == 0, result.stderr
     output = result.stdout.decode()
     assert "/topic/TD_ALL_SIG_AREA" in output
@@ -206,6 +210,11 @@ def test_the_sample_is_always_the_same(tmp_path: Path) -> None:
     assert list(sample(50_000)) == list(sample(50_000))
     assert list(sample(50_000)) != list(sample(50_000, seed=1))
     file = tmp_path / "a.stomp"
-    assert subprocess.run([sys.executable, "-m", "stompcodec.cli.sample", file], timeout=patience(60)).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-m", "stompcodec.cli.demonstration.sample", file], timeout=patience(60)
+        ).returncode
+        == 0
+    )
     assert 3_900_000 < file.stat().st_size < 4_200_000
     assert b"\nmessage-id:ID\\crail-example" in file.read_bytes()

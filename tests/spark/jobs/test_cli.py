@@ -20,7 +20,7 @@ from patience import patience
 from spark.live_making import LiveBroker, publish, runner, wait_for
 from spark.making import make_capture, message
 
-from stompcodec.cli.pipeline import command
+from stompcodec.cli.verbs.pipeline import command
 from stompcodec.spark import jobs
 
 EVENT = b'[{"CA_MSG": {"time": "1647015981000", "area_id": "X1", "msg_type": "CA"}}]'

@@ -1,0 +1,1 @@
+"""The measurements of `bench`, and the display of their figures."""

@@ -1,0 +1,1 @@
+"""The conformance suite, run on any codec."""

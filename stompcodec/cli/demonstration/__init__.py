@@ -1,0 +1,1 @@
+"""`make demo-broker`: an invented feed, decoded and sent through a broker."""

@@ -1,0 +1,1 @@
+"""Files of frames: captures, pcapng, Parquet, read and written."""

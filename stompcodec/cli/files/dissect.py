@@ -1,0 +1,268 @@
+"""STOMP conversations in packets: both directions of each TCP connection that speaks STOMP, as frames in time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+
+from stompcodec import Frame, FrameError, Limits, Parser
+from stompcodec.cli.files.pcapng import Packet
+from stompcodec.cli.files.tcp import Flow, Segment, segment_of
+from stompcodec.cli.reader import Broken, Place, version_after
+from stompcodec.errors import ERROR_KINDS
+from stompcodec.spec import dialect_of
+
+__all__ = ["Dissection", "Seen"]
+
+_KNOWN = dialect_of("1.2").commands
+_NAMES = "|".join(sorted(_KNOWN)).encode()
+_BEGIN = re.compile(rb"[\r\n]*(?:%s) *\r?\n" % _NAMES)
+_LATER = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % _NAMES)
+#: Octets that are looked at to see whether a direction begins as STOMP does, and kept while looking for a frame.
+_LOOK = 300
+_LONGEST = max(map(len, _KNOWN)) + 3
+#: Octets of a broken frame that are kept.
+_HEAD = 256
+Found = tuple[int, Frame]
+
+
+class Seen(NamedTuple):
+    """What was found in one direction of a connection."""
+
+    time: int
+    """Of the packet that completed it, in us since 1970, UTC; 0 where that is not known."""
+    flow: str
+    """The direction, as in "10.0.0.1:50000 to 10.0.0.2:61613"."""
+    found: Place | Broken
+    """Its offsets are octets from the first one of the direction that was seen; those that are missing do not count."""
+    octets: bytes
+    """Of the frame; the first ones of what was none."""
+
+
+Piece = tuple[Place | Broken, bytes]
+
+
+class _Side:
+    """One direction of a conversation.
+
+    Args:
+        new_parser: makes one.
+        say: called with what is wrong, once.
+    """
+
+    def __init__(self, new_parser: Callable[[], Parser], say: Callable[[str], object]) -> None:
+        self.flow = Flow()
+        self.parser: Parser | None = None
+        self.other = False  # it is no STOMP
+        self.ended = False
+        self._new_parser = new_parser
+        self._say = say
+        self._said = False
+        self._held = b""
+        self._searching = False
+        self._fed = 0  # octets that were seen
+        self._base = 0  # where the parser's stream begins
+        self._at = 0  # what lies before was handed out
+        self._kept = bytearray()  # the octets from `_at` on, while there is a parser
+
+    def restart(self) -> None:
+        """A new connection with the same addresses."""
+        self.parser, self.other, self._held, self._searching = None, False, b"", False
+        self._fed = 0
+
+    def feed(self, data: bytes | None, whole: bool) -> Iterator[Piece]:
+        """Frames, and what is broken. `whole`: the direction was seen from its first octet on."""
+        if data is None:
+            if self.parser is not None:
+                self._complain("octets are missing in it")
+            self._search()
+            return
+        self._fed += len(data)
+        if self.other:
+            return
+        if self.parser is None:
+            data = self._find(data, whole)
+        while data and self.parser is not None:
+            self._kept += data
+            try:
+                for event in self.parser.feed(data):
+                    octets, version = self._taken(self.parser), self.parser.version
+                    if isinstance(event, Frame):
+                        end, size = self._at, len(event.body)
+                        place = Place(event, end - len(octets), end - 1 - size, end, version, event.body)
+                        yield place, octets
+                return
+            except FrameError as error:
+                failure = error
+            self._complain(f"{failure.kind}: {ERROR_KINDS[failure.kind].what}")
+            yield self._broken(failure, self.parser.version)
+            data = bytes(self._kept)  # the frames before it were handed out
+            self._search()
+            data = self._find(data, whole)
+
+    def _taken(self, parser: Parser) -> bytes:
+        """The octets of what the parser has just handed out. A lenient one passes over NULs before it."""
+        size = len(self._kept) - parser.buffered
+        octets = bytes(self._kept[:size])
+        del self._kept[:size]
+        self._at += size
+        return octets.lstrip(b"\0")
+
+    def _broken(self, error: FrameError, version: str | None) -> Piece:
+        assert error.offset is not None
+        error = FrameError(
+            error.kind, self._base + error.offset, limit=error.limit, detail=error.detail, near=error.near
+        )
+        head = bytes(self._kept)
+        start = self._at + len(head) - len(head.lstrip(b"\r\n"))
+        head = head.lstrip(b"\r\n")[:_HEAD]
+        return Broken(error, start, None, version, head), head
+
+    def _search(self) -> None:
+        self.parser, self._searching, self._held = None, True, b""
+
+    def _find(self, data: bytes, whole: bool) -> bytes:
+        """The octets from where a frame begins on; a parser is there then."""
+        data = self._held + data
+        if not self._searching and _BEGIN.match(data):
+            return self._found(data)
+        self._searching = self._searching or not whole
+        if not self._searching:
+            self._held = data
+            # What may become a command line, if EOLs or a part of one came so far.
+            rest = data.strip(b"\r\n ")
+            self.other = len(data) > _LOOK or not any(name.encode().startswith(rest[:_LONGEST]) for name in _KNOWN)
+            if self.other:
+                self._held = b""
+            return b""
+        match = _LATER.search(data)
+        if match:
+            return self._found(data[match.end() :])
+        self._held = data[-_LOOK:]
+        return b""
+
+    def _found(self, data: bytes) -> bytes:
+        self.parser, self._held, self._searching = self._new_parser(), b"", False
+        self._base = self._at = self._fed - len(data)
+        self._kept.clear()
+        return data
+
+    def _complain(self, text: str) -> None:
+        if not self._said:
+            self._said = True
+            self._say(text)
+
+
+class _Talk:
+    """Both directions of one TCP connection."""
+
+    def __init__(self, dissection: Dissection, segment: Segment) -> None:
+        first, second = (f"{_host(address)}:{port}" for address, port in (segment.source, segment.target))
+        self._dissection = dissection
+        self.names = {segment.source: f"{first} to {second}", segment.target: f"{second} to {first}"}
+        self.version: str | None = None
+        self.whole = {segment.source: False, segment.target: False}
+        self.sides = {source: self._side(name) for source, name in self.names.items()}
+
+    def _side(self, name: str) -> _Side:
+        dissection = self._dissection
+        return _Side(
+            lambda: Parser(self.version, heartbeats=True, **dissection.options),
+            lambda text: dissection.problem(f"{name}: {text}"),
+        )
+
+    @property
+    def over(self) -> bool:
+        return all(side.ended for side in self.sides.values())
+
+    def feed(self, segment: Segment, time: int) -> Iterator[Seen]:
+        side = self.sides[segment.source]
+        if segment.syn:
+            side.flow.start(segment.number)
+            side.restart()
+            self.whole[segment.source] = True
+            return
+        yield from self._seen(segment.source, side.flow.feed(segment.number, segment.data), time)
+        if segment.fin or segment.rst:
+            side.ended = True
+            if segment.rst:
+                for each in self.sides.values():
+                    each.ended = True
+
+    def _seen(self, source: tuple[bytes, int], pieces: Iterable[bytes | None], time: int) -> Iterator[Seen]:
+        side = self.sides[source]
+        for piece in pieces:
+            for found, octets in side.feed(piece, self.whole[source]):
+                yield Seen(time, self.names[source], found, octets)
+                # CONNECT may seem to come later, where packets changed places
+                if isinstance(found, Place) and found.frame.command == "CONNECTED":
+                    self._follow(found.frame)
+
+    def _follow(self, frame: Frame) -> None:
+        if self._dissection.auto:
+            self.version = version_after(frame)
+            for side in self.sides.values():
+                if side.parser is not None:
+                    side.parser.version = self.version
+
+    def rest(self, time: int) -> Iterator[Seen]:
+        """What waits for octets that are missing."""
+        for source, side in self.sides.items():
+            yield from self._seen(source, side.flow.end(), time)
+
+
+def _host(address: bytes) -> str:
+    text = str(ip_address(address))
+    return f"[{text}]" if ":" in text else text
+
+
+class Dissection:
+    """Finds frames in packets.
+
+    Args:
+        problem: called with what is wrong; reading goes on.
+        version: "auto" follows CONNECTED.
+        lenient, limits, commands: as for `Parser`.
+    """
+
+    def __init__(
+        self,
+        problem: Callable[[str], object],
+        version: str = "auto",
+        *,
+        lenient: bool = False,
+        limits: Limits | None = None,
+        commands: tuple[str, ...] = (),
+    ) -> None:
+        self.problem = problem
+        self.auto = version == "auto"
+        self._version = None if self.auto else version
+        self.options: dict[str, Any] = {"lenient": lenient, "limits": limits, "commands": commands}
+        self._talks: dict[frozenset[tuple[bytes, int]], _Talk] = {}
+
+    def frames(self, packets: Iterable[Packet]) -> Iterator[Found]:
+        """Time in us (0: unknown) and frame, in the order in which they were complete."""
+        for each in self.seen(packets):
+            if isinstance(each.found, Place):
+                yield each.time, each.found.frame
+
+    def seen(self, packets: Iterable[Packet]) -> Iterator[Seen]:
+        """The same with octets and directions, and what is broken."""
+        time = 0
+        for packet in packets:
+            time = packet.time
+            segment = segment_of(packet.link, packet.data)
+            if segment is not None:
+                yield from self._talk(segment).feed(segment, time)
+        for talk in self._talks.values():
+            yield from talk.rest(time)
+
+    def _talk(self, segment: Segment) -> _Talk:
+        key = frozenset((segment.source, segment.target))
+        talk = self._talks.get(key)
+        if talk is None or (segment.syn and talk.over) or segment.source not in talk.sides:
+            talk = self._talks[key] = _Talk(self, segment)
+            talk.version = self._version
+        return talk

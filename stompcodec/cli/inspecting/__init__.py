@@ -1,0 +1,1 @@
+"""The parts of `inspect`: its data, its page, its screen."""

@@ -1,0 +1,283 @@
+"""What `inspect` shows: frames with the place of each part, the lint marks that belong to it, and faults as entries."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
+
+import click
+
+from stompcodec.cli.files.dissect import Dissection, Seen
+from stompcodec.cli.files.pcapng import is_packets, packets
+from stompcodec.cli.files.sources import Supply, format_of
+from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened, remedy_of
+from stompcodec.cli.linting.checks import check_frame
+from stompcodec.cli.linting.conversation import Conversation
+from stompcodec.cli.linting.rules import Finding, finding_of
+from stompcodec.cli.linting.subject import Subject, subject_of
+from stompcodec.cli.reader import Broken, FrameReader, Place
+from stompcodec.cli.screen import header_value, printable
+from stompcodec.errors import ERROR_KINDS, StompError, moved
+from stompcodec.frame import _SECRETS
+
+__all__ = ["Entry", "Inspection", "Part", "masked", "moment", "parts_of"]
+
+_READ = 256 * 1024
+#: Frames of a capture are kept by these rules, whatever was spoken.
+_KEPT_AS = "1.2"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Up to the end of the line: what is broken has no headers that could be asked for their names.
+_SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(_SECRETS).encode())
+
+
+class Part(NamedTuple):
+    """Octets that mean something by themselves. Offsets are octets from the start of the stream."""
+
+    kind: str
+    """"command", "header", "skipped" (a line that was passed over), "body", "end" (the NUL), or "fault"."""
+    name: str
+    """Of a header, unescaped; else the kind."""
+    start: int
+    end: int
+    """Just behind it. The line's end is no part of a header."""
+    value_at: int = 0
+    """Of a header's value."""
+    value: str = ""
+    """Of a header, unescaped. Nothing is masked."""
+
+    @property
+    def secret(self) -> bool:
+        """Whether its value is masked for people."""
+        return self.kind == "header" and header_value(self.name, "") != ""
+
+
+class Entry(NamedTuple):
+    """A frame, or a fault, as a line of the list."""
+
+    number: int
+    """From 1."""
+    seen: Seen
+    parts: list[Part]
+    marks: list[Finding]
+
+    @property
+    def fault(self) -> Broken | None:
+        return self.seen.found if isinstance(self.seen.found, Broken) else None
+
+    @property
+    def place(self) -> Place | None:
+        return self.seen.found if isinstance(self.seen.found, Place) else None
+
+    @property
+    def command(self) -> str:
+        """Safe to print; of a fault its kind."""
+        found = self.seen.found
+        return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
+
+    @property
+    def is_message(self) -> bool:
+        return self.place is not None and self.place.frame.command == "MESSAGE"
+
+    @property
+    def destination(self) -> str:
+        """Safe to print; "" where there is none."""
+        found = self.seen.found
+        return printable((found.frame.get("destination") or "")[:400]) if isinstance(found, Place) else ""
+
+    def part_of(self, mark: Finding) -> int | None:
+        """The index of the part that a mark belongs to; None: the frame."""
+        for index, part in enumerate(self.parts):
+            if part.kind != "command" and part.start <= mark.offset < max(part.end, part.start + 1):
+                return index
+        return None
+
+    def fault_text(self) -> tuple[str, str]:
+        """What is wrong, and what to do about it."""
+        assert self.fault is not None
+        return ERROR_KINDS[self.fault.error.kind].what, remedy_of(self.fault.error)
+
+
+def parts_of(subject: Subject, octets: bytes) -> list[Part]:
+    """Where the parts of a frame are.
+
+    Args:
+        subject: the frame, with its header lines.
+        octets: of the frame.
+
+    >>> from stompcodec import Frame
+    >>> place = Place(Frame("ACK", {"id": "7"}), 3, 13, 14, "1.2", b"")
+    >>> octets = b"ACK\\nid:7\\n\\n\\0"
+    >>> [(part.name, part.start, part.end) for part in parts_of(subject_of(place, octets[:10], None, 0), octets)]
+    [('command', 3, 6), ('id', 7, 11), ('end', 13, 14)]
+    """
+    place, start = subject.place, subject.place.start
+    parts = [Part("command", "command", start, start + len(subject.command_line.rstrip(b"\r")))]
+    pairs = deque(place.frame.headers.pairs())
+    for line in subject.lines:
+        colon = octets[line.at - start + len(line.name) :][:1] == b":"
+        # Where spaces around a name go, a name of spaces alone is none; elsewhere it is.
+        named = line.name.strip(b" ") or (line.name and pairs and not pairs[0][0].strip(" "))
+        if colon and named and pairs:
+            name, value = pairs.popleft()
+            # A lenient reader takes the CR of any version for a part of the line's end.
+            size = len(line.value) - (line.value.endswith(b"\r") and not value.endswith("\r"))
+            parts.append(Part("header", name, line.at, line.value_at + size, line.value_at, value))
+        elif octets.find(b"\n", line.at - start) != place.body - start - 1:  # the blank line may hold spaces, or a CR
+            parts.append(Part("skipped", "skipped", line.at, line.at + len(line.name) + colon + len(line.value)))
+    if place.size:
+        parts.append(Part("body", "body", place.body, place.end - 1))
+    return [*parts, Part("end", "end", place.end - 1, place.end)]
+
+
+def masked(entry: Entry) -> bytes:
+    """The octets of an entry, with a star for each octet of a secret: offsets stay what they are."""
+    data, base = bytearray(entry.seen.octets), entry.seen.found.start
+    if entry.fault is not None:
+        return _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), bytes(data))
+    for part in entry.parts:
+        start, end = part.start - base, part.end - base
+        if part.secret:
+            start = part.value_at - base
+            data[start:end] = b"*" * (end - start)
+        elif part.kind == "skipped":
+            data[start:end] = _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), data[start:end])
+    return bytes(data)
+
+
+def moment(time: int) -> str:
+    """A time in us as text, UTC; "" where it is not known.
+
+    >>> moment(1_700_000_000_123_456), moment(0)
+    ('2023-11-14 22:13:20.123456', '')
+    """
+    if not time:
+        return ""
+    try:
+        return (_EPOCH + timedelta(microseconds=time)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    except OverflowError:
+        return f"{time} us"
+
+
+class Inspection:
+    """The entries of a file.
+
+    Args:
+        file: its path; "-" for standard input.
+        form: "raw", "capture" or "pcapng"; None to find out.
+        say: called with each line about what is wrong.
+        options: version, lenient, limits, commands and resync, as for `FrameReader`.
+    """
+
+    def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
+        self.name = name_of(file)
+        self.problems = 0  #: lines that were said
+        self.left = 0  #: entries that were left out
+        self.count = 0  #: entries there are
+        self.full = False  #: set it to leave out all that follows
+        self._file = file
+        self._form = form or format_of(file, reading=True)
+        self._say = say
+        self._options = options
+        self._judged_as = None if options["version"] == "auto" or self._form == "capture" else options["version"]
+        self._conversations: dict[str, Conversation] = {}
+        if self._form not in ("raw", "capture", "pcapng"):
+            raise click.UsageError(f"{self._form} holds no octets to look at: convert it first, or name its form")
+
+    def entries(self, most: int | None = None) -> Iterator[Entry]:
+        """The entries, in order. What is wrong is told; then there may be fewer.
+
+        Args:
+            most: so many are given; what follows is only counted. None: all.
+        """
+        try:
+            for seen in self._seen():
+                self.count += 1
+                self.full = self.full or (most is not None and self.count > most)
+                if self.full:
+                    self.left += 1
+                else:
+                    yield self._entry(seen)
+        except Unreadable as error:
+            self._problem(f"cannot be read: {error}")
+        except StompError as error:
+            self._problem(str(error))
+
+    def _entry(self, seen: Seen) -> Entry:
+        found = seen.found
+        if isinstance(found, Broken):
+            at = found.error.offset or 0
+            # Where nothing was looked for behind it, the mark is not to say that nothing was found.
+            mark = finding_of(found if self._options.get("resync") else found._replace(resumed=found.start))
+            return Entry(self.count, seen, [Part("fault", "fault", at, at + 1)], [mark])
+        head = seen.octets[: found.body - found.start]
+        subject = subject_of(found, head, self._judged_as, self._options["limits"].max_body)
+        conversation = self._conversations.setdefault(seen.flow, Conversation())
+        marks = [*check_frame(subject), *conversation.check(subject)]
+        return Entry(self.count, seen, parts_of(subject, seen.octets), marks)
+
+    def _problem(self, text: str) -> None:
+        self.problems += 1
+        self._say(text if text.startswith(self.name) else f"{self.name}: {text}")
+
+    def _seen(self) -> Iterator[Seen]:
+        if self._form == "capture":
+            yield from self._capture()
+            return
+        with opened(self._file) as read:
+            supply = _Again(read)
+            if self._form == "pcapng" or is_packets(supply.peek()):
+                options = {name: value for name, value in self._options.items() if name != "resync"}
+                yield from Dissection(self._problem, **options).seen(packets(supply.read, self._problem))
+            else:
+                yield from self._frames(FrameReader(supply.read, **self._options))
+
+    def _frames(
+        self, reader: FrameReader, base: int = 0, time: Callable[[], int] = lambda: 0, flow: str = ""
+    ) -> Iterator[Seen]:
+        for batch in reader.places():
+            if isinstance(batch, Broken):
+                resumed = None if batch.resumed is None else batch.resumed + base
+                fault = batch._replace(error=moved(batch.error, base), start=batch.start + base, resumed=resumed)
+                self._problem(complaint(self.name, fault, reader.begin, bool(self._options.get("resync"))))
+                yield Seen(time(), flow, fault, fault.head)
+                continue
+            for place in batch:
+                octets = reader.octets(place.start, place.end)
+                start, body, end = place.start + base, place.body + base, place.end + base
+                yield Seen(time(), flow, place._replace(start=start, body=body, end=end), octets)
+
+    def _capture(self) -> Iterator[Seen]:
+        from stompcodec.capture import Capture
+
+        if self._file == "-":
+            raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
+        capture = Capture(self._file, on_problem=self._problem)
+        chains = capture.chains()
+        for chain in chains:
+            supply = Supply(capture.pieces(chain))
+            while supply.more():
+                reader = FrameReader(supply.read, **{**self._options, "version": _KEPT_AS})
+                flow = chain if len(chains) > 1 else ""
+                # mypy gives a lambda's default no type
+                yield from self._frames(reader, supply.base, lambda supply=supply: supply.time, flow)  # type: ignore[misc]
+
+
+class _Again:
+    """Octets of which the first may be looked at before they are read."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._held = b""
+
+    def peek(self) -> bytes:
+        self._held = self._held or self._read(_READ)
+        return self._held
+
+    def read(self, size: int) -> bytes:
+        if not self._held:
+            return self._read(size)
+        data, self._held = self._held[:size], self._held[size:]
+        return data

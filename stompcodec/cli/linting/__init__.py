@@ -1,0 +1,1 @@
+"""Checks of frames and conversations, and the titles of their rules."""

@@ -1,0 +1,199 @@
+"""What `lint` reports, and the rules behind the errors of the codec and behind missing headers."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple
+
+from stompcodec.cli.inputs import remedy_of
+from stompcodec.cli.reader import Broken
+from stompcodec.cli.screen import printable
+from stompcodec.errors import ERROR_KINDS
+from stompcodec.spec import dialect_of
+
+__all__ = ["Finding", "finding_of", "ids", "missing_id", "title_of"]
+
+Severity = Literal["error", "warning", "note"]
+
+_TITLES = "rules.json"
+_PREFIXES = {"1.0": "S10-", "1.1": "S11-", "1.2": "S12-", "legacy": "LEG-"}
+
+
+class Finding(NamedTuple):
+    """A broken rule."""
+
+    rule: str
+    """The id of the requirement, such as "S12-ESC-05"; the kind of the error where no requirement says it."""
+    offset: int
+    """Where: octets from the start of the stream."""
+    severity: Severity
+    """"error" breaks a MUST, "warning" a SHOULD or what many peers bear, "note" is worth a look."""
+    text: str
+    remedy: str
+    command: str
+    """Of the frame it is about; "" if that is unknown."""
+    version: str
+    """The rules that were asked."""
+
+
+def ids(*words: str) -> dict[str, str]:
+    """Version -> requirement, of words such as "1.2:ESC-05".
+
+    >>> ids("1.1:ESC-04", "1.2:ESC-05")
+    {'1.1': 'S11-ESC-04', '1.2': 'S12-ESC-05'}
+    """
+    pairs = [word.split(":") for word in words]
+    return {version: _PREFIXES[version] + name for version, name in pairs}
+
+
+@cache
+def _titles() -> dict[str, str]:
+    found: dict[str, str] = json.loads(files("stompcodec.cli.linting").joinpath(_TITLES).read_text(encoding="utf-8"))
+    return found
+
+
+def title_of(rule: str) -> str:
+    """Return what a rule says, in a sentence.
+
+    Args:
+        rule: as in `Finding.rule`: the id of a requirement, or the kind of an error.
+
+    >>> title_of("S12-ESC-05")
+    'Any other escape, such as backslash t or a backslash at the end of the line, is a fatal protocol error.'
+    >>> title_of("truncated")
+    'the stream ended inside a frame'
+    """
+    return _titles().get(rule) or (ERROR_KINDS[rule].what if rule in ERROR_KINDS else "")
+
+
+_FRAME = ids("1.0:FRM-01", "1.1:FRM-01", "1.2:FRM-01", "legacy:FRM-01")
+_KINDS = {
+    "unknown-command": ids("1.0:FRM-09", "1.1:FRM-08", "1.2:FRM-06", "legacy:CMD-04"),
+    "bad-header-line": ids("1.0:FRM-04", "1.1:FRM-06", "1.2:FRM-08", "legacy:HDR-01"),
+    "bad-escape": ids("1.1:ESC-04", "1.2:ESC-05"),
+    "invalid-utf8": ids("1.0:FRM-08", "1.1:UTF-01", "1.2:UTF-01", "legacy:UTF-01"),
+    "unexpected-nul": _FRAME,
+    "bad-content-length": ids("1.0:CL-02", "1.1:CL-03", "1.2:CL-02", "legacy:CL-02"),
+    "missing-null": ids("1.0:CL-03", "1.1:CL-04", "1.2:CL-03", "legacy:FRM-01"),
+    "body-not-allowed": ids("1.1:BDY-01", "1.2:BDY-01"),
+    "truncated": _FRAME,
+}
+_LIMITS = {
+    "max_command_line": ids("1.1:LIM-05", "1.2:LIM-05"),
+    "max_headers": ids("1.1:LIM-01", "1.2:LIM-01"),
+    "max_header_line": ids("1.1:LIM-02", "1.2:LIM-02"),
+    "max_body": ids("1.1:LIM-03", "1.2:LIM-03"),
+}
+#: A known command in other letters, and one whose line ends with CR LF where that is no line end.
+_WRONG_CASE = ids("1.1:FRM-05", "1.2:FRM-03")
+_WRONG_EOL = ids("1.0:FRM-02", "1.1:FRM-02")
+
+#: Version -> (command, header that is missing) -> requirement.
+_REQUIRED: dict[str, dict[tuple[str, str], str]] = {
+    "1.0": {
+        ("SEND", "destination"): "SND-01",
+        ("SUBSCRIBE", "destination"): "SUB-01",
+        ("UNSUBSCRIBE", "destination|id"): "UNS-01",
+        ("BEGIN", "transaction"): "TX-01",
+        ("COMMIT", "transaction"): "TX-04",
+        ("ABORT", "transaction"): "TX-05",
+        ("ACK", "message-id"): "ACK-01",
+        ("CONNECTED", "session"): "CON-04",
+        ("MESSAGE", "destination"): "MSG-01",
+        ("MESSAGE", "message-id"): "MSG-02",
+        ("RECEIPT", "receipt-id"): "RCP-02",
+    },
+    "1.1": {
+        ("CONNECT", "accept-version"): "CON-08",
+        ("CONNECT", "host"): "CON-09",
+        ("STOMP", "accept-version"): "CON-08",
+        ("STOMP", "host"): "CON-09",
+        ("SEND", "destination"): "SND-01",
+        ("SUBSCRIBE", "destination"): "SUB-01",
+        ("SUBSCRIBE", "id"): "SUB-05",
+        ("UNSUBSCRIBE", "id"): "UNS-01",
+        ("BEGIN", "transaction"): "TX-01",
+        ("COMMIT", "transaction"): "TX-05",
+        ("ABORT", "transaction"): "TX-06",
+        ("ACK", "message-id"): "ACK-01",
+        ("ACK", "subscription"): "ACK-02",
+        ("NACK", "message-id"): "NAK-01",
+        ("NACK", "subscription"): "NAK-01",
+        ("CONNECTED", "version"): "CTD-01",
+        ("MESSAGE", "destination"): "MSG-01",
+        ("MESSAGE", "message-id"): "MSG-02",
+        ("MESSAGE", "subscription"): "MSG-03",
+        ("RECEIPT", "receipt-id"): "RCP-02",
+    },
+    "1.2": {
+        ("CONNECT", "accept-version"): "CON-07",
+        ("CONNECT", "host"): "CON-08",
+        ("STOMP", "accept-version"): "CON-07",
+        ("STOMP", "host"): "CON-08",
+        ("SEND", "destination"): "SND-01",
+        ("SUBSCRIBE", "destination"): "SUB-01",
+        ("SUBSCRIBE", "id"): "SUB-05",
+        ("UNSUBSCRIBE", "id"): "UNS-01",
+        ("BEGIN", "transaction"): "TX-01",
+        ("COMMIT", "transaction"): "TX-06",
+        ("ABORT", "transaction"): "TX-07",
+        ("ACK", "id"): "ACK-01",
+        ("NACK", "id"): "NAK-01",
+        ("CONNECTED", "version"): "CTD-01",
+        ("MESSAGE", "destination"): "MSG-01",
+        ("MESSAGE", "message-id"): "MSG-03",
+        ("MESSAGE", "subscription"): "MSG-04",
+        ("RECEIPT", "receipt-id"): "RCP-02",
+    },
+    "legacy": {
+        ("CONNECT", "username"): "CON-02",
+        ("CONNECT", "passcode"): "CON-02",
+        ("CONNECTED", "session"): "CON-04",
+        ("SEND", "destination"): "SND-01",
+        ("SUBSCRIBE", "destination"): "SUB-01",
+        ("RECEIPT", "receipt-id"): "RCP-02",
+    },
+}
+
+
+def missing_id(version: str, command: str, header: str) -> str:
+    """The requirement that asks for a header. What the legacy text leaves open is asked of 1.0.
+
+    >>> missing_id("1.2", "ACK", "id"), missing_id("legacy", "ACK", "message-id")
+    ('S12-ACK-01', 'S10-ACK-01')
+    """
+    if (command, header) not in _REQUIRED[version]:
+        version = "1.0"
+    return _PREFIXES[version] + _REQUIRED[version][command, header]
+
+
+def finding_of(broken: Broken) -> Finding:
+    """What the codec found, as a broken rule.
+
+    >>> from stompcodec import FrameError
+    >>> finding_of(Broken(FrameError("bad-escape", 9), 0, 20, "1.1")).rule
+    'S11-ESC-04'
+    """
+    error, version = broken.error, broken.version or "1.2"
+    assert error.offset is not None
+    line = broken.head.split(b"\n")[0]
+    command = printable(line.rstrip(b"\r").decode("utf-8", "replace"))
+    known = command in dialect_of(version).commands
+    requirement = _LIMITS[error.limit] if error.limit else _KINDS[error.kind]
+    text = ERROR_KINDS[error.kind].what
+    if error.kind == "unknown-command":
+        if known:
+            requirement, text = _WRONG_EOL, "the command line ends with CR LF, which is no line end of this version"
+        elif command.upper() in dialect_of(version).commands:
+            requirement, text = _WRONG_CASE, "the command is not in upper case"
+    if error.limit:
+        text += f": {error.limit} is passed"
+    if error.near:
+        text += f"; near {error.near!r}"
+    if broken.resumed is None and error.kind != "truncated":
+        text += "; no frame was found behind it"
+    remedy = remedy_of(error).split(", or read with")[0]
+    rule = requirement.get(version, error.kind)
+    return Finding(rule, error.offset, "error", text, remedy, command if known else "", version)

@@ -1,0 +1,391 @@
+"""What the verbs of `stompcodec pipeline` have in common: a session, what is read, how far it is, what went wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from stompcodec.cli.connecting import is_url, login_options, passcode_of, stopping, url_of
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import printable, screen
+from stompcodec.errors import MissingExtraError, StompError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Input", "Line", "finish", "input_options", "is_broker", "one_line", "output_options", "started", "waited"]
+
+_REDRAW = 0.5
+#: Errors of ours, as they stand in the traces of Spark's Python workers.
+_OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
+_THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
+_TAG = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+.*$")
+_LONGEST = 400
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def is_broker(text: str) -> bool:
+    """Return whether an input is a broker: a URL, or host:port that names no file."""
+    return is_url(text) and not os.path.exists(text)
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, without the traces of Java and of Python's workers.
+
+    >>> one_line(ValueError("[PATH_NOT_FOUND] Path does not exist: a. SQLSTATE: 42K03\\nat org.apache.spark"))
+    'Path does not exist: a.'
+    """
+    text = str(error)
+    ours = _OURS.findall(text)
+    theirs = _THEIRS.findall(text) if "Traceback" in text else []
+    line = ours[-1][1] if ours else theirs[-1] if theirs else text.strip().partition("\n")[0]
+    line = _TAG.sub("", _TAG.sub("", line.strip())) or type(error).__name__
+    return printable(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")
+
+
+class Line:
+    """The line on standard error that shows how far it is; on a terminal only."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._start = time.monotonic()
+
+    def show(self, text: str) -> None:
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{text}, {time.monotonic() - self._start:.0f} s")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    @contextmanager
+    def stages(self, spark: SparkSession) -> Iterator[None]:
+        """While it lasts, tells of Spark's tasks."""
+        done = threading.Event()
+
+        def run() -> None:
+            tracker = spark.sparkContext.statusTracker()
+            while not done.wait(_REDRAW):
+                stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+                known = [stage for stage in stages if stage is not None]
+                if known:
+                    ready = sum(stage.numCompletedTasks for stage in known)
+                    self.show(f"{ready} of {sum(stage.numTasks for stage in known)} tasks")
+
+        thread = threading.Thread(target=run, daemon=True)
+        if self._live:
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if self._live:
+                thread.join()
+            self.clear()
+
+
+@contextmanager
+def started(cores: int | None, memory: str | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
+    """A session. Whatever goes wrong while it lasts is one line on standard error, and exit status 1.
+
+    Args:
+        cores, memory: of `stompcodec.spark.session`.
+        log: the file for what Spark writes on standard error; None: it is not kept.
+        quiet: show no progress.
+    """
+    line = Line(quiet)
+    line.show("starting Spark")
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it says what we say, at length
+    try:
+        with _stderr_to(log or os.devnull):
+            from pyspark.sql import SparkSession
+
+            from stompcodec.spark.sessions import _there, session
+
+            running = _there(SparkSession) is not None  # then it is not ours
+            spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
+    except (StompError, ImportError, OSError, RuntimeError) as error:
+        _fail(error, line)
+    line.clear()
+    try:
+        yield spark
+    except KeyboardInterrupt:
+        line.clear()
+        sys.exit(130)
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:  # of Spark there are many kinds, without a root
+        _fail(error, line)
+    finally:
+        line.clear()
+        if not running:
+            spark.stop()
+
+
+def _fail(error: BaseException, line: Line) -> None:
+    line.clear()
+    if os.environ.get("STOMPCODEC_TRACE"):
+        raise error
+    complain(one_line(error) if not isinstance(error, MissingExtraError) else str(error))
+    sys.exit(1)
+
+
+@contextmanager
+def _stderr_to(file: str) -> Iterator[None]:
+    """Standard error of programs that are started meanwhile: Spark's Java and its Python workers."""
+    sys.stderr.flush()
+    before, after = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(after, 2)
+    os.close(after)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+class Input:
+    """Frames of a capture, an archive, or a broker.
+
+    Args:
+        source: as it was typed.
+        options: those of `input_options`.
+        broker: the URL of the broker that the verb sends to, if it is not the source.
+    """
+
+    def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
+        self.broker = is_broker(source)
+        self.source = url_of(source) if self.broker else source
+        self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
+        self._options = options
+        if not self.broker and not os.path.exists(source):
+            raise click.UsageError(f"{printable(source)}: there is no such file or folder")
+        if self.broker and (not options["destinations"] or not options["spool"]):
+            raise click.UsageError("a broker needs --destination, what to read, and --spool, a folder for what it sent")
+        if options["follow"] and options["available_now"]:
+            raise click.UsageError("--follow or --available-now, not both")
+        self.url = self.source if self.broker else broker
+        if self.url is not None:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Check the passcode file, or ask for a passcode, before Spark starts: its workers inherit the environment."""
+        from stompcodec.uri import parse_uri
+
+        options = self._options
+        try:
+            addresses = parse_uri(self.url or "")
+        except StompError as error:
+            raise click.UsageError(str(error)) from None
+        passcode = passcode_of(addresses, options["login"], options["passcode_file"])
+        if passcode is not None and options["passcode_file"] is None:
+            os.environ["STOMPCODEC_PASSCODE"] = passcode
+
+    @property
+    def archive(self) -> bool:
+        """Whether it is Parquet."""
+        path = Path(self.source)
+        return path.suffix == ".parquet" or (path.is_dir() and any(path.glob("date=*")))
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """For jobs: how a stream runs."""
+        return {name: self._options[name] for name in ("checkpoint", "available_now", "every")}
+
+    def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
+        """The frames.
+
+        Args:
+            spark: the session.
+            columns: those that are needed; none for all.
+        """
+        from pyspark.sql import functions as F
+
+        frames = self._read(spark, columns)
+        only = self._options["destinations"]
+        if not only or self.broker:
+            return frames
+        fits = F.col("error").isNotNull() if "error" in frames.columns else F.lit(False)  # it may have been one of them
+        for name in only:
+            is_it = F.col("destination").startswith(name[:-1]) if name.endswith("*") else F.col("destination") == name
+            fits = fits | is_it
+        return frames.filter(fits)
+
+    def _read(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        from stompcodec.spark.jobs.archive import ARCHIVE_SCHEMA
+        from stompcodec.spark.reading.schema import frame_schema
+
+        whole = ARCHIVE_SCHEMA if self.archive else frame_schema()
+        schema = StructType([field for field in whole.fields if not columns or field.name in columns])
+        reader: Any = spark.readStream if self.streaming else spark.read
+        if self.archive:
+            return reader.schema(whole).parquet(self.source).select(*schema.fieldNames())  # type: ignore[no-any-return]
+        if not self.broker:
+            options = dict(self._options["source_options"])
+            return reader.format("stompfile").options(**options).schema(schema).load(self.source)  # type: ignore[no-any-return]
+        reader = reader.format("stomp").schema(schema)
+        given = {"url": self.source, "destination": ",".join(self._options["destinations"])}
+        given |= {"spoolDir": self._options["spool"], **self.credentials, **dict(self._options["source_options"])}
+        return reader.options(**given).load()  # type: ignore[no-any-return]
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Options of source and sink: who connects, and where the passcode is."""
+        options = self._options
+        given = {"login": options["login"], "passcodeFile": options["passcode_file"]}
+        if options["passcode_file"] is None and os.environ.get("STOMPCODEC_PASSCODE"):
+            given["passcodeEnv"] = "STOMPCODEC_PASSCODE"
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for value in values:
+        name, sign, text = value.partition("=")
+        if not sign or not name:
+            raise click.BadParameter(f"{value!r}: write NAME=VALUE")
+        if "passcode" == name.lower():
+            raise click.BadParameter("a passcode is given by STOMPCODEC_PASSCODE or --passcode-file")
+        pairs.append((name, text))
+    return tuple(pairs)
+
+
+def input_options(function: F) -> F:
+    """The options that say what is read, and how a stream runs."""
+    for option in (
+        click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
+                     help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
+        login_options,
+        click.option("--spool", type=click.Path(), metavar="DIR", help="Of a broker: where it is spooled to."),
+        click.option("--every", metavar="TIME", help='How often a batch begins, as in "10 seconds".'),
+        click.option("--checkpoint", type=click.Path(), metavar="DIR",
+                     help="Where a stream keeps how far it is; a folder in the output."),
+        click.option("--available-now", is_flag=True, help="Do what is there and was not done yet, then end."),
+        click.option("--follow", is_flag=True, help="Go on as INPUT grows, until Ctrl-C."),
+        click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
+                     help="Of a broker: what to subscribe to. Else only its frames; /topic/a* for all that begin so."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def output_options(function: F) -> F:
+    """The options of Spark itself, and of what is printed."""
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="Show no progress, and no table when all is well."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="What Spark has to say."),
+        click.option("--memory", metavar="SIZE", help="Of Spark, as in 2g; 1g."),
+        click.option("--cores", type=click.IntRange(1), metavar="N", help="How many Spark uses; all."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@dataclass
+class _Counts:
+    """Counts of a stream, over all starts of its query."""
+
+    batches: int = 0
+    frames: int = 0
+    late: int = 0
+    _newest: int = -1
+    """The last batch that counts: Spark tells of the last hundred each time."""
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        late = sum(state.get("numRowsDroppedByWatermark", 0) for state in progress["stateOperators"])
+        if progress["batchId"] > self._newest and (progress["numInputRows"] or late):
+            self._newest = progress["batchId"]
+            self.batches += 1
+            self.frames += progress["numInputRows"]
+            self.late += late
+
+
+class _Watched:
+    """A running stream that shows how far it is, and can be stopped."""
+
+    def __init__(self, query: StreamingQuery, line: Line, stop: threading.Event, counts: _Counts) -> None:
+        self._query, self._line, self._stop, self._counts = query, line, stop, counts
+
+    def awaitTermination(self) -> None:
+        """Wait until the stream ends or is told to stop; raise what it failed with."""
+        from pyspark.errors import PySparkException
+
+        query, stop, counts = self._query, self._stop, self._counts
+        try:
+            while query.isActive and not stop.is_set():
+                query.awaitTermination(1)
+                self._look()
+                last = query.lastProgress
+                rate = 0.0 if last is None else last["processedRowsPerSecond"]
+                self._line.show(f"{counts.frames:,} frames in {counts.batches:,} batches, {rate:,.0f}/s")
+            if stop.is_set():
+                query.stop()
+            query.awaitTermination()  # raises what the query failed with
+        except PySparkException:
+            if not stop.is_set():
+                raise
+        finally:
+            self._line.clear()
+            self._look()
+
+    def _look(self) -> None:
+        for progress in self._query.recentProgress:
+            self._counts.add(progress)
+
+
+def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
+    """Run a stream until Ctrl-C or SIGTERM, and start it again when a process of Spark is killed under it.
+
+    Args:
+        start: starts the query; its checkpoint is the same each time.
+        quiet: show no progress.
+
+    Returns:
+        Counts: batches, frames, late (too late for their window).
+
+    Raises:
+        SourceDiedError: processes of Spark were killed too often.
+        StreamingQueryException: the query failed for another reason.
+    """
+    from stompcodec.spark.jobs import supervise
+
+    line, stop, counts = Line(quiet), threading.Event(), _Counts()
+    with stopping(stop.set):
+        supervise(lambda: _Watched(start(), line, stop, counts))
+    return {"batches": counts.batches, "frames": counts.frames, "late": counts.late}
+
+
+def finish(result: Mapping[str, Any], as_json: bool, quiet: bool) -> None:
+    """The closing table, or a line of JSON."""
+    if as_json:
+        click.echo(json.dumps(dict(result), default=str))
+        return
+    if quiet:
+        return
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", overflow="fold")
+    for name, value in result.items():
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        table.add_row(name.replace("_", " "), printable(text))
+    screen().print(table)

@@ -1,0 +1,1 @@
+"""Frames and figures for people: lines, tables, JSON."""

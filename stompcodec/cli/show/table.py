@@ -1,0 +1,130 @@
+"""The table of `decode`: a line for each frame, printed as it comes, so that nothing has to be kept."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from stompcodec import Frame
+from stompcodec.cli.reader import FrameReader, Place
+from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, pad, printable
+from stompcodec.cli.show.view import View
+
+__all__ = ["TableView"]
+
+_NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
+#: Below this many columns there is room for the number of headers only.
+_WIDE = 110
+#: Headers that have a column of their own, or say little.
+_SAYS_LITTLE = frozenset(
+    (
+        "destination",
+        "content-length",
+        "content-type",
+        "persistent",
+        "priority",
+        "transformation",
+        "timestamp",
+        "expires",
+    )
+)
+
+
+#: What no text has.
+_CONTROL = re.compile(r"[^\t\r\n -\U0010ffff]")
+
+
+class TableView(View):
+    """Offset, command, destination, headers, size of the body, and how it begins."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._frames = self._octets = 0
+        width = console.width
+        wide = width >= _WIDE
+        rest = max(width - 10 - 11 - 10 - 5 * 2, 30)
+        destination = min(rest * 34 // 100 if wide else rest // 2, 40)
+        headers = rest * 3 // 10 if wide else 7
+        self._widths = (10, 11, destination, headers, 10, max(rest - destination - headers, 1))
+        self._wide = wide
+
+    def title(self, file: str) -> None:
+        """The head of a file's table."""
+        self._frames = self._octets = 0
+        if file:
+            self._console.print(Text(f"==> {file} <==", "bold"), soft_wrap=True)
+        self._console.print(Text(self._row(_NAMES), "bold"), soft_wrap=True)
+
+    def show(self, found: list[Place], reader: FrameReader) -> None:
+        """The lines of some frames."""
+        rows = [self._line(place) for place in found]
+        self._frames += len(found)
+        self._octets += sum(place.size for place in found)
+        if self._console.color_system is None:  # much quicker than the console
+            sys.stdout.write("".join(rows))
+            return
+        lines = Text()
+        for place, row in zip(found, rows):
+            at = len(lines) + max(self._widths[0], len(str(place.start)))
+            lines.append(row)
+            lines.stylize("dim", at - self._widths[0], at)
+            command = printable(place.frame.command)
+            lines.stylize(COMMAND_STYLES.get(command, "yellow"), at + 2, at + 2 + len(command))
+        self._console.print(lines, soft_wrap=True, end="")
+
+    def _line(self, place: Place) -> str:
+        cells = (
+            str(place.start),
+            printable(place.frame.command),
+            printable(place.frame.get("destination", "-")[:200]),
+            self._headers(place.frame),
+            str(place.size),
+            body_begin(place.begin, self._widths[-1]),
+        )
+        return self._row(cells) + "\n"
+
+    def end(self, reader: FrameReader) -> None:
+        """The closing line of a file."""
+        text = f"frames {self._frames}, octets in bodies {self._octets}, heart-beats {reader.heartbeats}"
+        self._console.print(Text(text, "dim"), soft_wrap=True)
+
+    def _row(self, cells: tuple[str, ...]) -> str:
+        offset, command, destination, headers, body, begin = self._widths
+        line = (
+            f"{cells[0]:>{offset}}  {pad(cells[1], command)}  {pad(cells[2], destination)}  "
+            f"{pad(cells[3], headers)}  {cells[4]:>{body}}  {cut(cells[5], begin)}"
+        )
+        return line.rstrip()
+
+    def _headers(self, frame: Frame) -> str:
+        """How many there are, and the first that tell something."""
+        pairs = frame.headers.pairs()
+        if not self._wide:
+            return f"{len(pairs):>7}"
+        room = self._widths[3]
+        short = f"{len(pairs):>2}"
+        for name, value in pairs:
+            if len(short) >= room:
+                break
+            if name not in _SAYS_LITTLE:
+                short += f" {printable(name[:room])}={header_value(name, value[:room])}"
+        return short
+
+
+def body_begin(data: bytes, width: int) -> str:
+    """The first octets of a body on one line.
+
+    >>> body_begin(b'{"a": 1}\\n', 20), body_begin(b"\\x1f\\x8b\\x08\\x00", 20), body_begin(b"\\x00\\xff", 20)
+    ('{"a": 1}', 'gzip', '00 ff')
+    """
+    if data.startswith(b"\x1f\x8b"):
+        return "gzip"
+    data = data[: 4 * width]
+    text = data.decode("utf-8", "ignore")
+    # An octet or three may be missing of the last character; more means that it is no text.
+    if len(text.encode()) < len(data) - 3 or _CONTROL.search(text):
+        return data[: width // 3 + 1].hex(" ")
+    return printable(" ".join(text.split()))

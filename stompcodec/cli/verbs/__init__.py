@@ -1,0 +1,1 @@
+"""The verbs, one module each, imported when a verb runs."""

@@ -1,0 +1,202 @@
+"""stompcodec broker: a durable STOMP broker, until it is told to stop."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+import stompcodec
+from stompcodec.cli.groups import Verbs
+from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.verbs import broker_data
+from stompcodec.errors import StompError
+
+if TYPE_CHECKING:
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.server import Server
+
+__all__ = ["command"]
+
+#: Where the durable messages of a broker live that was told nothing else.
+_DATA = "stompcodec-data"
+#: The TLS port of a broker that was given a certificate and nothing else.
+_TLS_PORT = 61614
+_PORT = click.IntRange(0, 65535)
+_FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
+#: How a user chooses a port: by a flag, or by a key of the configuration.
+_WAYS = {
+    **{name: f"{flag} {{}}" for name, flag in _FLAGS.items()},
+    "legacy_port": "listen.legacy_port = {}",
+    "ports": "listen.ports = [{}]",
+}
+#: What to do when the system refuses a port or an address.
+_REMEDIES = {
+    errno.EADDRINUSE: "another program listens there: stop it, or take another port with {another}; "
+    "{free} picks a free one",
+    errno.EADDRNOTAVAIL: "no network interface of this machine has the address: see --host",
+}
+_REFUSED_PORT = "ports below 1024 belong to the administrator: take another one with {another}"
+
+
+def _fail(error: Exception, config: Config | None) -> None:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        what = error.strerror or text
+        text = f"{error.filename}: {what}" if error.filename else what
+        port = re.search(r"^cannot listen at \S+ port (\d+): ", what)
+        remedy = _REMEDIES.get(error.errno, _REFUSED_PORT if error.errno == errno.EACCES else "")
+        if port is not None and remedy:
+            way = _way(int(port[1]), config)
+            text = f"{what} ({remedy.format(another=way.format('N'), free=way.format(0))})"
+    print(f"stompcodec broker: {printable(text, keep=chr(10))}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _way(port: int, config: Config | None) -> str:
+    """Return the flag that changes a port, with a place for the number; for what has no flag, the key."""
+    found = "port"
+    if config is not None:
+        named = {**{name: (getattr(config, name),) for name in _WAYS if name != "ports"}, "ports": config.ports}
+        found = next((name for name, numbers in named.items() if port in numbers), found)
+    return _WAYS[found]
+
+
+def _help_config(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from stompcodec.broker.config.file import explain
+
+        click.echo(explain(), nl=False)
+        context.exit()
+
+
+def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from stompcodec.broker.auth import hash_passcode
+
+        passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt=True, err=True)
+        click.echo(hash_passcode(passcode))
+        context.exit()
+
+
+def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
+    """What the file says, and over it what the flags say."""
+    from stompcodec.broker.auth import User, hash_passcode
+    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.config.file import load_config
+
+    config = Config() if file is None else load_config(file)
+    changes = {name: value for name, value in flags.items() if value is not None}
+    if "tls_cert" in changes:
+        changes.setdefault("tls_key", changes["tls_cert"])
+        if config.tls_port is None:
+            changes.setdefault("tls_port", _TLS_PORT)
+    if memory:
+        changes["data"] = None
+    elif config.data is None and config.durable != "none":
+        changes.setdefault("data", _DATA)
+    if login is not None:
+        changes["users"] = {login: User(login, hash_passcode(passcode or ""))}
+    return config.replace(**changes)
+
+
+def _announce(server: Server) -> None:
+    """One line that says where it listens."""
+    host, config = server.config.host, server.config
+    shown = f"[{host}]" if ":" in host else host
+    ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]
+    places = ", ".join(f"{scheme}://{shown}:{port}" for scheme, port in ports if port is not None)
+    kept = "in memory" if config.data is None else f"in {config.data}"
+    from rich.text import Text
+
+    line = Text.assemble(
+        (f"stompcodec {stompcodec.__version__}", "bold"),
+        " listens on ",
+        (printable(places), "green"),
+        "; durable messages ",
+        (printable(kept), "yellow" if config.data is None else "cyan"),
+    )
+    console = screen()
+    console.print(line, soft_wrap=True)
+    sys.stdout.flush()
+
+
+@click.group("broker", cls=Verbs, invoke_without_command=True)
+@click.pass_context
+@click.option("--config", "file", type=click.Path(), metavar="FILE", help="A TOML file. Flags win over what it says.")
+@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=_PORT, metavar="N", help="The port of STOMP; 0 picks a free one.  [default: 61613]")
+@click.option("--ws-port", type=_PORT, metavar="N", help="The port of STOMP over WebSocket, served on any path.")
+@click.option("--tls-port", type=_PORT, metavar="N", help=f"The port of STOMP over TLS; {_TLS_PORT} with --tls-cert.")
+@click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
+@click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Clients need a certificate of these authorities.")
+@click.option("--data", type=click.Path(), metavar="DIR", help=f"Where durable messages live.  [default: ./{_DATA}]")
+@click.option("--memory", is_flag=True, help="Nothing is written to disk.")
+@click.option("--login", metavar="NAME", help="The one user who may connect.")
+@click.option("--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Of --login; or STOMPCODEC_PASSCODE.")
+@click.option(
+    "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports there, as JSON, once it listens."
+)
+@click.option(
+    "--uvloop/--no-uvloop", default=None, help="Event loop: uvloop or asyncio's.  [default: uvloop if installed]"
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What to log on standard error; info is a line for each connection.",
+)
+@click.option("--help-config", is_flag=True, is_eager=True, expose_value=False, callback=_help_config,
+              help="Show every key of the TOML file, and end.")  # fmt: skip
+@click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
+              help="Ask for a passcode, show it as the TOML file wants it, and end.")  # fmt: skip
+def command(
+    context: click.Context,
+    /,
+    file: str | None,
+    ready_file: str | None,
+    uvloop: bool | None,
+    log_level: str,
+    **flags: Any,
+) -> None:
+    """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
+
+    Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
+    One line says where it listens. SIGTERM and SIGINT end it: peers are told, and what is durable is on disk.
+
+    \b
+      stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data
+      stompcodec broker --memory --port 0    nothing on disk, any free port
+      stompcodec broker check DIR            look for damage in the data folder of a stopped broker
+    """
+    if context.invoked_subcommand is not None:
+        given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"{context.invoked_subcommand} takes none of the broker's options")
+        return
+    if flags["memory"] and flags["data"] is not None:
+        raise click.UsageError("--memory and --data exclude each other")
+    if (flags["login"] is None) is not (flags["passcode"] is None):
+        raise click.UsageError("--login and --passcode (or STOMPCODEC_PASSCODE) go together")
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    from stompcodec.broker.process import run
+
+    config = None
+    try:
+        config = _config(file, **flags)
+        run(config, ready=ready_file, uvloop=uvloop, started=_announce)
+    except (OSError, StompError) as error:
+        _fail(error, config)
+
+
+for _verb in (broker_data.check, broker_data.salvage, broker_data.compact):
+    command.add_command(_verb)

@@ -1,0 +1,180 @@
+"""stompcodec conformance: check a broker, or a codec, against the rules of STOMP."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.connecting import credentials, explanation, is_url, login_options, url_of
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import printable, screen
+
+if TYPE_CHECKING:
+    from stompcodec.cli.conformity.suite import Result
+
+__all__ = ["command"]
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_OUTCOMES = ("passed", "failed", "skipped")
+_STYLES = {"passed": "green", "failed": "bold red", "skipped": "dim"}
+
+
+class Bar:
+    """How far it is, on standard error, if that is a terminal and the results are not."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown and sys.stderr.isatty()
+        self._total = 0
+        self._done = 0
+
+    def begin(self, total: int) -> None:
+        """So many there are."""
+        self._total = total
+
+    def count(self, results: Iterable[Result]) -> Iterator[Result]:
+        """Pass them on."""
+        for result in results:
+            self._done += 1
+            if self._shown:
+                of = f" of {self._total}" if self._total else ""
+                print(f"\r{self._done}{of} ", end="", file=sys.stderr, flush=True)
+            yield result
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@click.command("conformance")
+@click.argument("target", default="stompcodec")
+@click.argument(
+    "folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.option("--lenient", is_flag=True, help="A codec's lenient mode.")
+@click.option("--only", default="", metavar="TEXT", help="Only cases whose topic, id, title or rules hold TEXT.")
+@click.option("--feature", "features", multiple=True, metavar="NAME", help="A broker's scenarios of this feature, too.")
+@click.option("--all", "everything", is_flag=True, help="A broker's scenarios of all features.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Scenarios that run at once.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=3.0,
+    show_default=True,
+    metavar="SECS",
+    help="How long a broker may take for what must come.",
+)
+@click.option("--queue-prefix", metavar="TEXT", help="What queues of scenarios begin with; /queue/spec-")
+@click.option("--topic-prefix", metavar="TEXT", help="What topics of scenarios begin with; /topic/spec-")
+@click.option("--rules", is_flag=True, help="Show each rule with its outcome, too.")
+@click.option("--json", "as_json", is_flag=True, help="One object a case, for programs.")
+@login_options
+def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, **options: Any) -> None:
+    """Run the conformance suite against TARGET.
+
+    TARGET is a broker, as a URL or host:port (scenarios: sessions with frames that must and must not come; each has
+    destinations of its own), or module:name, an adapter for a codec (vectors: octets and the frames or errors they
+    are), or stompcodec, our own codec. FOLDER holds other cases than ours. A broker that does not answer gets no
+    verdict: the suite ends with one line.
+
+    \b
+      stompcodec conformance
+      stompcodec conformance localhost:61613 --login ann --passcode-file secret
+      stompcodec conformance ws://localhost:15674/ws --rules
+      stompcodec conformance my_codec:Adapter --only S12-ESC
+    """
+    from stompcodec.errors import ConfigError, StompError
+
+    bar = Bar(not as_json or not sys.stdout.isatty())
+    results: list[Result] = []
+    try:
+        for result in bar.count(_results(target, list(folders), bar, options)):
+            results.append(result)
+            if as_json:
+                click.echo(json.dumps(result._asdict()))
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except StompError as error:  # the broker is not there, or not any more
+        bar.clear()
+        if results and not as_json:
+            _show(results, rules)
+        complain(
+            explanation(error).replace("see --url", "check TARGET")
+            + (f"; {len(results)} cases ran before" if results else "")
+        )
+        raise SystemExit(1) from None
+    if not results:
+        raise click.UsageError("no case is chosen")
+    if not as_json:
+        _show(results, rules)
+    if any(result.outcome == "failed" for result in results):
+        raise SystemExit(1)
+
+
+def _results(target: str, folders: list[Path], bar: Bar, options: dict[str, Any]) -> Iterator[Result]:
+    from stompcodec.cli.conformity import suite
+    from stompcodec.uri import parse_uri
+
+    if not is_url(target):
+        yield from suite.vectors(suite.adapter_of(target), folders, lenient=options["lenient"], only=options["only"])
+        return
+    prefixes = {name: options[name] for name in ("queue_prefix", "topic_prefix") if options[name] is not None}
+    names = ("only", "features", "everything", "timeout", "jobs")
+    addresses = parse_uri(url_of(target))
+    who = credentials(addresses, options["login"], options["passcode_file"])
+    yield from suite.scenarios(
+        addresses[0]._replace(**who),  # type: ignore[arg-type]  # login and passcode are text
+        folders,
+        options=prefixes,
+        begun=bar.begin,
+        **{name: options[name] for name in names},
+    )
+
+
+def _show(results: list[Result], rules: bool) -> None:
+    from rich.text import Text
+
+    from stompcodec.cli.conformity.suite import requirements_of
+
+    console = screen()
+    for result in results:
+        if result.outcome == "failed":
+            head = (
+                f"{result.topic}/{result.id} {' '.join(result.requirements)}{f' ({result.level})' * bool(result.level)}"
+            )
+            console.print(Text("FAILED ", "bold red").append(printable(head), "not bold default"), soft_wrap=True)
+            for line in filter(None, (result.title, result.reason)):
+                console.print(Text("       " + printable(line)), soft_wrap=True)
+    looked_at = requirements_of(results)
+    if rules:
+        for rule, outcome in looked_at.items():
+            console.print(Text(f"{rule:16} ").append(outcome, _STYLES[outcome]))
+    console.print(_table(results))
+    counts = Counter(result.outcome for result in results)
+    broken = sum(outcome == "failed" for outcome in looked_at.values())
+    text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome] or outcome != "skipped")
+    console.print(f"{text}; {broken} of {len(looked_at)} rules broken", soft_wrap=True)
+
+
+def _table(results: list[Result]) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("topic", box=box.SIMPLE_HEAD)
+    for outcome in _OUTCOMES:
+        table.add_column(outcome, justify="right")
+    topics: dict[str, Counter[str]] = {}
+    for result in results:
+        topics.setdefault(result.topic, Counter())[result.outcome] += 1
+    for topic, counts in topics.items():
+        cells = [Text(str(counts[name] or ""), _STYLES[name]) for name in _OUTCOMES]
+        table.add_row(printable(topic), *cells)
+    return table

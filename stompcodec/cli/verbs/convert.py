@@ -1,0 +1,136 @@
+"""stompcodec convert: frames from one form into another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from stompcodec.cli.access import access_options
+from stompcodec.cli.connecting import size
+from stompcodec.cli.files.recorded import Recorded
+from stompcodec.cli.files.sinks import Sink, check_target, sink_of
+from stompcodec.cli.files.sources import FORMATS, Source, format_of
+from stompcodec.cli.inputs import complain, stream_options
+from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.file_access import Access
+
+__all__ = ["command"]
+
+#: So many frames that cannot be written are told; the rest is counted.
+_TOLD = 10
+
+
+class Complaints:
+    """What is wrong: said at once, and remembered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, text: str) -> None:
+        self.count += 1
+        complain(text)
+
+
+@click.command("convert")
+@stream_options
+@click.option("--from", "source_form", type=click.Choice(FORMATS), help="What IN is; by its name and content.")
+@click.option("--to", "target_form", type=click.Choice(FORMATS), help="What OUT is to be; by its name.")
+@click.option("--segment", callback=size, metavar="OCTETS", help="Make a folder of segments of so many, as in 128M.")
+@click.option("--force", is_flag=True, help="Write over OUT; never over a capture.")
+@access_options
+@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
+@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+def command(
+    files: tuple[str, ...],
+    source_form: str | None,
+    target_form: str | None,
+    segment: int | None,
+    force: bool,
+    quiet: bool,
+    access: Access,
+    **options: Any,
+) -> None:
+    """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
+
+    \b
+      a.stompcap           a capture, a folder or a single file     read, written
+      a.stomp, others      a raw stream of frames, also .gz         read, written
+      a.jsonl              lines as of decode --json, with the time read, written
+      a.pcapng, a.pcap     packets; STOMP over TCP is found in it   read
+      a.parquet            needs the extra spark                    read, written
+
+    A capture is for you alone, unless --mode or --group says otherwise. Other files are made as the umask says.
+
+    OUT is made when IN could be read: a missing or foreign file leaves nothing behind. Every good frame is written,
+    even if others are broken.
+
+    \b
+      stompcodec convert frames.stomp frames.jsonl
+      stompcodec convert traffic.pcapng feed.stompcap
+    """
+    if len(files) != 2:
+        raise click.UsageError("name two files: IN and OUT")
+    source_file, target = files
+    complaints = Complaints()
+    source = Source(source_file, source_form, complaints, options)
+    form = target_form or format_of(target, reading=False)
+    count = left = 0
+    check_target(target, form, force=force)
+    out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment, access=access))
+    try:
+        try:
+            count, left = _copy(source, out, complaints)
+            if not complaints.count:
+                out.open()  # the input is good, and empty
+        finally:
+            out.close()
+    except (MissingExtraError, StompError) as error:
+        complaints(str(error))
+    else:
+        if left > _TOLD:
+            complaints(f"{target}: {left} frames could not be written in all")
+    if not quiet and target != "-" and out.opened:
+        click.echo(f"{count:,} frame{'s' * (count != 1)} written to {target}", err=True)
+    sys.exit(1 if complaints.count else 0)
+
+
+class _Lazy:
+    """A sink that is made for the first frame: where nothing can be read, no file is made or written over."""
+
+    def __init__(self, make: Callable[[], Sink]) -> None:
+        self._make = make
+        self._sink: Sink | None = None
+
+    @property
+    def opened(self) -> bool:
+        return self._sink is not None
+
+    def open(self) -> Sink:
+        if self._sink is None:
+            self._sink = self._make()
+        return self._sink
+
+    def write(self, each: Recorded) -> None:
+        self.open().write(each)
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+
+def _copy(source: Source, sink: _Lazy, complaints: Complaints) -> tuple[int, int]:
+    """How many frames were written, and how many could not be."""
+    count = left = 0
+    for each in source:
+        try:
+            sink.write(each)
+            count += 1
+        except FrameError as error:
+            left += 1
+            if left <= _TOLD:
+                complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}")
+    return count, left

@@ -1,0 +1,107 @@
+"""stompcodec decode: what a stream of frames holds."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stompcodec.cli.inputs import Unreadable, bar_disturbs, complain, complaint, name_of, opened, stream_options
+from stompcodec.cli.reader import Broken, FrameReader
+from stompcodec.cli.screen import screen
+from stompcodec.cli.show.view import HexView, JsonView, View
+
+__all__ = ["command", "show_file"]
+
+#: Bodies of more octets are passed over where they are not shown whole.
+_STREAMED = 2**20
+
+
+def _view(name: str | None) -> View:
+    if name == "json":
+        return JsonView()
+    if name == "hex":
+        return HexView()
+    if name == "pretty":
+        from stompcodec.cli.show.pretty import PrettyView
+
+        return PrettyView(screen())
+    if name == "summary":
+        from stompcodec.cli.show.summary import SummaryView
+
+        return SummaryView(screen())
+    from stompcodec.cli.show.table import TableView
+
+    return TableView(screen())
+
+
+def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
+    """Show the frames of a file, "-" for standard input.
+
+    Args:
+        file: its path.
+        view: how.
+        options: for `FrameReader`.
+
+    Returns:
+        The lines about what was wrong, but for those that were written at once.
+    """
+    resync = options.get("resync", False)
+    problems = []
+    with opened(file, bar=not bar_disturbs(prints_at_the_end=view.quick)) as read:
+        reader = FrameReader(read, **options)
+        try:
+            for found in reader.events() if view.quick and not resync else reader.places():
+                if not isinstance(found, Broken):
+                    view.show(found, reader)
+                    sys.stdout.flush()
+                    continue
+                problems.append(complaint(name_of(file), found, reader.begin, resync))
+                if found.resumed is not None:
+                    complain(problems[-1])
+                    problems[:] = [""]  # something was wrong, and was said
+        except Unreadable as error:
+            problems.append(f"{name_of(file)}: octet {reader.fed}: cannot be read: {error}")
+        view.end(reader)
+    return problems
+
+
+@click.command("decode")
+@stream_options
+@click.option("--json", "view", flag_value="json", help="An object a line, for programs. Nothing is masked.")
+@click.option("--pretty", "view", flag_value="pretty", help="Frame by frame, bodies inflated and indented.")
+@click.option("--hex", "view", flag_value="hex", help="Every octet. Nothing is masked.")
+@click.option("--summary", "view", flag_value="summary", help="Frames by command and destination, sizes, rate.")
+@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
+@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
+def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
+    """Show the frames of files, or of standard input.
+
+    A table by default. Passcodes are masked, but not with --json and --hex. Files packed by gzip are read too.
+
+    \b
+      stompcodec decode frames.stomp
+      stompcodec decode frames.stomp.gz --summary
+      nc broker 61613 < session | stompcodec decode --pretty
+    """
+    shown = _view(view)
+    options["stream_over"] = _STREAMED if view in (None, "summary") else None
+    problems: list[str] = []
+    for file in files or ("-",):
+        shown.title(name_of(file) if len(files) > 1 else "")
+        try:
+            problems += show_file(file, shown, options)
+        except Unreadable as error:
+            problems.append(f"{name_of(file)}: cannot be read: {error}")
+        if not shown.quick:
+            problems = _said(problems)
+    shown.finish()
+    sys.exit(1 if _said(problems) else 0)
+
+
+def _said(problems: list[str]) -> list[str]:
+    """Write the lines that were not written yet."""
+    for text in filter(None, problems):
+        complain(text)
+    return [""] if problems else []

@@ -1,0 +1,136 @@
+"""stompcodec encode: a frame, or lines of JSON, as octets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from stompcodec import Frame, FrameError, serialize
+from stompcodec.cli.files.recorded import frame_of
+from stompcodec.cli.inputs import Unreadable, command_option, complain, name_of, remedy_of
+from stompcodec.cli.reader import HANDSHAKE, version_after
+from stompcodec.errors import ERROR_KINDS
+from stompcodec.spec import VERSIONS
+
+__all__ = ["command"]
+
+
+#: Where the words for reading do not fit.
+_REMEDIES = {
+    "unknown-command": "check its spelling and --version, or name it with --command",
+    "body-not-allowed": "leave the body out, or use --version 1.0",
+}
+
+
+def _lines(file: str) -> Iterator[tuple[int, bytes]]:
+    """The numbers and octets of lines that are not blank."""
+    try:
+        stream = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
+        try:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, line
+        finally:
+            if file != "-":
+                stream.close()
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, FrameError):
+        detail = f": {error.detail}" if error.detail else ""
+        return f"{error.kind}: {ERROR_KINDS[error.kind].what}{detail} ({_REMEDIES.get(error.kind) or remedy_of(error)})"
+    return str(error)
+
+
+def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, options: dict[str, Any]) -> str:
+    """Write the frame that the arguments describe. What is wrong with it, or ""."""
+    pairs = []
+    for header in headers:
+        key, colon, value = header.partition(":")
+        if not colon:
+            raise click.BadParameter(f"{header!r} has no colon: write NAME:VALUE", param_hint="-H")
+        pairs.append((key, value))
+    if body == "-":
+        data = sys.stdin.buffer.read()
+    elif body.startswith("@"):
+        try:
+            with open(body[1:], "rb") as stream:
+                data = stream.read()
+        except OSError as error:
+            return f"{body[1:]}: cannot be read: {error.strerror}"
+    else:
+        data = os.fsencode(body)
+    try:
+        sys.stdout.buffer.write(serialize(Frame(name, pairs, data), None if version == "auto" else version, **options))
+    except FrameError as error:
+        return _problem(error)
+    return ""
+
+
+def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
+    """Write the frames of a file of JSON lines. What is wrong with it, or ""."""
+    rules = None if version == "auto" else version
+    number = 0
+    try:
+        for number, line in _lines(file):  # noqa: B007  the message names it
+            frame = frame_of(line)
+            sys.stdout.buffer.write(serialize(frame, rules, **options))
+            if version == "auto" and frame.command in HANDSHAKE:
+                rules = version_after(frame)
+    except Unreadable as error:
+        return f"{name_of(file)}: cannot be read: {error}"
+    except ValueError as error:
+        return f"{name_of(file)}: line {number}: {_problem(error)}"
+    return ""
+
+
+@click.command("encode")
+@click.argument("arguments", metavar="[COMMAND | --json [FILE|-]...]", nargs=-1)
+@click.option("-H", "--header", "headers", metavar="NAME:VALUE", multiple=True, help="A header, as it is; repeatable.")
+@click.option("-b", "--body", default="", metavar="TEXT|@FILE|-", help="The body: text, a file, or standard input.")
+@click.option("--json", "lines", is_flag=True, help="Read frames from lines of JSON, as decode --json writes them.")
+@click.option(
+    "--version",
+    type=click.Choice(["auto", *VERSIONS, "legacy"]),
+    default="auto",
+    show_default=True,
+    help="The STOMP version. auto is 1.2; with --json it follows CONNECTED.",
+)
+@click.option(
+    "--content-length",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Add content-length: to frames with a body, to all, or to none.",
+)
+@command_option
+@click.option("--lenient", is_flag=True, help="Write headers that are no UTF-8 as they were read by decode --lenient.")
+def command(
+    arguments: tuple[str, ...], headers: tuple[str, ...], body: str, lines: bool, version: str, **options: Any
+) -> None:
+    """Write a frame to standard output: its escapes and content-length are taken care of.
+
+    With --json, or without a COMMAND, frames are read from lines of JSON.
+
+    \b
+      stompcodec encode SEND -H destination:/queue/a -b hello
+      stompcodec decode --json frames.stomp | stompcodec encode > copy.stomp
+    """
+    if lines or not arguments:
+        if headers or body:
+            raise click.UsageError("-H and -b need a COMMAND, and go without --json")
+        problems = [_all_lines(file, version, options) for file in arguments or ("-",)]
+    elif len(arguments) > 1:
+        raise click.UsageError("one COMMAND at a time: name headers with -H and the body with -b")
+    else:
+        problems = [_one_frame(arguments[0], headers, body, version, options)]
+    sys.stdout.flush()
+    for text in filter(None, problems):
+        complain(text)
+    sys.exit(1 if any(problems) else 0)

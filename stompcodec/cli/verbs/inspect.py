@@ -1,0 +1,192 @@
+"""stompcodec inspect: frames octet by octet, on the terminal or as a page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from typing import Any
+
+import click
+
+from stompcodec.cli.inputs import complain, stream_options
+from stompcodec.cli.inspecting.data import Entry, Inspection
+from stompcodec.cli.linting.rules import title_of
+from stompcodec.cli.screen import screen, write_json
+
+__all__ = ["command", "json_object"]
+
+#: Entries, and bytes, of a page.
+_MOST = 2000
+_PAGE = 2_000_000
+#: Bytes of a page that its numbers may take.
+_SPARE = 100
+#: Octets of a body, in a page and on the terminal.
+_BODY_OF_PAGE = 4096
+_BODY_OF_SCREEN = 512
+#: Entries of the list before the chosen one, and behind it.
+_AROUND = 6
+
+
+def json_object(entry: Entry) -> dict[str, Any]:
+    """An entry for programs: where its parts are, and what lint says. It holds no header value and no octet.
+
+    Offsets are octets from the start of the stream; in packets, from the first one of that direction.
+    """
+    found = entry.seen.found
+    line: dict[str, Any] = {"number": entry.number, "offset": found.start}
+    if entry.place is not None:
+        line |= {"end": entry.place.end, "command": entry.place.frame.command}
+    if entry.fault is not None:
+        what, remedy = entry.fault_text()
+        error = entry.fault.error
+        line["fault"] = {"kind": error.kind, "offset": error.offset, "text": what, "remedy": remedy}
+        line["fault"]["resumed"] = entry.fault.resumed
+    if entry.seen.time:
+        line["time"] = entry.seen.time
+    if entry.seen.flow:
+        line["flow"] = entry.seen.flow
+    line["version"] = found.version
+    line["parts"] = [
+        {"part": part.kind, "name": part.name, "start": part.start, "end": part.end} for part in entry.parts
+    ]
+    line["lint"] = [
+        {
+            **{name: getattr(mark, name) for name in ("rule", "severity", "offset", "text", "remedy")},
+            "title": title_of(mark.rule),
+            "part": part,
+        }
+        for mark, part in ((mark, entry.part_of(mark)) for mark in entry.marks)
+    ]
+    return line
+
+
+def _show_json(inspection: Inspection, most: int | None) -> None:
+    for entry in inspection.entries(most):
+        line = json.dumps(json_object(entry), separators=(",", ":"))
+        write_json(line.encode() + b"\n")
+        sys.stdout.flush()
+
+
+def _write_page(inspection: Inspection, output: str, most: int, body: int, secrets: bool) -> bool:
+    """Write the page, and say whether that went well."""
+    from stompcodec.cli.inspecting.page import Book, page_of
+
+    frame = len(page_of(inspection.name, Book(body, secrets, 0).text(0)).encode()) + _SPARE
+    book = Book(body, secrets, _PAGE - frame)
+    for entry in inspection.entries(most):
+        if not book.add(entry):
+            inspection.full = True
+            inspection.left += 1
+    if not len(book) and inspection.problems:
+        return False  # and that was said
+    page = page_of(inspection.name, book.text(inspection.left)).encode()
+    if output == "-":
+        sys.stdout.buffer.write(page)
+        return True
+    try:
+        with open(output, "wb") as stream:
+            stream.write(page)
+    except OSError as error:
+        complain(f"{output}: cannot be written: {error.strerror}")
+        return False
+    why = "see --most" if len(book) >= most else f"a page has at most {_PAGE / 1e6:g} MB"
+    left = f", {inspection.left:,} left out ({why})" if inspection.left else ""
+    click.echo(f"{len(book):,} entr{'y' if len(book) == 1 else 'ies'} written to {output}{left}", err=True)
+    return True
+
+
+def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) -> bool:
+    """Print the panes of an entry, by default the first MESSAGE, and say whether it is there."""
+    from stompcodec.cli.inspecting.page import interest
+    from stompcodec.cli.inspecting.screen import row_of, show_entry
+
+    most = _MOST if number is None else number + _AROUND
+    rows = deque[Any](maxlen=_MOST if number is None else 2 * _AROUND + 1)
+    chosen, best = None, -1
+    for entry in inspection.entries(most):
+        rows.append(row_of(entry))
+        if number is None:
+            if interest(entry) > best:
+                chosen, best = entry, interest(entry)
+            if chosen is not None and chosen.is_message and entry.number >= chosen.number + _AROUND:
+                inspection.full = True  # the rest is only counted
+        elif entry.number == number:
+            chosen = entry
+    if chosen is None:
+        if not inspection.problems or inspection.count:
+            complain(f"{inspection.name}: there is no frame {number or 1}: it has {inspection.count}")
+        return False
+    around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
+    show_entry(screen(), around, chosen, body, secrets)
+    return True
+
+
+@click.command("inspect")
+@stream_options
+@click.option("-o", "--output", metavar="PAGE", help="Write a page of HTML; - for standard output.")
+@click.option(
+    "--frame",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show this one on the terminal. Default: the first MESSAGE.",
+)
+@click.option("--json", "as_json", is_flag=True, help="An object a line: where the parts of each frame are.")
+@click.option("--from", "form", type=click.Choice(["capture", "raw", "pcapng"]), help="What FILE is; by its content.")
+@click.option(
+    "--most", type=click.IntRange(min=1), metavar="N", help=f"Frames in the page, or of --json. Default: {_MOST}, all."
+)
+@click.option(
+    "--body",
+    type=click.IntRange(min=0),
+    metavar="OCTETS",
+    help=f"What is shown of a body. Default: {_BODY_OF_PAGE} in the page, {_BODY_OF_SCREEN} on the terminal.",
+)
+@click.option("--secrets", is_flag=True, help="Show passcodes and the like.")
+@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
+@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
+def command(
+    files: tuple[str, ...],
+    output: str | None,
+    frame: int | None,
+    as_json: bool,
+    form: str | None,
+    most: int | None,
+    body: int | None,
+    secrets: bool,
+    **options: Any,
+) -> None:
+    """Look into the frames of FILE, or of standard input: list, headers with lint marks, octets, body.
+
+    FILE is a raw stream, also packed by gzip, a capture (.stompcap), or packets (.pcapng, .pcap). With -o there is one
+    page of at most 2 MB, which needs no network; it opens at the first MESSAGE. What is broken is an entry of its own.
+
+    \b
+      stompcodec inspect frames.stomp
+      stompcodec inspect frames.stomp --frame 7
+      stompcodec inspect feed.stompcap -o page.html
+    """
+    if len(files) > 1:
+        raise click.UsageError("name one file")
+    if (output is not None) + (frame is not None) + as_json > 1:
+        raise click.UsageError("--output, --frame and --json go by themselves")
+    file = files[0] if files else "-"
+    if output not in (None, "-") and file != "-" and _same(file, output):
+        raise click.UsageError("the page would be written over the file")
+    inspection = Inspection(file, form, complain, options)
+    good = True
+    if as_json:
+        _show_json(inspection, most)
+    elif output is not None:
+        good = _write_page(inspection, output, most or _MOST, _BODY_OF_PAGE if body is None else body, secrets)
+    else:
+        good = _show(inspection, frame, _BODY_OF_SCREEN if body is None else body, secrets)
+    sys.exit(0 if good and not inspection.problems else 1)
+
+
+def _same(file: str, output: str | None) -> bool:
+    try:
+        return os.path.samefile(file, output or "")
+    except OSError:
+        return False

@@ -1,0 +1,249 @@
+"""stompcodec pub: send messages, and end when the broker has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
+from stompcodec.cli.files.recorded import frame_of
+from stompcodec.cli.inputs import complain
+from stompcodec.errors import RejectedError, StompError
+
+if TYPE_CHECKING:
+    from stompcodec import Frame
+    from stompcodec.client import Client
+
+__all__ = ["command"]
+
+#: Receipts that may be on their way.
+_WINDOW = 500
+#: Headers of a MESSAGE that are the broker's, not the sender's.
+_BROKERS = frozenset({"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt"})
+#: Seconds between two movements of the progress line.
+_REDRAW = 0.1
+
+
+class Outgoing(NamedTuple):
+    """A message to send."""
+
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Tally:
+    """How many were sent and confirmed, and the line that shows it."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.sent = 0
+        self.confirmed = 0
+        self.start()
+        self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+    def start(self) -> None:
+        """From now on time counts."""
+        self._start = self._drawn = time.monotonic()
+
+    def text(self) -> str:
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        noun = "message" if self.sent == 1 else "messages"
+        return f"{self.sent} {noun} sent, {self.confirmed} confirmed, {seconds:.1f} s, {self.sent / seconds:,.0f}/s"
+
+    def moved(self) -> None:
+        """Redraw the line, now and then."""
+        now = time.monotonic()
+        if self._live and now - self._drawn > _REDRAW:
+            self._drawn = now
+            sys.stderr.write(f"\r\x1b[K{self.text()}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._live and self._drawn != self._start:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _lines(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
+    """A message for each line."""
+    with _opened(source) as stream:
+        for line in stream:
+            yield Outgoing(list(headers), line.rstrip(b"\r\n"))
+
+
+def _frames(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
+    """A message for each line of JSON; headers of the command line win."""
+    named = {name for name, _ in headers}
+    with _opened(source) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                frame = frame_of(line)
+            except ValueError as error:
+                raise click.ClickException(f"line {number}: {error}") from None
+            kept = [pair for pair in frame.headers.pairs() if pair[0] not in _BROKERS and pair[0] not in named]
+            yield Outgoing([*kept, *headers], frame.body)
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[Iterable[bytes]]:
+    if source == "-":
+        yield sys.stdin.buffer
+    elif source.startswith("@"):
+        try:
+            with open(source[1:], "rb") as stream:
+                yield stream
+        except OSError as error:
+            raise click.ClickException(f"{source[1:]}: cannot be read: {error.strerror}") from None
+    else:
+        yield source.encode("utf-8", "surrogateescape").splitlines()
+
+
+def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoing]:
+    """The messages, not more than so many a second."""
+    if rate is None:
+        yield from messages
+        return
+    due = time.monotonic()
+    for message in messages:
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield message
+        due = (
+            max(due, time.monotonic() - 1.0) + 1.0 / rate
+        )  # a pause is made up for, but not more than a second's worth
+
+
+class Refusals:
+    """ERROR frames that answer no call: of messages without a receipt."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+    def see(self, direction: str, frame: Frame) -> None:
+        if direction == "in" and frame.command == "ERROR":
+            self.frames.append(frame)
+
+    def check(self, tally: Tally) -> None:
+        if self.frames:
+            tally.confirmed -= len(self.frames)
+            raise RejectedError(f"a message was refused: {self.frames[0].get('message', 'ERROR')}", self.frames[0])
+
+
+def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+    """Send all, each with a receipt, many of them on their way."""
+    waiting: deque[Any] = deque()
+    for message in messages:
+        waiting.append(client.send(destination, message.body, message.headers, receipt=True, wait=False))
+        tally.sent += 1
+        while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
+            waiting.popleft().wait()
+            tally.confirmed += 1
+        tally.moved()
+    for receipt in waiting:
+        receipt.wait()
+        tally.confirmed += 1
+        tally.moved()
+
+
+def _send_quickly(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+    """Send all without receipts. One at the end tells that the broker has dealt with them."""
+    for message in messages:
+        client.send(destination, message.body, message.headers)
+        tally.sent += 1
+        tally.moved()
+    client.ping()
+    tally.confirmed = tally.sent
+
+
+def _send_together(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+    """Send all in a transaction: all of them, or none."""
+    with client.transaction() as transaction:
+        for message in messages:
+            transaction.send(destination, message.body, message.headers)
+            tally.sent += 1
+            tally.moved()
+    tally.confirmed = tally.sent
+
+
+def _messages(
+    body: str | None, headers: tuple[tuple[str, str], ...], form: str | None, count: int
+) -> Iterator[Outgoing]:
+    if body is None:
+        if sys.stdin.isatty():
+            raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
+        body = "-"
+    if form == "lines":
+        return _lines(body, headers)
+    if form == "json":
+        return _frames(body, headers)
+    return repeat(Outgoing(list(headers), read_body(body)), count)
+
+
+@click.command("pub")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@header_option
+@click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
+@click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
+@click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")
+@click.option("--receipt", is_flag=True, help="Ask for a receipt for each message, not only at the end.")
+@click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages per second.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY so many times.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@broker_options
+def command(
+    destination: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    form: str | None,
+    persistent: bool,
+    receipt: bool,
+    tx: bool,
+    rate: float | None,
+    count: int | None,
+    quiet: bool,
+    **broker: Any,
+) -> None:
+    """Send messages to DEST, and end when the broker has them.
+
+    The body is an argument, a file, or standard input, which is read too when there is no BODY and no terminal.
+
+    \b
+      stompcodec pub /queue/a hello -p
+      stompcodec pub /queue/a @photo.jpg -H content-type:image/jpeg
+      tail -f log | stompcodec pub /topic/log -l
+    """
+    if form is not None and count is not None:
+        raise click.UsageError("--count repeats one BODY: it goes without --lines and --json")
+    if receipt and tx:
+        raise click.UsageError("--tx has one receipt for all: it goes without --receipt")
+    if persistent:
+        headers = (*headers, ("persistent", "true"))
+    messages = _paced(_messages(body, headers, form, count or 1), rate)
+    single = form is None and (count or 1) == 1
+    tally, refusals = Tally(quiet), Refusals()
+    send = _send_together if tx else _send if receipt or single else _send_quickly
+    if send is _send_quickly:
+        broker["on_frame"] = refusals.see
+    with saying():
+        try:
+            with connected(**broker) as client:
+                tally.start()
+                send(client, destination, messages, tally)
+            refusals.check(tally)
+        except (StompError, KeyboardInterrupt):
+            tally.clear()
+            if not single and tally.sent:
+                complain(f"stopped: {tally.text()}")
+            raise
+    tally.clear()
+    if not quiet and not single:
+        click.echo(tally.text(), err=True)

@@ -1,0 +1,246 @@
+"""stompcodec record: what a broker sends into a capture, acknowledged once it is on the disk."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.access import access_options
+from stompcodec.cli.connecting import broker_options, connected, header_option, is_url, saying, size, stopping
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import printable
+from stompcodec.file_access import Access
+
+if TYPE_CHECKING:
+    from stompcodec.capture import CaptureWriter
+    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import Recorder
+
+__all__ = ["command"]
+
+#: Seconds between two movements of the progress line, and between two looks for segments to delete.
+_REDRAW = 0.2
+_CLEAN = 5.0
+
+
+def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
+    """What messages are told apart by: a callback of click."""
+    from stompcodec.client.dedupe import Dedupe
+
+    try:
+        Dedupe.of(value, 1)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=option) from None
+    return value
+
+
+class Progress:
+    """The line that shows how far it is, and what has to be done now and then."""
+
+    def __init__(self, capture: CaptureWriter, keep: dict[str, Any], quiet: bool) -> None:
+        self._capture = capture
+        self._keep = {name: value for name, value in keep.items() if value is not None}
+        self._start = self._drawn = time.monotonic()
+        self._cleaned = 0.0
+        self._live = not quiet and sys.stderr.isatty()
+        self.recorder: Recorder
+        self.trouble = ""
+        self._messages = 0
+
+    def text(self) -> str:
+        recorder = self.recorder
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        count = recorder.messages
+        again = f", {recorder.redelivered:,} of them delivered again" if recorder.redelivered else ""
+        again += f", {recorder.duplicates:,} more were there already" if recorder.duplicates else ""
+        return (
+            f"{count:,} message{'s' * (count != 1)} recorded, {recorder.octets / 1e6:,.1f} MB,"
+            f" {seconds:.0f} s, {count / seconds:,.0f}/s{again}"
+        )
+
+    def turn(self) -> None:
+        """Called between two syncs."""
+        now = time.monotonic()
+        if self._live and now - self._drawn > _REDRAW:
+            self._drawn = now
+            sys.stderr.write(f"\r\x1b[K{self.text()}")
+            sys.stderr.flush()
+        if self.recorder.messages != self._messages:
+            self._messages, self.trouble = self.recorder.messages, ""
+        if now - self._cleaned > _CLEAN:
+            self._cleaned = now
+            micros = round(time.time() * 1e6)
+            self._capture.roll(micros)
+            if self._keep:
+                self._capture.retain(micros, **self._keep)
+
+    def clear(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+
+    def told(self, error: Exception) -> None:
+        """Something went wrong that is tried again: said once, not every second."""
+        text = printable(str(error))
+        if text != self.trouble:
+            self.trouble = text
+            self.clear()
+            complain(f"{text}; nothing is acknowledged until it can be")
+
+
+def _told(state: str, error: Exception | None) -> None:
+    if state == "reconnecting":
+        complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
+
+
+@click.command("record")
+@click.argument("destinations", metavar="[URL] DEST...", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, as a.stompcap.")
+@click.option("--single", is_flag=True, help="Make a single file, not a folder of segments.")
+@click.option(
+    "--segment",
+    callback=size,
+    default="128M",
+    show_default=True,
+    metavar="OCTETS",
+    help="Begin a new segment after so many.",
+)
+@click.option(
+    "--segment-time",
+    type=click.FloatRange(0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    metavar="SECS",
+    help="Begin a new segment after so long.",
+)
+@click.option("--keep", callback=size, metavar="OCTETS", help="Delete the oldest segments beyond so many octets.")
+@click.option("--keep-time", type=click.FloatRange(0), metavar="SECS", help="Delete segments that are older.")
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Messages on their way that are not on the disk yet.",
+)
+@click.option(
+    "--dedupe",
+    callback=_dedupe,
+    default="none",
+    show_default=True,
+    metavar="messageId|header:NAME|none",
+    help="Leave out what is delivered again and in the capture already.",
+)
+@click.option(
+    "--dedupe-window",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="For --dedupe: how many messages are remembered.",
+)
+@click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
+@click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
+@click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
+@header_option
+@access_options
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@broker_options
+def command(
+    destinations: tuple[str, ...],
+    output: str,
+    single: bool,
+    segment: int,
+    segment_time: float,
+    keep: int | None,
+    keep_time: float | None,
+    most: int | None,
+    seconds: float | None,
+    dedupe: str,
+    dedupe_window: int,
+    quiet: bool,
+    access: Access,
+    **broker: Any,
+) -> None:
+    """Record the messages of queues and topics into a capture, until Ctrl-C or SIGTERM.
+
+    A message is acknowledged once it is on the disk: whatever happens, what the broker has given up is in the capture.
+    A lost connection is made again. What was there is kept: recording goes on behind it. What a broker delivers again
+    after a crash or a lost connection is there twice, unless --dedupe leaves it out.
+
+    \b
+      stompcodec record host:61613 /topic/feed -o feed.stompcap
+      stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
+    """
+    from stompcodec.capture import CaptureWriter
+    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import holder_of
+
+    if is_url(destinations[0]):
+        broker["url"], destinations = destinations[0], destinations[1:]
+    if not destinations:
+        raise click.UsageError("no DEST: name what to record, as in /queue/a")
+    if single and (keep is not None or keep_time is not None):
+        raise click.UsageError("a single file has no segments to delete: --keep goes without --single")
+    options = {name: broker.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+    kind = True if single else None
+    stopped = threading.Event()
+    with stopping(stopped.set), saying():
+        capture = CaptureWriter(
+            output,
+            single=kind,
+            segment_octets=segment,
+            segment_seconds=segment_time,
+            access=access,
+            holder=holder_of(f"stompcodec record {' '.join(destinations)}", time.time()),
+        )
+        if capture.lost and not quiet:
+            complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
+        progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
+        try:
+            known = Dedupe.of(dedupe, dedupe_window)
+            _record(capture, progress, destinations, options, known, most, seconds, stopped, broker)
+        finally:
+            progress.clear()
+            capture.close()
+        if not quiet:
+            click.echo(progress.text(), err=True)
+    if most is not None and progress.recorder.messages < most and seconds is not None and not stopped.is_set():
+        complain(f"{progress.recorder.messages} of {most} messages came in {seconds:g} s")
+        sys.exit(1)
+
+
+def _record(
+    capture: CaptureWriter,
+    progress: Progress,
+    destinations: tuple[str, ...],
+    options: dict[str, Any],
+    dedupe: Dedupe | None,
+    most: int | None,
+    seconds: float | None,
+    stopped: threading.Event,
+    broker: dict[str, Any],
+) -> None:
+    from stompcodec.client import Backoff
+    from stompcodec.client.recorder import Recorder
+
+    until = None if seconds is None else time.monotonic() + seconds
+
+    def turn() -> None:
+        progress.turn()
+        if stopped.is_set() or (until is not None and time.monotonic() >= until):
+            recorder.stop()
+
+    with connected(**broker, reconnect=Backoff(), on_state=_told) as client:
+        recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
+        progress.recorder = recorder
+        for destination in destinations:
+            recorder.subscribe(destination, **options)
+        if sys.stderr.isatty():
+            click.echo(f"recording {', '.join(map(printable, destinations))}; Ctrl-C ends", err=True)
+        recorder.run()

@@ -1,0 +1,264 @@
+"""stompcodec replay: the messages of a capture to a broker again, at the pace in which they came."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.connecting import broker_options, connected, saying
+from stompcodec.cli.files.recorded import Recorded
+from stompcodec.cli.files.sources import FORMATS, Source
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.verbs.convert import Complaints
+from stompcodec.cli.verbs.pub import Refusals, Tally
+from stompcodec.errors import StompError
+
+if TYPE_CHECKING:
+    from stompcodec.client import Client
+
+__all__ = ["Pace", "Span", "command", "renamed"]
+
+#: Receipts that may be on their way.
+_WINDOW = 500
+#: Headers that belong to the conversation in which a message came, not to the message; and when it was to expire, which
+#: has passed: brokers would confirm it, and drop it.
+_PASSING = frozenset(
+    (
+        *("destination", "message-id", "subscription", "ack", "redelivered", "content-length"),
+        *("receipt", "transaction", "expires", "expiration"),
+    )
+)
+#: A wait is cut into such ones, in seconds, so that a lost connection is noticed and Ctrl-C is heard.
+_NAP = 0.5
+
+
+class Pace:
+    """When each message is due.
+
+    Args:
+        speed: 2 for twice as fast as they came; None for as fast as can be.
+
+    >>> pace = Pace(2.0)
+    >>> [pace.wait(time, now) for time, now in ((5_000_000, 10.0), (6_000_000, 10.1), (0, 10.5), (6_000_000, 11.0))]
+    [0.0, 0.4, 0.0, 0.0]
+    """
+
+    def __init__(self, speed: float | None) -> None:
+        self._speed = speed
+        self._first: tuple[int, float] | None = None
+
+    def wait(self, recorded: int, now: float) -> float:
+        """Seconds to wait.
+
+        Args:
+            recorded: when the message came, in us; 0 where that is not known: it goes right behind the one before.
+            now: in seconds.
+        """
+        if self._speed is None or not recorded:
+            return 0.0
+        if self._first is None:
+            self._first = recorded, now
+        since, start = self._first
+        return max(0.0, round(start + (recorded - since) / 1e6 / self._speed - now, 6))
+
+
+class Span:
+    """A part of a recording, by time.
+
+    Args:
+        since, until: us since 1970, or, with a plus sign, seconds from the first message on; None for no end.
+
+    >>> span = Span("+1", "+2.5")
+    >>> [span.holds(time) for time in (7_000_000, 8_000_000, 9_400_000, 9_500_000)]
+    [False, True, True, False]
+    """
+
+    def __init__(self, since: str | None, until: str | None) -> None:
+        self._since, self._until = self._point(since), self._point(until)
+        self._first = 0
+        self.unknown = 0
+        """How many messages were left out since it is not known when they came."""
+
+    @staticmethod
+    def _point(text: str | None) -> tuple[bool, int] | None:
+        """Whether it counts from the first message on, and us."""
+        if text is None:
+            return None
+        try:
+            if text.startswith("+"):
+                return True, round(float(text[1:]) * 1e6)
+            return False, round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1e6)
+        except (ValueError, OverflowError, OSError):
+            raise click.BadParameter(
+                f"{text!r}: write a time as 2026-03-01T12:00:00, with Z for UTC, or +SECONDS from the first message on"
+            ) from None
+
+    def holds(self, recorded: int) -> bool:
+        """Whether a message is in it."""
+        if self._since is None and self._until is None:
+            return True
+        if not recorded:
+            self.unknown += 1
+            return False
+        self._first = self._first or recorded
+        since, until = (
+            None if point is None else point[1] + (self._first if point[0] else 0)
+            for point in (self._since, self._until)
+        )
+        return (since is None or recorded >= since) and (until is None or recorded < until)
+
+
+def renamed(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
+    """Where a message goes: the first rule that fits. A star at the end stands for the rest.
+
+    >>> renamed("/topic/a/b", (("/topic/*", "/queue/copy.*"),)), renamed("/queue/a", (("*", "/queue/all"),))
+    ('/queue/copy.a/b', '/queue/all')
+    """
+    for old, new in rules:
+        if old == destination:
+            return new
+        if old.endswith("*") and destination.startswith(old[:-1]):
+            rest = destination[len(old) - 1 :]
+            return new[:-1] + rest if new.endswith("*") else new
+    return destination
+
+
+def _rules(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """OLD=NEW, or NEW for all."""
+    rules = []
+    for value in values:
+        old, sign, new = value.partition("=")
+        if not (new if sign else old):
+            raise click.BadParameter(f"{value!r}: write OLD=NEW, or NEW alone for all messages")
+        rules.append((old, new) if sign else ("*", old))
+    return tuple(rules)
+
+
+def _speed(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
+    if value == "max":
+        return None
+    try:
+        speed = float(value.rstrip("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < 1e9:
+        raise click.BadParameter(f"{value!r}: write a number, as in 2 for twice as fast, or max")
+    return speed
+
+
+def _messages(source: Source, span: Span, only: str | None) -> Iterator[Recorded]:
+    for each in source:
+        wanted = each.frame.command in ((only,) if only else ("MESSAGE", "SEND"))
+        if wanted and each.frame.get("destination") is not None and span.holds(each.time):
+            yield each
+
+
+def _send(
+    client: Client,
+    messages: Iterator[Recorded],
+    rules: tuple[tuple[str, str], ...],
+    pace: Pace,
+    receipts: bool,
+    tally: Tally,
+) -> None:
+    waiting: deque[Any] = deque()
+    for each in messages:
+        while (seconds := pace.wait(each.time, time.monotonic())) > 0:
+            tally.moved()
+            time.sleep(min(seconds, _NAP))
+        frame = each.frame
+        headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
+        destination = renamed(frame.headers["destination"], rules)
+        receipt = client.send(destination, frame.body, headers, receipt=receipts, wait=False)
+        tally.sent += 1
+        if receipts:
+            waiting.append(receipt)
+            while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
+                waiting.popleft().wait()
+                tally.confirmed += 1
+        tally.moved()
+    for receipt in waiting:
+        receipt.wait()
+        tally.confirmed += 1
+    if not receipts:
+        client.ping()
+        tally.confirmed = tally.sent
+
+
+@click.command("replay")
+@click.argument("capture", metavar="CAPTURE", type=click.Path(allow_dash=True))
+@click.argument("broker_url", metavar="[URL]", required=False)
+@click.option("--speed", default="1", show_default=True, callback=_speed, metavar="N|max", help="How fast: 2 is twice.")
+@click.option("--from", "since", metavar="TIME", help="Begin there: 2026-03-01T12:00:00Z, or +SECONDS.")
+@click.option("--to", "until", metavar="TIME", help="End before that.")
+@click.option(
+    "-d",
+    "--destination",
+    "rules",
+    multiple=True,
+    callback=_rules,
+    metavar="[OLD=]NEW",
+    help="Send to another destination; /topic/*=/queue/* keeps the rest. Repeatable, the first that fits counts.",
+)
+@click.option("--receipts", is_flag=True, help="Ask for a receipt for each message, not only at the end.")
+@click.option("--only", type=click.Choice(["MESSAGE", "SEND"]), help="Of a conversation, what one side sent.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="What CAPTURE is; by its name and content.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@broker_options
+def command(
+    capture: str,
+    broker_url: str | None,
+    speed: float | None,
+    since: str | None,
+    until: str | None,
+    rules: tuple[tuple[str, str], ...],
+    receipts: bool,
+    only: str | None,
+    form: str | None,
+    quiet: bool,
+    **broker: Any,
+) -> None:
+    """Send the messages of CAPTURE to a broker again, and end when it has them.
+
+    CAPTURE may be anything that convert reads. Headers go along, but for those of the old delivery, and expires. What
+    has no time, as in raw streams, goes as fast as it can.
+
+    \b
+      stompcodec replay feed.stompcap stomp://localhost --speed 10
+      stompcodec replay feed.stompcap -d /topic/*=/queue/test.* --from +60 --to +120
+    """
+    if broker_url is not None:
+        broker["url"] = broker_url
+    span, complaints = Span(since, until), Complaints()
+    tally, refusals = Tally(quiet), Refusals()
+    source = Source(capture, form, complaints)
+    if capture != "-" and not os.path.exists(capture):  # nobody has to connect to hear this
+        complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
+        raise SystemExit(1)
+    if not receipts:
+        broker["on_frame"] = refusals.see
+    with saying():
+        try:
+            with connected(**broker) as client:
+                tally.start()
+                _send(client, _messages(source, span, only), rules, Pace(speed), receipts, tally)
+            refusals.check(tally)
+        except (StompError, ValueError, KeyboardInterrupt):
+            tally.clear()
+            if tally.sent:
+                complain(f"stopped: {tally.text()}")
+            raise
+    tally.clear()
+    if span.unknown:
+        complaints(f"{source.name}: {span.unknown} messages were left out: it is not known when they came")
+    if not quiet:
+        click.echo(tally.text(), err=True)
+    if complaints.count:
+        raise SystemExit(1)

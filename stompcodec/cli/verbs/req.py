@@ -1,0 +1,74 @@
+"""stompcodec req: ask, and show the answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stompcodec.cli.connecting import connected, connection_options, header_option, read_body, saying
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import printable, write_json
+from stompcodec.cli.show.messages import message_line
+from stompcodec.errors import ReceiptTimeoutError
+
+__all__ = ["command"]
+
+#: Seconds to wait for an answer, and for the broker, unless --timeout says otherwise.
+_ANSWER = 30.0
+_BROKER = 10.0
+
+
+@click.command("req")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@header_option
+@click.option(
+    "-w",
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECS",
+    help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
+)
+@click.option("--json", "as_json", is_flag=True, help="The answer as an object, with its headers.")
+@connection_options
+def command(
+    destination: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    seconds: float | None,
+    as_json: bool,
+    **broker: Any,
+) -> None:
+    """Send a request to DEST and show the body of the answer.
+
+    The answer comes to a temporary queue; who answers sends it to the request's reply-to, with its correlation-id.
+
+    \b
+      stompcodec req /queue/time 'what time is it?'
+      stompcodec req /queue/prices @query.json --timeout 2 --json
+    """
+    if body is None:
+        if sys.stdin.isatty():
+            raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
+        body = "-"
+    content = read_body(body)
+    wait = _ANSWER if seconds is None else seconds
+    with saying(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
+        try:
+            answer = client.request(destination, content, wait, headers)
+        except ReceiptTimeoutError:
+            complain(
+                f"no answer came in {wait:g} s (does anybody answer at {printable(destination)}? "
+                "--timeout waits longer)"
+            )
+            sys.exit(1)
+        if as_json:
+            write_json(message_line(answer))
+        elif sys.stdout.isatty():
+            print(printable(answer.body.decode("utf-8", "replace"), keep="\n\t"))
+        else:
+            sys.stdout.buffer.write(answer.body)
+        sys.stdout.flush()

@@ -1,0 +1,188 @@
+"""stompcodec sub: show messages as they come, store them, or run a command for each."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.access import access_options
+from stompcodec.cli.connecting import broker_options, connected, header_option, interrupts, saying
+from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import printable
+from stompcodec.cli.show.messages import Handler, checked_format, handler
+from stompcodec.errors import StaleAckError
+from stompcodec.file_access import Access
+
+if TYPE_CHECKING:
+    from stompcodec.client import Message, Subscription
+
+__all__ = ["command"]
+
+_PREFETCH = 100
+#: Seconds between two looks for Ctrl-C.
+_LOOK = 0.1
+
+
+class Intake:
+    """Takes messages of all subscriptions, one at a time, and settles each when it is done with.
+
+    Args:
+        handle: what to do with a message.
+        most: end after so many; None for no end.
+    """
+
+    def __init__(self, handle: Handler, most: int | None) -> None:
+        self._handle = handle
+        self._most = most
+        self._turn = threading.Lock()
+        self.over = threading.Event()
+        self.count = 0
+        self.failed = 0
+        self.error: BaseException | None = None
+
+    def watch(self, subscription: Subscription) -> None:
+        """Take from one more subscription, in a thread of its own."""
+        threading.Thread(target=self._run, args=(subscription,), daemon=True).start()
+
+    def _run(self, subscription: Subscription) -> None:
+        try:
+            for message in subscription:
+                with self._turn:
+                    if self.over.is_set():
+                        return  # it was not acknowledged: the broker gives it to others
+                    self._take(message)
+        except BaseException as error:  # the main thread has to tell
+            self.error = self.error or error
+        self.over.set()
+
+    def _take(self, message: Message) -> None:
+        good = self._handle(message, self.count + 1)
+        self.count += 1
+        self.failed += not good
+        if message.subscription.explicit:
+            with suppress(StaleAckError):  # the connection was lost in between: it comes again
+                message.ack() if good else message.nack()
+        if self.count == self._most:
+            self.over.set()
+
+    def stop(self) -> None:
+        """Return when the message at hand is done with; no other follows."""
+        self.over.set()
+        with self._turn:
+            pass
+
+
+class Watch:
+    """Says when a connection is lost; not before there was one to be lost."""
+
+    def __init__(self) -> None:
+        self.subscribed = False
+
+    def __call__(self, state: str, error: Exception | None) -> None:
+        if state == "reconnecting" and self.subscribed:
+            complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
+
+
+@click.command("sub")
+@click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    default="%b\\n",
+    show_default=True,
+    callback=checked_format,
+    metavar="FORMAT",
+    help="%b body, %d destination, %i message-id, %s octets, %n number, %t time, %h headers, %{NAME} a header.",
+)
+@click.option("--json", "view", flag_value="json", help="An object a line, for programs and for pub --json.")
+@click.option("--pretty", "view", flag_value="pretty", help="With headers, the body inflated and indented.")
+@click.option(
+    "--dump",
+    metavar="DIR",
+    type=click.Path(),
+    help="A file for each body, and messages.jsonl, in DIR; see --mode.",
+)
+@click.option(
+    "--exec",
+    "shell_command",
+    metavar="CMD",
+    help="Run CMD by the shell for each: the body is its input, STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS "
+    "(JSON) its environment. If it fails, the message is refused (NACK).",
+)
+@click.option(
+    "--ack",
+    type=click.Choice(["auto", "client", "client-individual"]),
+    default="client-individual",
+    show_default=True,
+    help="With auto, what the broker has sent is gone, also if it was not shown.",
+)
+@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Messages on their way without an ACK.")
+@click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
+@click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
+@click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
+@header_option
+@access_options
+@click.option("-q", "--quiet", is_flag=True, help="Do not say that it waits.")
+@broker_options
+def command(
+    destinations: tuple[str, ...],
+    most: int | None,
+    seconds: float | None,
+    quiet: bool,
+    form: str,
+    view: str | None,
+    dump: str | None,
+    shell_command: str | None,
+    ack: str,
+    prefetch: int | None,
+    selector: str | None,
+    durable: str | None,
+    headers: tuple[tuple[str, str], ...],
+    access: Access,
+    **broker: Any,
+) -> None:
+    """Show the messages of queues and topics as they come.
+
+    A message is acknowledged when it was written, so none is lost; a lost connection is made again.
+
+    \b
+      stompcodec sub /queue/a -n 1
+      stompcodec sub '/topic/prices.>' -f '%t %d %b\\n'
+      stompcodec sub /queue/jobs --exec 'process-job'
+    """
+    from stompcodec.client import Backoff
+
+    if prefetch is None and ack != "auto":
+        usual = 1 if shell_command is not None else _PREFETCH  # what waits for a command may go to another worker
+        prefetch = min(usual, most or usual)
+    intake = Intake(handler(form, view, dump, shell_command, access), most)
+    options: dict[str, Any] = {"ack": ack, "prefetch": prefetch, "selector": selector, "durable": durable}
+    watch = Watch()
+    with saying(), interrupts() as interrupted:
+        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+            for destination in destinations:
+                subscription = client.subscribe(destination, headers=headers, **options)
+                watch.subscribed = True  # before the first message is shown: whoever saw that may count on it
+                intake.watch(subscription)
+            if sys.stderr.isatty() and not quiet:
+                click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
+            until = None if seconds is None else time.monotonic() + seconds
+            while not (interrupted() or intake.over.is_set() or (until is not None and time.monotonic() >= until)):
+                intake.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
+            intake.stop()
+            if interrupted():
+                sys.exit(130)
+        if intake.error is not None:
+            raise intake.error
+    if most is not None and intake.count < most:
+        complain(f"{intake.count} of {most} messages came" + ("" if seconds is None else f" in {seconds:g} s"))
+        sys.exit(1)
+    sys.exit(1 if intake.failed else 0)

@@ -1,0 +1,377 @@
+"""stompcodec convert: what goes in comes out, in every form, and what is wrong is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import patience
+
+pytest.importorskip("click")
+
+from cli.packets import ACK, CLIENT, FIN, SERVER, SYN, ethernet, pcap, pcapng, tcp
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame, parse, serialize
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.capture_index import index_path
+from stompcodec.cli.app import app
+from stompcodec.cli.files.dissect import Dissection
+from stompcodec.cli.files.pcapng import packets
+from stompcodec.cli.files.tcp import Flow
+
+TIME = 1_700_000_000_123_456
+NDPI = Path(__file__).parents[4] / "shared/data/stomp-pcap/ndpi-stomp.pcapng"
+FRAMES = [
+    Frame("MESSAGE", [("destination", "/queue/a"), ("message-id", "1"), ("a:b", "x\n"), ("a:b", "again")], b"hello"),
+    Frame("MESSAGE", {"destination": "/queue/b", "message-id": "2", "content-length": "3"}, b"\0\xff\0"),
+    Frame("ERROR", {"message": "no"}, "\u20ac".encode()),
+]
+
+
+def run(*arguments: str | Path, input: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["convert", *map(str, arguments)], input=input)
+
+
+def good(*arguments: str | Path, input: bytes | None = None) -> bytes:
+    result = run(*arguments, input=input)
+    assert result.exit_code == 0, result.output
+    return result.stdout_bytes
+
+
+def lines(output: bytes) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path) as writer:
+        for number, frame in enumerate(FRAMES):
+            writer.append(octets_of(frame), TIME + number)
+    return path
+
+
+def held(path: Path) -> list[tuple[int, Frame]]:
+    return [(time, frame) for _, time, frame in Capture(path).frames()]
+
+
+@pytest.mark.parametrize("through", [["x.stomp"], ["x.jsonl"], ["x.stompcap"], ["x.parquet"]])
+def test_there_and_back(capture: Path, tmp_path: Path, through: list[str]) -> None:
+    if "x.parquet" in through:
+        pytest.importorskip("pyarrow")
+    before = capture
+    for name in [*through, "back.stompcap"]:
+        good(before, tmp_path / name)
+        before = tmp_path / name
+    expected = held(capture)
+    found = held(before)
+    assert [frame for _, frame in found] == [frame for _, frame in expected]
+    times = [time for time, _ in expected]
+    assert [time for time, _ in found] == ([0] * 3 if "x.stomp" in through else times)
+
+
+def test_a_raw_stream_stands_in_a_capture_as_it_was(tmp_path: Path) -> None:
+    raw = b"MESSAGE\r\na:1\r\n\r\nhi\0SEND\ncontent-length:2\n\n\0\0\0"
+    (tmp_path / "a.stomp.gz").write_bytes(gzip.compress(b"\n\n" + raw + b"\n"))
+    good(tmp_path / "a.stomp.gz", tmp_path / "a.stompcap")
+    assert (tmp_path / "a.stompcap").read_bytes().startswith(raw)
+    good(tmp_path / "a.stompcap", tmp_path / "b.stomp")
+    assert (tmp_path / "b.stomp").read_bytes() == raw
+
+
+def test_versions_are_followed_in_and_out(tmp_path: Path) -> None:
+    """A capture is in 1.2; a raw stream follows its CONNECTED."""
+    connected = serialize(Frame("CONNECTED", {"version": "1.0"}))
+    raw = connected + b"MESSAGE\nwindows:c:\\new\n\nhi\0"
+    (tmp_path / "a.stomp").write_bytes(raw)
+    good(tmp_path / "a.stomp", tmp_path / "a.stompcap")
+    assert held(tmp_path / "a.stompcap")[1][1] == Frame("MESSAGE", {"windows": "c:\\new"}, b"hi")
+    good(tmp_path / "a.stompcap", tmp_path / "b.stomp")
+    assert (tmp_path / "b.stomp").read_bytes() == raw
+
+
+def test_standard_input_and_output(capture: Path) -> None:
+    shown = lines(good(capture, "-"))
+    assert [each["received_at"] for each in shown] == [TIME, TIME + 1, TIME + 2]
+    assert shown[0]["headers"] == [list(pair) for pair in FRAMES[0].headers.pairs()]
+    raw = b"".join(map(octets_of, FRAMES))
+    assert [each["command"] for each in lines(good("-", "-", input=raw))] == ["MESSAGE", "MESSAGE", "ERROR"]
+    assert parse(good("--to", "raw", capture, "-"))[0] == FRAMES[0]
+    assert (
+        parse(good("--from", "json", "--to", "raw", "-", "-", input=b'{"command":"BEGIN"}\n\n'))[0].command == "BEGIN"
+    )
+
+
+def test_segments(tmp_path: Path) -> None:
+    raw = octets_of(FRAMES[0]) * 10
+    (tmp_path / "a.stomp").write_bytes(raw * 3)
+    good("--segment", "1", tmp_path / "a.stomp", tmp_path / "a.stompcap")
+    assert (tmp_path / "a.stompcap").is_dir()
+    assert len(held(tmp_path / "a.stompcap")) == 30
+
+
+def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("mine")
+    for target in ("x.jsonl", capture.name):
+        result = run(capture, tmp_path / target)
+        assert result.exit_code == 1
+        assert "is there already" in result.stderr
+    assert (tmp_path / "x.jsonl").read_text() == "mine"
+    good("--force", capture, tmp_path / "x.jsonl")
+    assert run("--force", capture, capture).exit_code == 1
+    assert len(held(capture)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.stomp", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "unknown-command"),
+        ("a.stomp", octets_of(FRAMES[0]) + b"MESSAGE\n\nhal", "truncated"),
+        ("a.stompcap", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "are no whole frames"),
+        ("a.jsonl", b'{"command":"BEGIN"}\n{"command":1}\n', "line 2: it is no object"),
+        ("a.pcapng", b"\n\r\r\n" + bytes(20), "byte-order mark"),
+        ("a.pcapng", b"hello", "it holds no packets"),
+        ("a.stomp.gz", gzip.compress(b"\n" * 1000)[:15], "cannot be read"),
+    ],
+    ids=["command", "cut", "capture", "json", "pcapng", "no pcapng", "gzip"],
+)
+def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    result = run(tmp_path / name, "-")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert result.stderr.count("stompcodec: ") == 1
+    assert result.stderr.startswith(f"stompcodec: {tmp_path / name}: ")
+    expected = 0 if name.endswith((".gz", "pcapng")) else 1
+    assert len(result.stdout.splitlines()) == expected
+
+
+def test_a_damaged_capture_is_told_and_converted_whole(capture: Path, tmp_path: Path) -> None:
+    (segment,) = Capture(capture).segments()
+    index = index_path(segment.path)
+    index.write_bytes(index.read_bytes()[:48] + b"x" + index.read_bytes()[49:])
+    result = run(capture, tmp_path / "good.stompcap")
+    assert result.exit_code == 1
+    assert "the index is damaged" in result.stderr
+    assert [frame for _, frame in held(tmp_path / "good.stompcap")] == [frame for _, frame in held_frames(FRAMES)]
+
+
+def held_frames(frames: list[Frame]) -> list[tuple[int, Frame]]:
+    return [(0, parse(octets_of(frame))[0]) for frame in frames]
+
+
+def test_resync_and_lenient(tmp_path: Path) -> None:
+    (tmp_path / "a.stomp").write_bytes(octets_of(FRAMES[0]) + b"NONSENSE\n\n\0" + octets_of(FRAMES[1]))
+    assert len(run("--resync", tmp_path / "a.stomp", "-").stdout.splitlines()) == 2
+    assert len(lines(good("--lenient", tmp_path / "a.stomp", "-"))) == 3
+
+
+def test_wrong_usage(capture: Path, tmp_path: Path) -> None:
+    for arguments in ([capture], ["-", "-", "-"], [capture, tmp_path / "x.pcapng"], ["--to", "capture", "-", "-"]):
+        assert run(*arguments).exit_code == 2
+    assert run(tmp_path / "none.stomp", "-").exit_code == 1
+    assert run(capture, tmp_path / "no" / "x.jsonl").exit_code == 1
+
+
+def test_a_missing_extra_is_named(capture: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\nfrom stompcodec.cli.verbs.convert import command\n"
+        f"command([{str(capture)!r}, {str(tmp_path / 'x.parquet')!r}])"
+    )
+    root = str(Path(__file__).parents[3])
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60), cwd=root)
+    assert result.returncode == 1
+    assert b"pip install 'stompcodec[spark]'" in result.stderr
+    assert not (tmp_path / "x.parquet").exists()
+
+
+def test_parquet_that_is_none(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + os.urandom(50) + b"PAR1")
+    assert "cannot be read" in run(tmp_path / "a.parquet", "-").stderr
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(arrow.table({"command": ["SEND"]}), tmp_path / "b.parquet")
+    assert "has no columns" in run(tmp_path / "b.parquet", "-").stderr
+
+
+# ---- packets ----
+
+
+@pytest.mark.skipif(not NDPI.exists(), reason="the genuine file is not here")
+def test_a_genuine_file_of_packets() -> None:
+    """Its server writes one command in lower case, so that is told; the rest is read."""
+    result = run(NDPI, "-")
+    assert [each["command"] for each in lines(result.stdout_bytes)] == [
+        *("STOMP", "CONNECTED", "SUBSCRIBE", "SEND", "DISCONNECT", "RECEIPT")
+    ]
+    assert "unknown-command" in result.stderr
+    assert len(lines(good("--lenient", NDPI, "-"))) == 7
+    first = lines(result.stdout_bytes)[0]
+    assert first["received_at"] == 1705991300788235
+
+
+TALK = (
+    (CLIENT, serialize(Frame("CONNECT", {"accept-version": "1.1,1.2", "host": "h"}), None)),
+    (SERVER, serialize(Frame("CONNECTED", {"version": "1.1"}), None)),
+    (CLIENT, b"\n" + serialize(Frame("SEND", {"destination": "/queue/a"}, b"x" * 300), "1.1")),
+    (SERVER, serialize(Frame("MESSAGE", {"destination": "/queue/a", "cr": "c:\\\r"}, b"y" * 300), "1.1") + b"\n"),
+    (CLIENT, serialize(Frame("DISCONNECT", {"receipt": "1"}), "1.1")),
+    (SERVER, serialize(Frame("RECEIPT", {"receipt-id": "1"}), "1.1")),
+)
+COMMANDS = ["CONNECT", "CONNECTED", "SEND", "MESSAGE", "DISCONNECT", "RECEIPT"]
+
+
+def conversation(start: int = 2**32 - 100, size: int = 70) -> list[bytes]:
+    """IP packets of TALK; the numbers run over 2**32."""
+    at = {CLIENT: start, SERVER: start + 5}
+    other = {CLIENT: SERVER, SERVER: CLIENT}
+    found = [tcp(each, other[each], at[each] - 1, flags=SYN) for each in at]
+    for source, data in TALK:
+        for cut in range(0, len(data), size):
+            found.append(tcp(source, other[source], at[source], data[cut : cut + size]))
+            at[source] += len(data[cut : cut + size])
+    return [*found, *(tcp(each, other[each], at[each], flags=FIN | ACK) for each in at)]
+
+
+def dissected(data: bytes, problems: list[str] | None = None) -> list[tuple[int, Frame]]:
+    """Through a stream that gives few octets at a time."""
+    told: list[str] = [] if problems is None else problems
+    at = 0
+
+    def read(size: int) -> bytes:
+        nonlocal at
+        at += min(size, 700)
+        return data[at - min(size, 700) : at]
+
+    found = list(Dissection(told.append).frames(packets(read, told.append)))
+    assert problems is not None or not told
+    return found
+
+
+@pytest.mark.parametrize("form", ["pcapng", "big-endian", "nanoseconds", "binary", "pcap", "raw link", "tagged"])
+def test_forms_of_files(form: str) -> None:
+    plain = conversation()
+    frames = [ethernet(each, form == "tagged") for each in plain]
+    timed = [(TIME + number, data) for number, data in enumerate(frames)]
+    data = {
+        "big-endian": lambda: pcapng(timed, order=">"),
+        "nanoseconds": lambda: pcapng([(ticks * 1000, data) for ticks, data in timed], unit=9),
+        "binary": lambda: pcapng([(-(-(ticks << 20) // 10**6), data) for ticks, data in timed], unit=128 | 20),
+        "pcap": lambda: pcap(timed),
+        "raw link": lambda: pcapng([(ticks, data) for (ticks, _), data in zip(timed, plain)], link=101),
+    }.get(form, lambda: pcapng(timed))()
+    found = dissected(data)
+    assert [frame.command for _, frame in found] == COMMANDS
+    assert found[0][0] == TIME + 2  # behind two SYNs
+    assert found[3][1].headers["cr"] == "c:\\\r"
+
+
+def test_ipv6() -> None:
+    a, b = (bytes(15) + b"\x01", 1), (bytes(15) + b"\x02", 2)
+    data = serialize(Frame("SEND", {"destination": "a"}))
+    found = [tcp(a, b, 7, flags=SYN), tcp(a, b, 8, data)]
+    assert [frame.command for _, frame in dissected(pcapng([(0, ethernet(each)) for each in found]))] == ["SEND"]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200))
+def test_packets_out_of_order_and_twice(seed, size) -> None:
+    """Within a window of few, as networks do it, and each maybe twice."""
+    roll = random.Random(seed)
+    sent = conversation(size=size)
+    order = sorted(range(2, len(sent)), key=lambda number: number + roll.uniform(0, 6))
+    order = [number for number in order for _ in range(roll.choice((1, 1, 2)))]
+    found = dissected(pcapng([(0, ethernet(sent[number])) for number in (0, 1, *order)]))
+    expected = [frame for _, data in TALK for frame in parse(data, "1.1")]
+    assert sorted(repr(frame) for _, frame in found) == sorted(map(repr, expected))
+
+
+def test_a_packet_that_is_missing_costs_its_frame_only() -> None:
+    sent = conversation()
+    lost = next(number for number, data in enumerate(sent) if b"x" * 70 in data)
+    problems: list[str] = []
+    found = dissected(pcapng([(0, ethernet(data)) for n, data in enumerate(sent) if n != lost]), problems)
+    assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
+    assert len(problems) == 1
+    assert "10.0.0.1:50000 to 10.0.0.2:61613: octets are missing" in problems[0]
+
+
+def test_a_recording_that_begins_in_the_middle() -> None:
+    sent = conversation()[10:]
+    problems: list[str] = []
+    found = dissected(pcapng([(0, ethernet(data)) for data in sent]), problems)
+    assert "DISCONNECT" in [frame.command for _, frame in found]
+
+
+def test_other_protocols_are_passed_over() -> None:
+    web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
+    udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
+    assert dissected(pcapng([(0, ethernet(each)) for each in (*web, udp, b"\x45", b"")])) == []
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**32), st.booleans())
+def test_any_octets_in_the_place_of_packets(noise, at, links) -> None:
+    data = bytearray(pcapng([(0, ethernet(each)) for each in conversation()]))
+    at %= len(data)
+    data[at : at + len(noise)] = noise
+    dissected(bytes(data), [])
+    list(Dissection(print).frames([]))
+    dissected(pcapng([(0, noise)], link=noise[0] if noise and links else 1), [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(1, 30)), max_size=60), st.integers(0, 2**32 - 1))
+def test_reassembly_gives_octets_once_and_in_order(parts, start) -> None:
+    stream = bytes(range(256)) * 2
+    flow = Flow()
+    flow.start(start - 1)
+    got = b""
+    have: set[int] = set()
+    for at, size in parts:
+        have.update(range(at, min(at + size, len(stream))))
+        for piece in flow.feed((start + at) % 2**32, stream[at : at + size]):
+            assert piece is not None
+            got += piece
+        assert stream.startswith(got)
+        assert len(got) == next(n for n in range(len(stream) + 1) if n not in have)
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("target", ["out.stomp", "out.jsonl", "out.stompcap", "out.parquet"])
+@pytest.mark.parametrize(
+    "source",
+    ["none.stomp", "none.jsonl", "none.stompcap", "none.pcapng", "none.parquet", "none/none", "foreign", "packed.gz"],
+)
+def test_nothing_is_made_where_nothing_can_be_read(
+    source: str, target: str, force: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "parquet" in source + target:
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    Path("foreign").write_bytes(b"root:x:0:0\n")
+    Path("packed.gz").write_bytes(b"\x1f\x8bnothing")
+    made = {path.name for path in tmp_path.iterdir()}
+    if force and target != "out.stompcap":
+        Path(target).write_bytes(b"precious")
+        made.add(target)
+    result = CliRunner().invoke(app, ["convert", source, target, *force])
+    assert result.exit_code == 1
+    assert source in result.stderr
+    assert "written to" not in result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == made
+    assert not Path(target).exists() or Path(target).read_bytes() == b"precious"
+
+
+def test_an_empty_input_makes_an_empty_output(tmp_path: Path) -> None:
+    source, target = tmp_path / "empty.stomp", tmp_path / "out.jsonl"
+    source.write_bytes(b"")
+    assert CliRunner().invoke(app, ["convert", str(source), str(target)]).exit_code == 0
+    assert target.read_bytes() == b""

@@ -1,0 +1,253 @@
+"""stompcodec decode: its views, and what it says about bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click")
+
+from click.testing import CliRunner, Result
+
+from stompcodec import Frame, serialize
+from stompcodec.cli.app import app
+from stompcodec.cli.show.pretty import body_of, indent_json, indent_xml
+from stompcodec.cli.show.summary import Sizes
+
+#: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
+RAILWAY = (
+    b"MESSAGE\ntimestamp:1403964436156\npersistent:true\nmessage-id:ID:mq1-33946-140291-1:568:3:44:5474\n"
+    b"destination:/topic/RTPPM_ALL\n\n"
+    + json.dumps({"RTPPMDataMsgV1": {"owner": "x", "page": ["1"] * 9}}).encode()
+    + b"\0\n"
+)
+LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
+
+
+def run(*arguments: str, input: bytes | None = None, **options: Any) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["decode", *arguments], input=input, **options)
+
+
+def test_the_table_is_the_default_and_reads_standard_input() -> None:
+    result = run(input=RAILWAY + LOGIN)
+    assert result.exit_code == 0
+    head, first, second, last = result.output.splitlines()
+    assert head.split() == ["OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS", "WITH"]
+    size = len(RAILWAY.partition(b"\n\n")[2]) - 2
+    assert first.split()[:5] == ["0", "MESSAGE", "/topic/RTPPM_ALL", "4", str(size)]
+    assert second.split()[:3] == [str(len(RAILWAY)), "CONNECT", "-"]
+    assert last == f"frames 2, octets in bodies {size}, heart-beats 1"
+
+
+@pytest.mark.parametrize("width", ["40", "80", "200"])
+def test_the_table_keeps_to_the_width(width: str) -> None:
+    wide = serialize(Frame("SEND", {"destination": "/queue/" + "日本" * 99, "x": "y" * 5000}, "äöü".encode() * 999))
+    output = CliRunner(env={"COLUMNS": width}).invoke(app, ["decode"], input=wide * 3).output
+    cells = [sum(1 + (letter in "日本") for letter in line) for line in output.splitlines()[:-1]]
+    assert max(cells) <= max(int(width), 80)
+
+
+def test_json() -> None:
+    frames = [
+        Frame("CONNECTED", {"version": "1.2"}),
+        Frame("MESSAGE", [("a", "1"), ("a", "ü:\n")], "grün\n".encode()),
+        Frame("MESSAGE", {}, b"\xff\0"),
+    ]
+    data = b"\n".join(serialize(frame) for frame in frames)
+    lines = [json.loads(line) for line in run("--json", input=data).stdout_bytes.splitlines()]
+    assert [list(line) for line in lines] == [
+        ["offset", "command", "headers", body] for body in ("body", "body", "body_b64")
+    ]
+    assert [line["offset"] for line in lines] == [0, len(serialize(frames[0])) + 1, data.rindex(b"MESSAGE")]
+    assert lines[1]["headers"] == [["a", "1"], ["a", "ü:\n"], ["content-length", "6"]]
+    assert lines[1]["body"] == "grün\n"
+    assert b64decode(lines[2]["body_b64"]) == b"\xff\0"
+
+
+def test_json_of_headers_that_are_no_utf8_is_still_json() -> None:
+    result = run("--json", "--lenient", input=b"SEND\na:\xff\n\n\0")
+    assert json.loads(result.stdout_bytes.decode())["headers"] == [["a", "\udcff"]]
+
+
+def test_pretty() -> None:
+    packed = Frame("MESSAGE", {"content-encoding": "gzip"}, gzip.compress(b"<a><b x='1'>t</b><c/></a>"))
+    result = run("--pretty", input=RAILWAY + serialize(packed))
+    assert '  "RTPPMDataMsgV1": {\n    "owner": "x",\n' in result.output
+    assert "(content-encoding gzip: 25 octets inflated)" in result.output
+    assert '<a>\n  <b x="1">t</b>\n  <c/>\n</a>\n' in result.output
+    assert "message-id: ID:mq1-33946-140291-1:568:3:44:5474\n" in result.output
+
+
+def test_hex() -> None:
+    result = run("--hex", input=b"\n" + RAILWAY)
+    lines = result.output.splitlines()
+    assert lines[0].startswith("MESSAGE at octet 1, body at ")
+    assert lines[1] == "00000001  4d 45 53 53 41 47 45 0a  74 69 6d 65 73 74 61 6d  |MESSAGE.timestam|"
+    octets = b"".join(bytes.fromhex(line[10:58]) for line in lines[1:] if line)
+    assert octets == RAILWAY[:-1]
+
+
+def test_summary() -> None:
+    bodies = [b"x" * size for size in (1, 2, 3, 4, 1000)]
+    data = b"\n".join(serialize(Frame("SEND", {"destination": "/queue/a"}, body)) for body in bodies) + LOGIN
+    result = run("--summary", input=data)
+    rows = [line.split() for line in result.output.splitlines()]
+    assert ["SEND", "/queue/a", "5", "1,010", "1", "3", "1,000", "1,000"] in rows
+    assert ["CONNECT", "-", "1", "0", "0", "0", "0", "0"] in rows
+    assert ["all", "6", "1,010", "0", "2", "1,000", "1,000"] in rows
+    assert f"octets {len(data):,}, frames 6, heart-beats 4" in result.output
+    assert "MB/s" in result.output
+    assert "frames/s" in result.output
+
+
+@pytest.mark.parametrize("view", [[], ["--summary"], ["--summary", "--resync"]])
+def test_large_bodies_are_measured_whole(view: list[str]) -> None:
+    size = 3 * 2**20
+    data = serialize(Frame("SEND", {}, b"x" * size)) + b"SEND\n\n" + b"y" * size + b"\0"
+    result = run(*view, input=data)
+    assert result.exit_code == 0
+    assert f"{2 * size:,}" in result.output or str(2 * size) in result.output
+
+
+@pytest.mark.parametrize("view", [[], ["--pretty"], ["--summary"]])
+def test_secrets_are_masked_for_people(view: list[str]) -> None:
+    result = run(*view, input=LOGIN + serialize(Frame("SEND", {"Authorization": "hunter2", "x-token": "hunter2"}, b"")))
+    assert result.exit_code == 0
+    assert "hunter2" not in result.output
+
+
+def test_json_and_hex_are_not_masked() -> None:
+    assert "hunter2" in run("--json", input=LOGIN).output
+    assert "|passcode:hunter2|" in run("--hex", input=b"STOMP\nhost:1234\n" + LOGIN[18:]).output
+
+
+@pytest.mark.parametrize("view", [[], ["--pretty"], ["--hex"]])
+def test_nothing_reaches_the_terminal_that_it_may_obey(view: list[str]) -> None:
+    evil = "\x1b]0;owned\x07\u202e\x9b2J"
+    frame = Frame("SEND", {"destination": evil, evil: evil}, (evil + "\n").encode())
+    result = run(*view, input=serialize(frame))
+    assert not set(evil) - set("owned0;]2J") & set(result.output)
+
+
+@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]])
+def test_bad_input_shows_what_is_good_then_one_line(view: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.stomp"
+    file.write_bytes(RAILWAY + b"SEND\nx:\\q\n\n\0" + RAILWAY)
+    result = run(*view, str(file))
+    assert result.exit_code == 1
+    assert "MESSAGE" in result.stdout
+    assert "SEND" not in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"stompcodec: {file}: octet {len(RAILWAY) + 7}: bad-escape: ")
+    assert "fix the sender, or read with --lenient to keep the backslash; --resync goes on behind it" in line
+
+
+@pytest.mark.parametrize("view", [[], ["--json"], ["--summary"]])
+def test_resync_reports_each_break(view: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.stomp"
+    bad = b"SEND\nx:\\q\n\n\0"
+    file.write_bytes(RAILWAY + bad + RAILWAY + bad + RAILWAY + b"SEND\n")
+    result = run("--resync", *view, str(file))
+    assert result.exit_code == 1
+    first, second, third = result.stderr.splitlines()
+    assert first.endswith(f"went on at octet {len(RAILWAY + bad)})")
+    assert "bad-escape" in second
+    assert "truncated" in third
+    if view == ["--json"]:
+        assert len(result.stdout.splitlines()) == 3
+
+
+def test_several_files(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.stomp", tmp_path / "bad.stomp"
+    good.write_bytes(RAILWAY)
+    bad.write_bytes(b"junk\n\n\0")
+    result = run("--json", str(bad), str(tmp_path / "none"), str(tmp_path), str(good))
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert json.loads(line)["file"] == str(good)
+    assert len(result.stderr.splitlines()) == 3
+    assert "none: cannot be read: " in result.stderr
+    assert f"==> {good} <==" in run(str(good), str(good)).stdout
+
+
+def test_gzip_captures_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.stomp.gz"
+    file.write_bytes(gzip.compress(RAILWAY))
+    assert len(run("--json", str(file)).stdout.splitlines()) == 1
+    file.write_bytes(gzip.compress(RAILWAY * 5000)[:-30])
+    result = run("--json", str(file))
+    assert result.exit_code == 1
+    assert "cannot be read" in result.stderr
+
+
+def test_versions_limits_and_commands() -> None:
+    assert run("--version", "1.0", "--json", input=b"SEND\na:\\q\n\nx\0").exit_code == 0
+    assert "limit-exceeded" in run("--limit", "max_body=1", input=RAILWAY).stderr
+    assert "--limit max_body=OCTETS" in run("--limit", "max_body=1", input=RAILWAY).stderr
+    assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
+    for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1T", "max_headers=9999999"):
+        assert run("--limit", wrong, input=RAILWAY).exit_code == 2
+    assert run("--command", "PING", input=b"PING\n\n\0").exit_code == 0
+    assert run("--command", "", input=b"").exit_code == 2
+
+
+def test_a_packet_capture_gets_a_hint() -> None:
+    assert "this is a packet capture" in run(input=b"\n\r\r\n\xb8\0\0\0M<+\x1a").stderr
+
+
+def test_no_frames() -> None:
+    assert run(input=b"").exit_code == 0
+    assert run("--summary", input=b"\n\n").exit_code == 0
+    assert run("--json", input=b"").stdout == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 5000,
+        b"[" * 900 + b"]" * 900,
+        b'{"a":' * 300 + b"1" + b"}" * 300,
+        b"<a>" * 3000 + b"</a>" * 3000,
+        b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+        b"<" * 1000,
+        b"\x1f\x8b" + b"x" * 100,
+        b"\xff\xfe" * 1000,
+        b"x" * (2**20 + 1),
+        gzip.compress(b"0" * 17 * 2**20),
+        b"\0",
+        "\ufeff[1]".encode(),
+    ],
+)
+def test_no_body_is_too_odd_to_be_shown(body: bytes) -> None:
+    for headers in ({}, {"content-type": "text/plain;charset=nonsense"}, {"content-encoding": "deflate, x"}):
+        shown = body_of(Frame("SEND", headers, body))
+        assert len(shown.text) < 100 * len(body) + 1000
+        assert run("--pretty", input=serialize(Frame("SEND", headers, body))).exit_code == 0
+
+
+def test_indenting_changes_white_space_only() -> None:
+    text = r'{"a":1.10,"a":1E5,"b":["\u00e9\n,:{}[]",{},[],[[]],null,12345678901234567890123],"c":{"d":true}}'
+    assert json.loads(indent_json(text)) == json.loads(text)
+    assert "".join(indent_json(text).split()) == text
+    assert indent_json("[ ]") == "[]"
+    for wrong in ("[1,]", "{", "[1] 2"):
+        with pytest.raises(ValueError, match=r"."):
+            indent_json(wrong)
+    assert "<p:b>x</p:b>" in indent_xml('<a xmlns:p="q"><p:b>x</p:b></a>')
+
+
+def test_sizes_stay_exact_until_there_are_many() -> None:
+    sizes = Sizes()
+    for size in range(10_000):
+        sizes.add(size)
+    assert (sizes.number, sizes.smallest, sizes.largest, sizes.total) == (10_000, 0, 9999, sum(range(10_000)))
+    assert abs(sizes.percentile(50) - 5000) <= 50
+    assert abs(sizes.percentile(99) - 9900) <= 99
+    other = Sizes()
+    other.merge(sizes)
+    assert (other.number, other.largest, other.total) == (sizes.number, sizes.largest, sizes.total)

@@ -1,0 +1,297 @@
+"""stompcodec lint: each check finds what it is for, at the right place, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click")
+
+import run_vectors
+from click.testing import CliRunner, Result
+
+from stompcodec.cli.app import app
+from stompcodec.cli.linting import conversation, rules
+from stompcodec.cli.linting.checks import CHECKS
+from stompcodec.errors import ERROR_KINDS
+from stompcodec.spec import Limits
+from stompcodec.states import REQUIRED_HEADERS
+
+TESTS = Path(__file__).parent.parent.parent
+IN_ORDER = {
+    "1.2": b"CONNECT\naccept-version:1.2\nhost:a\n\n\0",
+    "1.1": b"CONNECT\naccept-version:1.1\nhost:a\n\n\0",
+    "1.0": b"CONNECT\nlogin:a\npasscode:b\naccept-version:1.0\n\n\0",
+}
+
+
+def run(*arguments: str, input: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["lint", *arguments], input=input)
+
+
+def findings(data: bytes, *arguments: str) -> list[dict[str, Any]]:
+    result = run("--json", *arguments, input=data)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == any(finding["severity"] == "error" for finding in found)
+    return found
+
+
+SEND = b"SEND\ndestination:/queue/a\n"
+MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:1\n"
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+
+#: Version, octets, and each finding as "severity rule @offset".
+CASES: list[tuple[str, bytes, list[str]]] = [
+    ("1.2", SEND + b"x:a:b\n\n\0", ["warning S12-FRM-05 @29"]),
+    ("1.1", SEND + b"x:a:b\n\n\0", ["warning S11-FRM-07 @29"]),
+    ("1.0", SEND + b"x:a:b\n\n\0", []),
+    ("1.2", SEND + b"x:a\rb\n\n\0", ["error S12-FRM-05 @29"]),
+    ("1.1", SEND + b"x:a\r\ny:b\r\n\n\0", ["warning S11-FRM-02 @29"]),
+    ("1.0", SEND + b"x:a\r\n\n\0", ["warning S10-FRM-02 @29"]),
+    ("1.2", b"SEND\r\ndestination:/queue/a\r\nx:a:b\r\n\r\n\0", ["warning S12-FRM-05 @31"]),
+    ("1.2", SEND + b"x: a\n\n\0", ["warning S12-HDR-01 @26"]),
+    ("1.1", SEND + b"x :a\n\n\0", ["warning S11-HDR-01 @26"]),
+    ("1.0", SEND + b"x: a\n\n\0", ["note S10-FRM-12 @26"]),
+    ("1.0", SEND + "x:ü\n\n\0".encode(), ["error S10-FRM-08 @26"]),
+    ("1.2", SEND + "x:ü\n\n\0".encode(), []),
+    ("1.0", SEND + b"x:\n\n\0", ["warning S10-FRM-06 @26"]),
+    ("1.2", SEND + b"x:1\nx:2\n\n\0", ["note S12-HDR-02 @30"]),
+    ("1.1", SEND + b"x:1\nx:2\n\n\0", ["note S11-HDR-02 @30"]),
+    ("1.2", SEND + b"Receipt:1\n\n\0", ["warning S12-FRM-03 @26"]),
+    ("1.1", SEND + b"RECEIPT:1\n\n\0", ["warning S11-FRM-05 @26"]),
+    ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nlogin:a\\cb\n\n\0", ["warning S12-ESC-07 @34"]),
+    ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nheart-beat:1\n\n\0", ["error S12-HB-02 @34"]),
+    ("1.1", b"CONNECTED\nversion:1.1\nheart-beat:-1,0\n\n\0", ["error S11-HB-02 @22"]),
+    ("1.2", b"CONNECT\naccept-version:1.2,1.1\nhost:a\n\n\0", ["warning S12-NEG-02 @8"]),
+    ("1.1", b"CONNECT\naccept-version:1.0, 1.1\nhost:a\n\n\0", ["warning S11-NEG-01 @8"]),
+    ("1.2", b"CONNECTED\nversion:1.2\nserver:/1\n\n\0", ["error S12-CTD-05 @22"]),
+    ("1.2", b"CONNECTED\nversion:1.2\nserver:a-b/1.0 some words\n\n\0", []),
+    ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\nack:maybe\n\n\0", ["error S12-SUB-07 @29"]),
+    ("1.1", b"SUBSCRIBE\nid:1\ndestination:a\nack:client-individual\n\n\0", []),
+    ("1.0", b"SUBSCRIBE\ndestination:a\nack:client-individual\n\n\0", ["warning S10-SUB-03 @24"]),
+    ("1.2", b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:1\n\n\0", ["warning S12-RCP-01 @34"]),
+    ("1.0", b"CONNECT\nlogin:a\npasscode:b\n\nhi\0", ["error S10-CON-05 @28"]),
+    ("1.0", b"RECEIPT\nreceipt-id:1\n\nhi\0", ["error S10-RCP-03 @22"]),
+    ("1.0", b"SUBSCRIBE\ndestination:a\n\nhi\0", ["note S10-SUB-05 @25"]),
+    ("1.0", b"CONNECT\nlogin:a\n\n\0", ["note S10-CON-02 @0"]),
+    ("1.2", b"STOMP\naccept-version:1.2\nhost:a\n\n\0", ["note S12-CON-06 @0"]),
+    ("1.2", b"ERROR\n\n\0", ["warning S12-ERR-03 @0"]),
+    ("1.2", SEND + b"\nhi\0", ["warning S12-CL-04 @0", "warning S12-CT-01 @0"]),
+    ("1.1", SEND + b"\nhi\0", ["warning S11-CL-01 @0", "warning S11-CT-01 @0"]),
+    ("1.0", SEND + b"\nhi\0", ["warning S10-CL-01 @0"]),
+    ("1.2", SEND + b"content-length:1\ncontent-type:text\n\nx\0", ["error S12-CT-02 @43"]),
+    ("1.2", SEND + b"content-length:1\ncontent-type:text/plain; charset=utf-8\n\nx\0", []),
+    ("1.2", SEND + b"content-length:1\ncontent-type:text/plain\n\n\xff\0", ["error S12-CT-04 @68"]),
+    ("1.1", SEND + b"content-length:1\ncontent-type:text/a;charset=ascii\n\n\xff\0", ["warning S11-CT-04 @78"]),
+    ("1.2", SEND + b"content-length:1\ncontent-type:a/b\ncontent-encoding:gzip\n\nx\0", ["warning WISH-ENC-01 @60"]),
+    ("legacy", b"SEND\ndestination:a\nsome_name:b\n\n\0", ["warning LEG-HDR-03 @19"]),
+    ("legacy", b"SEND\nDestination:a\n\n\0", ["warning LEG-HDR-05 @5"]),
+    ("legacy", b"SEND\ndestination:a\x7f\n\n\0", ["warning LEG-HDR-07 @5"]),
+    ("legacy", b"send\ndestination:a\n\n\0", ["warning LEG-CMD-02 @0"]),
+    ("legacy", b"CONNECT\nusername:a\npasscode:b\n\nhi\0", ["warning LEG-CON-03 @31"]),
+    # Missing headers.
+    ("1.2", b"SEND\n\n\0", ["error S12-SND-01 @0"]),
+    ("1.2", b"\nACK\nmessage-id:1\n\n\0", ["error S12-ACK-01 @1"]),
+    ("1.1", b"NACK\nid:1\n\n\0", ["error S11-NAK-01 @0", "error S11-NAK-01 @0"]),
+    ("1.0", b"UNSUBSCRIBE\n\n\0", ["error S10-UNS-01 @0"]),
+    ("legacy", b"CONNECT\n\n\0", ["error LEG-CON-02 @0", "error LEG-CON-02 @0"]),
+    ("legacy", b"ACK\n\n\0", ["error S10-ACK-01 @0"]),
+    # What the codec finds; reading goes on behind it.
+    ("1.1", SEND + b"x:\\r\n\n\0\n" + b"SEND\n\n\0", ["error S11-ESC-04 @28", "error S11-SND-01 @34"]),
+    ("1.2", b"send\n\n\0", ["error S12-FRM-03 @0"]),
+    ("1.1", b"SEND\r\n\n\0", ["error S11-FRM-02 @0"]),
+    ("1.0", b"NACK\n\n\0", ["error S10-FRM-09 @0"]),
+    ("1.2", b"SEND\nx\n\n\0", ["error S12-FRM-08 @5"]),
+    ("1.2", b"SEND\nx\0", ["error S12-FRM-01 @6"]),
+    ("1.2", b"SEND\nx:\xff\n\n\0", ["error S12-UTF-01 @7"]),
+    ("1.2", b"SEND\ncontent-length:a\n\n\0", ["error S12-CL-02 @20"]),
+    ("1.2", b"SEND\ncontent-length:1\n\nabc\0", ["error S12-CL-03 @24"]),
+    ("1.2", b"ACK\nid:1\n\nabc\0", ["error S12-BDY-01 @10"]),
+    ("1.2", b"SEND\n", ["error S12-FRM-01 @5"]),
+]
+
+
+@pytest.mark.parametrize(("version", "data", "expected"), CASES, ids=[f"{case[0]}-{n}" for n, case in enumerate(CASES)])
+def test_a_finding(version: str, data: bytes, expected: list[str]) -> None:
+    found = [f"{item['severity']} {item['rule']} @{item['offset']}" for item in findings(data, "--version", version)]
+    assert found == expected
+
+
+def rules_of(data: bytes, *arguments: str) -> list[str]:
+    return [finding["rule"] for finding in findings(data, *arguments)]
+
+
+def test_a_clean_conversation_has_no_findings() -> None:
+    client = (
+        b"CONNECT\naccept-version:1.1,1.2\nhost:a:1\nheart-beat:0,0\n\n\0\n"
+        b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0BEGIN\ntransaction:t\n\n\0"
+        b"SEND\ndestination:/queue/a\ntransaction:t\ncontent-length:2\ncontent-type:text/plain\n\nhi\0"
+        b"ACK\nid:7\ntransaction:t\n\n\0COMMIT\ntransaction:t\n\n\0UNSUBSCRIBE\nid:1\n\n\0DISCONNECT\nreceipt:9\n\n\0"
+    )
+    server = (
+        b"CONNECTED\nversion:1.2\nserver:a/1\n\n\0"
+        + MESSAGE
+        + b"ack:7\nx:a\\cb\ncontent-length:2\ncontent-type:text/plain\n\nhi\0\n\nRECEIPT\nreceipt-id:9\n\n\0"
+    )
+    assert findings(client) == []
+    assert findings(server) == []
+    assert findings(client + client) == []
+
+
+def test_frames_of_a_handshake_are_judged_by_what_they_say() -> None:
+    assert rules_of(b"CONNECT\nlogin:a\npasscode:b\n\n\0") == []
+    assert rules_of(b"STOMP\nhost:a\n\n\0") == ["S12-CON-07", "S12-CON-06"]
+    assert rules_of(b"CONNECT\naccept-version:1.1\n\n\0") == ["S11-CON-09"]
+    assert rules_of(b"CONNECTED\n\n\0") == ["S10-CON-04"]
+    assert rules_of(b"CONNECTED\nversion:1.1\n\n\0MESSAGE\n\n\0") == ["S11-MSG-01", "S11-MSG-02", "S11-MSG-03"]
+    assert rules_of(b"CONNECTED\n\n\0", "--version", "1.2") == ["S12-CTD-01"]
+
+
+@pytest.mark.parametrize(
+    ("version", "frames", "expected"),
+    [
+        ("1.2", b"DISCONNECT\n\n\0SEND\ndestination:a\n\n\0", ["S12-DIS-02"]),
+        ("1.1", b"DISCONNECT\n\n\0SEND\ndestination:a\n\n\0", ["S11-DIS-02"]),
+        ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\n\n\0" * 2, ["S12-SUB-06"]),
+        ("1.2", b"UNSUBSCRIBE\nid:1\n\n\0", ["S12-UNS-01"]),
+        ("1.2", b"BEGIN\ntransaction:1\n\n\0" * 2, ["S12-TX-04"]),
+        ("1.2", b"COMMIT\ntransaction:1\n\n\0", ["S12-TX-06"]),
+        ("1.1", b"ABORT\ntransaction:1\n\n\0", ["S11-TX-06"]),
+        ("1.0", b"COMMIT\ntransaction:1\n\n\0", ["S10-TX-04"]),
+        ("1.2", b"SEND\ndestination:a\ntransaction:1\n\n\0", ["S12-TX-02"]),
+        ("1.2", b"SUBSCRIBE\nid:1\ndestination:a\nack:client\n\n\0" + MESSAGE + b"\n\0", ["S12-FRM-07", "S12-MSG-05"]),
+    ],
+)
+def test_what_takes_several_frames_to_see(version: str, frames: bytes, expected: list[str]) -> None:
+    assert rules_of(IN_ORDER[version] + frames, "--version", version) == expected
+
+
+def test_a_stream_that_began_earlier_is_not_blamed() -> None:
+    assert rules_of(b"COMMIT\ntransaction:1\n\n\0UNSUBSCRIBE\nid:1\n\n\0") == []
+
+
+def test_the_servers_side_over_several_frames() -> None:
+    assert rules_of(b"ERROR\nmessage:a\n\n\0" + CONNECTED) == []
+    assert rules_of(CONNECTED + b"ERROR\nmessage:a\n\n\0RECEIPT\nreceipt-id:1\n\n\0") == ["S12-ERR-02"]
+    assert rules_of(IN_ORDER["1.1"] + CONNECTED) == ["S12-FRM-07", "S12-NEG-04"]
+
+
+def test_many_ids_are_not_kept() -> None:
+    many = conversation._MOST + 5
+    frames = b"".join(b"SUBSCRIBE\nid:%d\ndestination:a\n\n\0" % number for number in range(many))
+    assert rules_of(IN_ORDER["1.2"] + frames + b"UNSUBSCRIBE\nid:nobody\n\n\0") == []
+
+
+def test_ids_are_requirements() -> None:
+    with open(TESTS / "requirements.tsv", encoding="utf-8", newline="") as source:
+        known = {row["id"] for row in csv.DictReader(source, delimiter="\t")}
+    tables = [check.ids for check in CHECKS] + [*rules._KINDS.values(), *rules._LIMITS.values()]
+    tables += [rules._WRONG_CASE, rules._WRONG_EOL]
+    for name, value in vars(conversation).items():
+        if name[1:2].isupper() and isinstance(value, dict):
+            tables += [inner for inner in (value, *value.values()) if isinstance(inner, dict)]
+    named = {rule for table in tables for rule in table.values() if isinstance(rule, str)}
+    named |= {
+        rules.missing_id(version, command, names)
+        for (version, _sender), commands in REQUIRED_HEADERS.items()
+        for command, required in commands.items()
+        for names in required
+    }
+    assert len(named) > 100
+    assert named <= known
+
+
+def test_each_error_of_reading_has_a_rule() -> None:
+    written = {"unencodable", "no-common-version", "bad-heart-beat", "bad-content-encoding", "limit-exceeded"}
+    assert set(rules._KINDS) == set(ERROR_KINDS) - written
+    assert set(rules._LIMITS) == set(Limits._fields)
+
+
+VECTORS = [
+    pytest.param(vector, id=vector["id"])
+    for path in sorted((TESTS / "vectors").glob("*.json"))
+    for vector in json.loads(path.read_text(encoding="utf-8"))["vectors"]
+    if vector["kind"] == "decode"
+]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_the_first_error_of_a_vector_is_found(vector: dict[str, Any]) -> None:
+    version = "auto" if vector["version"] == "none" else vector["version"]
+    limits = [f"--limit={name}={size}" for name, size in vector.get("limits", {}).items()]
+    expected = [event["kind"] for event in vector["expect"] if event["type"] == "error"]
+    result = run("--json", "--version", version, *limits, input=run_vectors.wire(vector))
+    texts = [json.loads(line)["text"] for line in result.stdout.splitlines()]
+    kinds = [kind for text in texts for kind in ERROR_KINDS if text.startswith(ERROR_KINDS[kind].what)]
+    kinds += ["unknown-command" for text in texts if text.startswith("the command ")]
+    # A vector may stop in the middle of a frame.
+    assert kinds[:1] == expected[:1] or (not expected and kinds == ["truncated"])
+    assert result.exit_code == 1 or not kinds
+
+
+BAD = SEND + b"x:a:b\nx:a:b\n\n\0SEND\n\n\0"
+
+
+def test_text(tmp_path: Path) -> None:
+    file = tmp_path / "a.stomp"
+    file.write_bytes(BAD)
+    result = run(str(file))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"{file}:29: warning S12-FRM-05: a raw colon in a value: header x (write it as \\c)",
+        f"{file}:35: warning S12-FRM-05: a raw colon in a value: header x (write it as \\c)",
+        f"{file}:32: note S12-HDR-02: the first entry counts: header x (check which entry is meant)",
+        f"{file}:40: error S12-SND-01: SEND has no header destination (add it)",
+        f"{file}: errors 1, warnings 2, notes 1, frames 2",
+    ]
+    few = run("--most", "1", str(file), str(file)).stdout
+    assert few.count("raw colon") == 2
+    assert few.count("S12-FRM-05: 1 more, not shown without --most 0") == 2
+
+
+def test_github() -> None:
+    result = run("--format", "github", input=BAD)
+    assert "::error file=<stdin>,title=S12-SND-01::octet 40: SEND has no header destination (add it)" in result.stdout
+
+
+def test_sarif(tmp_path: Path) -> None:
+    file = tmp_path / "a.stomp"
+    file.write_bytes(BAD)
+    result = run("--format", "sarif", str(file))
+    assert result.exit_code == 1
+    log = json.loads(result.stdout)
+    assert log["version"] == "2.1.0"
+    (sarif,) = log["runs"]
+    assert {rule["id"] for rule in sarif["tool"]["driver"]["rules"]} == {"S12-FRM-05", "S12-HDR-02", "S12-SND-01"}
+    assert sarif["results"][-1]["level"] == "error"
+    place = sarif["results"][-1]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": str(file)}, "region": {"byteOffset": 40, "byteLength": 1}}
+
+
+def test_warnings_do_not_fail() -> None:
+    assert run(input=SEND + b"\nhi\0").exit_code == 0
+    assert run(input=b"").exit_code == 0
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.stomp", tmp_path / "bad.gz"
+    good.write_bytes(SEND + b"\n\0")
+    bad.write_bytes(gzip.compress(SEND + b"\n\0")[:-4])
+    result = run(str(tmp_path / "none"), str(bad), str(good))
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 2
+    assert f"{good}: errors 0" in result.stdout
+
+
+def test_secrets_and_control_octets_stay_out_of_findings() -> None:
+    data = b"CONNECT\naccept-version:1.2\nhost:a\npasscode: hunter2\\c\nx\x1b[2J:a\rb\n\n\0"
+    data += b"CONNECT\npasscode:hunter2\nx\n\n\0"
+    for form in ("text", "json", "sarif", "github"):
+        output = run("--format", form, input=data).output
+        assert "hunter2" not in output
+        assert "\x1b" not in output

@@ -1,0 +1,175 @@
+"""stompcodec pipeline, as far as it gets without Spark. The rest is in tests/spark/jobs/test_cli.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from click.testing import CliRunner, Result
+
+from stompcodec.cli.pipelines.run import Input, one_line, waited
+from stompcodec.cli.verbs.pipeline import command
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["archive", "none.stompcap", "-o", "a"], "there is no such file or folder"),
+        (["archive", "stomp://127.0.0.1:1", "-o", "a"], "--destination"),
+        (["archive", "stomp://127.0.0.1:1", "-o", "a", "-d", "/queue/a"], "--spool"),
+        (["archive", ".", "-o", "a", "--follow", "--available-now"], "not both"),
+        (["archive", ".", "-o", "a", "--option", "prefetch"], "write NAME=VALUE"),
+        (["archive", ".", "-o", "a", "--option", "passcode=x"], "STOMPCODEC_PASSCODE"),
+        (["explode", ".", "-o", "a"], "--preset or --schema"),
+        (["explode", ".", "-o", "a", "-p", "darwin", "-s", "n int"], "--preset or --schema"),
+        (["explode", ".", "-o", "a", "-p", "darwin", "--max-body", "x"], "write a number of octets"),
+        (["metrics", ".", "--follow"], "wants -o DIR"),
+        (["deadletters", "stomp://127.0.0.1:1"], "record the queue first"),
+        (["replay", ".", "somewhere"], "a broker's URL"),
+        (["replay", ".", "stomp://127.0.0.1:1", "--speed", "0"], "or max"),
+        (["report", "none", "-o", "a"], "does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_the_presets_are_listed() -> None:
+    assert run("explode", "--list").stdout.startswith("apel ")
+    rows = [json.loads(line) for line in run("explode", "--list", "--json").stdout.splitlines()]
+    assert [row["preset"] for row in rows][-1] == "networkrail-vstp"
+    assert all(row["about"] for row in rows)
+
+
+@pytest.mark.parametrize("verb", ["archive", "explode", "metrics", "deadletters", "replay", "report"])
+def test_help(verb: str) -> None:
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_errors_of_spark_are_one_line() -> None:
+    trace = "[DATA_SOURCE] failed. SQLSTATE: 1\nTraceback (most recent call last):\n  x\n"
+    trace += "stompcodec.errors.StoreError: it\n"
+    assert one_line(ValueError(trace)) == "it"
+    assert one_line(ValueError("Traceback (most recent call last):\n  x\nOSError: no disk\n")) == "no disk"
+    assert one_line(ValueError("[A_B.C] said so. SQLSTATE: 42K03;\n'Project")) == "said so."
+    assert one_line(ValueError("a\x1b[2J")) == "a\\x1b[2J"
+    assert one_line(ValueError("")) == "ValueError"
+    assert len(one_line(ValueError("x" * 9999))) == 400
+
+
+# Who connects
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    from stompcodec.cli import connecting
+
+    monkeypatch.setenv("STOMPCODEC_PASSCODE", "x")  # so that what the verb sets is removed at the end
+    os.environ.pop("STOMPCODEC_PASSCODE")
+    monkeypatch.setattr(connecting, "_has_terminal", lambda: True)
+    monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _text: "prompted")
+    options = ("follow", "available_now", "checkpoint", "destinations", "spool", "login", "passcode_file")
+    return {**dict.fromkeys(options), "source_options": (), "destinations": ("/queue/a",), "spool": "s", "login": "ann"}
+
+
+def test_a_passcode_is_asked_for_before_spark_starts(given: dict[str, object]) -> None:
+    reading = Input("localhost:61613", given)
+    assert reading.source == "stomp://localhost:61613"
+    assert os.environ["STOMPCODEC_PASSCODE"] == "prompted"
+    assert reading.credentials == {"login": "ann", "passcodeEnv": "STOMPCODEC_PASSCODE"}
+    os.environ.pop("STOMPCODEC_PASSCODE")
+    assert Input(".", {**given, "destinations": ()}, broker="stomp://localhost").credentials["login"] == "ann"
+    assert os.environ.pop("STOMPCODEC_PASSCODE") == "prompted"
+    Input(".", {**given, "destinations": ()})  # no broker: nobody is asked
+    assert "STOMPCODEC_PASSCODE" not in os.environ
+
+
+def test_a_passcode_file_wins(given: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x\n")
+    reading = Input("stomp://localhost", {**given, "passcode_file": str(tmp_path / "secret")})
+    assert reading.credentials == {"login": "ann", "passcodeFile": str(tmp_path / "secret")}
+    assert "STOMPCODEC_PASSCODE" not in os.environ
+
+
+# A stream whose source is killed
+
+
+class Query:
+    """A stream that makes batches of 10 frames, then ends, or fails."""
+
+    def __init__(self, batches: range, error: str | None = None) -> None:
+        rows = {"processedRowsPerSecond": 1.0, "stateOperators": [{"numRowsDroppedByWatermark": 1}]}
+        self.recentProgress = [{"batchId": number, "numInputRows": 10, **rows} for number in batches]
+        self.lastProgress = self.recentProgress[-1]
+        self.isActive, self.error = True, error
+
+    def awaitTermination(self, seconds: float | None = None) -> None:
+        from pyspark.errors import StreamingQueryException
+
+        if self.error is not None:
+            raise StreamingQueryException(self.error)
+        self.isActive = False
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+def test_a_stream_whose_source_is_killed_starts_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    queries = [Query(range(3), "Connection reset"), Query(range(2, 4), "java.io.EOFException"), Query(range(4, 5))]
+    left = queries.copy()
+    assert waited(lambda: cast("StreamingQuery", left.pop(0)), True) == {"batches": 5, "frames": 50, "late": 5}
+    assert caplog.text.count("starts again") == 2
+    assert left == []
+
+
+def test_another_failure_ends_a_stream() -> None:
+    from pyspark.errors import StreamingQueryException
+
+    left = [Query(range(1), "Traceback (most recent call last): no disk"), Query(range(1))]
+    with pytest.raises(StreamingQueryException, match="no disk"):
+        waited(lambda: cast("StreamingQuery", left.pop(0)), True)
+    assert len(left) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stream_that_is_told_to_stop_does_not_start_again(number: signal.Signals) -> None:
+    starts = []
+
+    class Stopped(Query):
+        def awaitTermination(self, seconds: float | None = None) -> None:
+            os.kill(os.getpid(), number)
+            super().awaitTermination(seconds)
+
+    def start() -> StreamingQuery:
+        starts.append(Stopped(range(1), "Connection reset"))
+        return cast("StreamingQuery", starts[-1])
+
+    assert waited(start, True) == {"batches": 1, "frames": 10, "late": 1}
+    assert len(starts) == 1

@@ -1,0 +1,222 @@
+"""stompcodec sub: what it shows, keeps and runs, and that no message is lost by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from patience import patience
+
+pytest.importorskip("click")
+pytest.importorskip("websockets")
+
+from cli.at_broker import Runner, read_until
+from client.broker import BrokerThread
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.cli.connecting import interrupts
+from stompcodec.cli.show.messages import render
+from stompcodec.client.message import BaseMessage
+from stompcodec.testing.faults import FaultProxy
+
+pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
+
+
+def message(body: bytes, **headers: str) -> BaseMessage:
+    subscription = SimpleNamespace(folds_case=False)
+    return BaseMessage(
+        Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body), subscription, 1, 1
+    )  # type: ignore[arg-type]
+
+
+@given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
+def test_formats_keep_octets(body: bytes, value: str) -> None:
+    found = render("%b|%{k}|%d|%i|%s|%n|%%\\t\\\\", message(body, k=value), 3)  # type: ignore[arg-type]
+    expected = [body, value.encode(), b"/queue/a", b"7", str(len(body)).encode(), b"3", b"%\t\\"]
+    assert found == b"|".join(expected)
+
+
+def test_all_headers_and_absent_ones() -> None:
+    assert render("%h", message(b""), 1) == b"destination:/queue/a message-id:7"  # type: ignore[arg-type]
+    assert render("[%{none}]", message(b""), 1) == b"[]"  # type: ignore[arg-type]
+
+
+def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "-l", input=b"1\n2\n3\n4\n5\n")
+    assert at.good("sub", fresh, "-n", "2") == b"1\n2\n"
+    assert at.good("sub", fresh, "-n", "3", "-w", "10") == b"3\n4\n5\n"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_durable_subscription_gets_what_was_sent_meanwhile(at: Runner, dialect: str) -> None:
+    with BrokerThread(dialect=dialect) as broker:
+        command = ("sub", "/topic/news", "--durable", "daily", "--client-id", "me", "-u", broker.url)
+        assert at.good(*command, "-w", "0") == b""
+        at.good("pub", "/topic/news", "meanwhile", "-u", broker.url)
+        assert at.good(*command, "-n", "1", "-w", "20") == b"meanwhile\n"
+
+
+def test_octets_come_as_they_are(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "-", input=b"\x1b[2J\0\xff\r\n")
+    assert at.good("sub", fresh, "-n", "1", "-f", "%b") == b"\x1b[2J\0\xff\r\n"
+
+
+def test_a_time_without_messages(at: Runner, fresh: str) -> None:
+    assert at.good("sub", fresh, "-w", "0.1") == b""
+    at.good("pub", fresh, "one")
+    result = at("sub", fresh, "-n", "2", "-w", "0.3")
+    assert result.exit_code == 1
+    assert result.stdout == "one\n"
+    assert "1 of 2 messages came in 0.3 s" in result.stderr
+
+
+def test_several_destinations(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "a")
+    at.good("pub", f"{fresh}2", "b")
+    found = at.good("sub", fresh, f"{fresh}2", "-n", "2", "-w", "10", "-f", "%d %b\\n").splitlines()
+    assert sorted(found) == [f"{fresh} a".encode(), f"{fresh}2 b".encode()]
+
+
+def test_pretty(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, '{"a":1}', "-H", "passcode:secret", "-H", "content-type:application/json")
+    shown = at.good("sub", fresh, "-n", "1", "--pretty").decode()
+    assert '{\n  "a": 1\n}' in shown
+    assert "secret" not in shown
+
+
+def test_dump_goes_on_counting(at: Runner, fresh: str, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    at.good("pub", fresh, '{"a":1}', "-H", "content-type:application/json;charset=utf-8")
+    at.good("pub", fresh, "-", input=b"\xff")
+    assert at.good("sub", fresh, "-n", "1", "--dump", folder) == b""
+    assert b"/w==" in at.good("sub", fresh, "-n", "1", "--dump", folder, "--json")
+    assert (folder / "000001.json").read_bytes() == b'{"a":1}'
+    assert (folder / "000002.bin").read_bytes() == b"\xff"
+    index = [json.loads(line) for line in (folder / "messages.jsonl").read_text().splitlines()]
+    assert [entry["file"] for entry in index] == ["000001.json", "000002.bin"]
+    assert dict(index[0]["headers"])["destination"] == fresh
+
+
+def test_what_cannot_be_dumped_stays_in_the_queue(at: Runner, fresh: str, tmp_path: Path) -> None:
+    (tmp_path / "messages.jsonl").mkdir()
+    at.good("pub", fresh, "kept")
+    result = at("sub", fresh, "-n", "1", "--dump", tmp_path)
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr
+    assert at.good("sub", fresh, "-n", "1", "-f", "%b %{redelivered}") == b"kept true"
+
+
+def test_exec(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "body", "-H", "k:v")
+    script = 'cat; printf " %s %s" "$STOMP_DESTINATION" "$STOMP_HEADERS"'
+    process = at.process("sub", fresh, "-n", "1", "--exec", script, stdout=subprocess.PIPE)
+    out, _ = process.communicate(timeout=patience(30))
+    assert process.returncode == 0
+    body, destination, headers = out.decode().split(" ", 2)
+    assert (body, destination) == ("body", fresh)
+    assert ["k", "v"] in json.loads(headers)
+    assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
+
+
+def test_a_command_that_fails_refuses_its_message(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "body")
+    result = at("sub", fresh, "-n", "2", "-w", "10", "--exec", "exit 3")
+    assert result.exit_code == 1
+    assert result.stderr.count("the command ended with status 3") == 2  # it came again
+    assert at.good("sub", fresh, "-n", "1", "-f", "%b %{redelivered}") == b"body true"
+
+
+def test_auto_and_client(at: Runner, fresh: str) -> None:
+    for ack in ("auto", "client"):
+        at.good("pub", fresh, "-l", input=b"1\n2\n")
+        assert at.good("sub", fresh, "-n", "2", "--ack", ack) == b"1\n2\n"
+    assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1
+
+
+def test_a_lost_connection_is_made_again(at: Runner, fresh: str) -> None:
+    with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
+        url = f"stomp://127.0.0.1:{proxy.port}"
+        process = at.process("sub", fresh, "-u", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        at.good("pub", fresh, "before")
+        assert process.stdout.readline() == b"before\n"
+        proxy.cut()
+        at.good("pub", fresh, "after")
+        seen = process.stdout.readline()
+        if seen == b"before\n":  # its ACK was lost with the connection
+            seen = process.stdout.readline()
+        assert seen == b"after\n"
+        process.send_signal(signal.SIGINT)
+        _out, said = process.communicate(timeout=patience(30))
+    assert b"connecting again" in said
+
+
+def test_a_refused_subscription(at: Runner) -> None:
+    result = at("sub", "/queue/closed", "-u", at.guarded_url, "--login", "guest", STOMPCODEC_PASSCODE="guest")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
+    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"1\n"
+    process.stdout.close()
+    at.good("pub", fresh, "4")  # sub notices when it writes
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(patience(30)) == 1
+    assert b"Traceback" not in said
+    rest = at.good("sub", fresh, "-n", "1", "-w", "10")
+    assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
+
+
+def test_interrupted(at: Runner, fresh: str) -> None:
+    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    at.good("pub", fresh, "one")
+    assert process.stdout.readline() == b"one\n"
+    process.send_signal(signal.SIGINT)
+    _out, said = process.communicate(timeout=patience(30))
+    assert process.returncode == 130
+    assert said == b""
+
+
+def test_an_interrupt_is_noted_wherever_it_comes() -> None:
+    """Raised, it could come between taking a lock and knowing that; closing would wait for that lock for ever."""
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts() as interrupted:
+        assert not interrupted()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_terminal_obeys_no_message(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "-", input=b"a\x1b[2Jb")
+    near, far = pty.openpty()
+    process = at.process("sub", fresh, "-n", "1", "-q", stdin=subprocess.DEVNULL, stdout=far, stderr=far)
+    os.close(far)
+    try:
+        seen = read_until(near, b"\n")
+    finally:
+        os.close(near)
+    assert process.wait(patience(30)) == 0
+    assert seen == b"a\\x1b[2Jb\r\n"
+
+
+def test_wrong_usage(at: Runner) -> None:
+    for arguments in ([], ["/queue/a", "-f", "%q"], ["/queue/a", "-n", "0"], ["/queue/a", "--ack", "never"]):
+        assert at("sub", *arguments).exit_code == 2
