@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
 DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
 # What the backend may make a difference to, under the sanitizers; `make test-pure` runs everything.
-CORES := tests/codec tests/protocol tests/broker tests/cli $(wildcard tests/client/test_core*.py)
+CORES := tests/codec tests/protocol tests/capture tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000

@@ -15,7 +15,7 @@ from engine import drive
 
 from stompcodec import Frame, FrameError
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.capture_index import IndexDecoder, IndexEncoder, checksum, index_path
+from stompcodec.capture.index import IndexDecoder, IndexEncoder, checksum, index_path
 from stompcodec.cli.files.dissect import Dissection
 from stompcodec.cli.files.pcapng import packets
 from stompcodec.errors import StoreError

@@ -43,7 +43,7 @@ BROKER = {
     "storage/": "large large_stored store",
 }
 CORES = [
-    *("tests/codec", "tests/protocol"),
+    *("tests/codec", "tests/protocol", "tests/capture"),
     *(f"tests/broker/{folder}test_{name}.py" for folder, names in BROKER.items() for name in names.split()),
     *(f"tests/client/test_{name}.py" for name in ("core_acks", "core_calls", "core_restore", "sending", "receiving")),
     *(f"tests/cli/verbs/test_{name}.py" for name in ("convert", "decode", "encode", "inspect", "lint")),

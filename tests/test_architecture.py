@@ -26,10 +26,9 @@ FLOORS = {
     "": (
         *("errors, spec, selection, detect", "content", "frame", "columns"),
         *("_scan_py, _serialize_py, _ends_py", "_codec_py", "codec"),
-        *("states, heartbeat, uri, file_access", "handshake, order, pulse", "connection"),
-        *("capture_disk", "capture_index", "capture_segment", "capture_writer"),
+        *("states, heartbeat, uri", "handshake, order, pulse", "connection"),
         "__init__",
-        *("transport, capture", "client, broker", "compat, testing", "spark", "cli"),
+        *("disk", "transport, capture", "client, broker", "compat, testing", "spark", "cli"),
     ),
     "broker": (
         *(
@@ -66,13 +65,14 @@ FLOORS = {
         "__init__",
         "demonstration, __main__",
     ),
+    "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
 }
 #: Imports that point upward still, each to be cut.
 UPWARD = ()
 
 #: Folders in which modules import each other in a circle, each to be cut; and folders with too many modules.
 CIRCLES = ()
-CROWDED = ("", "client")
+CROWDED = ("client",)
 MOST_MODULES = 20
 
 #: What the ground floor does not know: it knows bytes, frames and their order, and nothing of the world.

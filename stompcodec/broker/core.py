@@ -37,8 +37,8 @@ from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import Spool
 from stompcodec.broker.storage.store import restored
+from stompcodec.disk.access import Access, access_of
 from stompcodec.errors import ConfigError
-from stompcodec.file_access import Access, access_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.context import Handlers, Host

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stompcodec.file_access import access_of, mode_of
+from stompcodec.disk.access import access_of, mode_of
 
 __all__ = ["access_options"]
 

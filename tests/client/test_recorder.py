@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, capture_segment
+from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.capture import segment as capture_segment
 from stompcodec.client import recorder as module
 from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.held import Held

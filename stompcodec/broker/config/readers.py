@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stompcodec.broker.auth import Rule, User, parse_hash
 from stompcodec.broker.config.settings import Preset, Setting
 from stompcodec.broker.origins import fault_of
-from stompcodec.file_access import mode_of
+from stompcodec.disk.access import mode_of
 
 __all__ = [
     "At",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, grant
 from stompcodec.errors import StoreError
-from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, grant
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.storage.folder_lock import is_body
 from stompcodec.broker.storage.remover import Remover
+from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
 from stompcodec.errors import StoreError
-from stompcodec.file_access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
 
 if TYPE_CHECKING:
     from stompcodec.broker.storage.helper import Helper

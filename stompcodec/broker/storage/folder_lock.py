@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.broker.storage.sqlite_file.pages import Pages
+from stompcodec.disk.access import PRIVATE, Access, create, make_folder
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, create, make_folder
 
 if sys.platform == "win32":
     import msvcrt

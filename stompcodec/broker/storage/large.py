@@ -27,7 +27,7 @@ from stompcodec.broker.jms import text_tail
 from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
-from stompcodec.file_access import NO_FOLLOW
+from stompcodec.disk.access import NO_FOLLOW
 from stompcodec.transport.seams import Part
 
 if TYPE_CHECKING:

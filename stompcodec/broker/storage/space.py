@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from stompcodec.file_access import PRIVATE, Access, create
+from stompcodec.disk.access import PRIVATE, Access, create
 
 __all__ = ["RESERVE", "Reserve", "free_space", "is_full"]
 

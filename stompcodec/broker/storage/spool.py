@@ -23,8 +23,8 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage.body_files import Body, link
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark
+from stompcodec.disk.access import PRIVATE, Access, make_folder
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, make_folder
 
 if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody

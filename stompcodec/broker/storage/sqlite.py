@@ -21,8 +21,8 @@ from stompcodec.broker.storage.damage import Damage
 from stompcodec.broker.storage.helper import Helper, HelperThread
 from stompcodec.broker.storage.sqlite_writer import SEQ_BITS, Batch, Writer, is_large
 from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Stored, Subscribed
+from stompcodec.disk.access import PRIVATE, Access
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access
 
 __all__ = ["SqliteStore"]
 

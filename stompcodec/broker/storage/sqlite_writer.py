@@ -26,8 +26,8 @@ from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.broker.storage.sqlite_schema import fault, is_passing, open_database
 from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
+from stompcodec.disk.access import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, create, guard
 
 __all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
 

@@ -17,8 +17,8 @@ import click
 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
+from stompcodec.disk.access import PRIVATE, Access, make_folder, opener
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, make_folder, opener
 
 if TYPE_CHECKING:
     from stompcodec.client import Message

@@ -14,8 +14,8 @@ from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Source, format_of
 from stompcodec.cli.inputs import complain, stream_options
+from stompcodec.disk.access import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
-from stompcodec.file_access import Access
 
 __all__ = ["command"]
 

@@ -13,7 +13,7 @@ from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import broker_options, connected, header_option, is_url, saying, size, stopping
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
-from stompcodec.file_access import Access
+from stompcodec.disk.access import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter

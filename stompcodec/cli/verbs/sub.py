@@ -15,8 +15,8 @@ from stompcodec.cli.connecting import broker_options, connected, header_option, 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import Handler, checked_format, handler
+from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
-from stompcodec.file_access import Access
 
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription

@@ -20,8 +20,8 @@ from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
 from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.recorder import Recorder, holder_of
+from stompcodec.disk.access import access_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
-from stompcodec.file_access import access_of
 from stompcodec.spark.live.spool import identify
 from stompcodec.spark.options.live import LiveOptions
 from stompcodec.spark.reading.index import open_index

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from stompcodec.client.dedupe import Dedupe
-from stompcodec.file_access import access_of
+from stompcodec.disk.access import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError
 

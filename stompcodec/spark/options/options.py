@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from stompcodec.disk.access import mode_of
 from stompcodec.errors import StompError
-from stompcodec.file_access import mode_of
 
 __all__ = [
     "ALL",

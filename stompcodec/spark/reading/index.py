@@ -1,6 +1,6 @@
 """Rows of a capture's index in numbers, many at once: which frames came when, and where to cut.
 
-The same rows as those of `stompcodec.capture_index`, which says what they are; here a million of them is normal.
+The same rows as those of `stompcodec.capture.index`, which says what they are; here a million of them is normal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from stompcodec.capture_index import ROW, IndexDecoder, index_path, read_trailer
+from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_trailer
 
 __all__ = ["IndexFile", "Rows", "open_index"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.capture import Capture, Segment
-from stompcodec.capture_index import ROW, index_path
+from stompcodec.capture.index import ROW, index_path
 from stompcodec.errors import StoreError
 from stompcodec.spark.live.spool import identity_of, positions_of
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, parse, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.capture_index import index_path
+from stompcodec.capture.index import index_path
 from stompcodec.cli.app import app
 from stompcodec.cli.files.dissect import Dissection
 from stompcodec.cli.files.pcapng import packets

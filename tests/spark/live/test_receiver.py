@@ -20,8 +20,7 @@ from client.peer import Peer, free_port
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import capture_segment
-from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
+from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter, segment
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
 from stompcodec.spark.live import receiver as module
 from stompcodec.spark.live.receiver import Receiver
@@ -196,7 +195,7 @@ def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spoo
 
 
 def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkeypatch) -> None:
-    full, real = threading.Event(), capture_segment.write
+    full, real = threading.Event(), segment.write
 
     def write(file: int, data: bytes) -> None:
         if full.is_set():
@@ -204,7 +203,7 @@ def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkey
             raise OSError(errno.ENOSPC, "No space left on device")
         real(file, data)
 
-    monkeypatch.setattr(capture_segment, "write", write)
+    monkeypatch.setattr(segment, "write", write)
     publish(broker, queue, 5)
     with receiving(broker.url, queue, spool, prefetch=20) as receiver:
         wait_for(lambda: receiver.count == 5)
@@ -226,14 +225,14 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     broker, queue: str, spool: Path, monkeypatch, segments: str
 ) -> None:
     """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
-    real, disk = capture_segment.write, 300_000
+    real, disk = segment.write, 300_000
 
     def write(file: int, data: bytes) -> None:
         if module._size_of(str(spool)) + len(data) > disk:
             raise OSError(errno.ENOSPC, "No space left on device")
         real(file, data)
 
-    monkeypatch.setattr(capture_segment, "write", write)
+    monkeypatch.setattr(segment, "write", write)
     monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
     publish(broker, queue, 60, size=10_000)

@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from stompcodec.disk.access import PRIVATE, Access, create
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, create
 
 if sys.platform == "win32":
     import msvcrt

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capture.capturing import TIME, batches, octets, read, segment
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol.capturing import TIME, batches, octets, read, segment
 
-from stompcodec import Frame, Parser, capture_segment, parse
-from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, _View, octets_of
-from stompcodec.capture_index import ROW, IndexEncoder, index_path, trailer
+from stompcodec import Frame, Parser, parse
+from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
+from stompcodec.capture import segment as capture_segment
+from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
+from stompcodec.capture.reader import _View
 from stompcodec.errors import StoreError
 
 ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))

@@ -1,15 +1,4 @@
-"""Captures: raw frames in segments, each with an index that knows when they came. docs/capture-format.md says it all.
-
-    with CaptureWriter("feed.stompcap") as capture:             # one writer; see `capture_writer`
-        capture.append(octets_of(frame), time_in_us)
-        capture.sync()                                          # on the disk: now it may be acknowledged
-
-    for offset, time, frame in Capture("feed.stompcap").frames():
-        ...
-
-Readers see what was synced, while it is written too, and never lock anything. What they find in files they believe
-only as far as it fits: an index that is damaged is told, and the frames are found without it.
-"""
+"""Reading a capture: its segments, the pieces and frames of its chains, and what to do with damage."""
 
 from __future__ import annotations
 
@@ -20,11 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from stompcodec.capture_disk import CaptureBusyError, fail, names_of
-from stompcodec.capture_index import (
+from stompcodec.capture.disk import fail, names_of
+from stompcodec.capture.index import (
     PIECE,
     ROW,
-    UNKNOWN,
     IndexDecoder,
     Row,
     index_path,
@@ -33,23 +21,12 @@ from stompcodec.capture_index import (
     rows_of,
     scan,
 )
-from stompcodec.capture_writer import CHAIN, CaptureWriter, octets_of
+from stompcodec.capture.writer import CHAIN
 from stompcodec.codec import Frame, Parser
 from stompcodec.errors import FrameError, StoreError, moved
 from stompcodec.spec import Limits
 
-__all__ = [
-    "CHAIN",
-    "UNKNOWN",
-    "Capture",
-    "CaptureBusyError",
-    "CaptureWriter",
-    "Cursor",
-    "Piece",
-    "Row",
-    "Segment",
-    "octets_of",
-]
+__all__ = ["Capture", "Cursor", "Piece", "Segment"]
 
 
 class Segment(NamedTuple):
@@ -88,6 +65,7 @@ class Capture:
         StoreError: there is nothing that could be read, or, from the methods, something is wrong with it.
 
     >>> import tempfile
+    >>> from stompcodec.capture import CaptureWriter
     >>> folder = tempfile.TemporaryDirectory()
     >>> with CaptureWriter(folder.name + "/a.stompcap") as writer:
     ...     at = writer.append(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0", 1_700_000_000_000_000)
@@ -277,6 +255,7 @@ class Cursor:
     """A place in a chain, and what follows it.
 
     >>> import tempfile
+    >>> from stompcodec.capture import CaptureWriter
     >>> folder = tempfile.TemporaryDirectory()
     >>> writer = CaptureWriter(folder.name + "/a.stompcap")
     >>> cursor = Capture(folder.name + "/a.stompcap").cursor()

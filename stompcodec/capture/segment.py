@@ -12,8 +12,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from stompcodec.capture_disk import cut, fail, sync, sync_folder, write
-from stompcodec.capture_index import (
+from stompcodec.capture.disk import cut, fail, sync, sync_folder, write
+from stompcodec.capture.index import (
     PIECE,
     ROW,
     UNKNOWN,
@@ -28,8 +28,8 @@ from stompcodec.capture_index import (
     scan,
     trailer,
 )
+from stompcodec.disk.access import PRIVATE, Access, copy_access, create, opener
 from stompcodec.errors import StoreError
-from stompcodec.file_access import PRIVATE, Access, copy_access, create, opener
 
 __all__ = ["SegmentWriter"]
 

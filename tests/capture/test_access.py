@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.file_access import Access
+from stompcodec.disk.access import Access
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
 

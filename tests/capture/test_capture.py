@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from capture.capturing import TIME, batches, octets, read, segment, without_length
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
-from protocol.capturing import TIME, batches, octets, read, segment, without_length
 
 from stompcodec import Frame, FrameError, Limits, parse
 from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, octets_of
-from stompcodec.capture_index import IndexDecoder, IndexEncoder, Row
+from stompcodec.capture.index import IndexDecoder, IndexEncoder, Row
 from stompcodec.errors import StoreError
 
 ONE = octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"one"))

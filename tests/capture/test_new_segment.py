@@ -24,9 +24,9 @@ def test_a_segment_that_begins_while_it_is_looked_at(tmp_path: Path, monkeypatch
     class Empty:
         st_size = 0
 
-    monkeypatch.setattr("stompcodec.capture.os.fstat", lambda number: Empty())
+    monkeypatch.setattr("stompcodec.capture.reader.os.fstat", lambda number: Empty())
     cursor = Capture(path).cursor()
     assert list(cursor.pieces()) == []
-    monkeypatch.setattr("stompcodec.capture.os.fstat", size)
+    monkeypatch.setattr("stompcodec.capture.reader.os.fstat", size)
     with pytest.raises(StoreError):
         list(cursor.pieces())

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from stompcodec.capture_disk import Lock, fail, is_segment, names_of, segment_name, sync_folder
-from stompcodec.capture_index import ROW, IndexDecoder, index_path, read_rows
-from stompcodec.capture_segment import SegmentWriter
+from stompcodec.capture.disk import Lock, fail, is_segment, names_of, segment_name, sync_folder
+from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_rows
+from stompcodec.capture.segment import SegmentWriter
 from stompcodec.codec import Frame, serialize
+from stompcodec.disk.access import PRIVATE, Access, make_folder
 from stompcodec.errors import FrameError, StoreError
-from stompcodec.file_access import PRIVATE, Access, make_folder
 from stompcodec.spec import dialect_of
 
 __all__ = ["CHAIN", "CaptureWriter", "octets_of"]
@@ -56,7 +56,7 @@ class CaptureWriter:
         segment_octets: a segment is sealed rather than to grow beyond; one append is never cut.
         segment_seconds: a segment is sealed that began so long ago. None for any age.
         access: rights of the files and of the folder that are made, whatever the umask; those that exist keep theirs.
-            See `stompcodec.file_access.access_of`.
+            See `stompcodec.disk.access.access_of`.
         holder: who writes it, for the error of a second writer: of a folder only.
 
     Raises:
