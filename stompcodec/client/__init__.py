@@ -9,18 +9,18 @@ with stomp.connect("stomp://user:pass@localhost:61613/vhost") as client:
             print(message.text())
 """
 
-from stompcodec.client.aio import AsyncClient, connect_async
-from stompcodec.client.aio_calls import AsyncTransaction
-from stompcodec.client.aio_link import AsyncReceipt
-from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.aio.calls import AsyncTransaction
+from stompcodec.client.aio.client import AsyncClient, connect_async
+from stompcodec.client.aio.link import AsyncReceipt
+from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.sync import Client, connect
-from stompcodec.client.sync_calls import Transaction
-from stompcodec.client.sync_link import Receipt
-from stompcodec.client.sync_messages import Message, Subscription
+from stompcodec.client.sync.calls import Transaction
+from stompcodec.client.sync.client import Client, connect
+from stompcodec.client.sync.link import Receipt
+from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,

@@ -1,4 +1,4 @@
-"""The client without I/O: what users ask for, on top of what comes (`intake`) and what is sent (`link`).
+"""The client without I/O: what users ask for, on top of what comes (`inbound`) and what is sent (`link`).
 
 A shell calls `opened`, `receive`, `writable`, `lost`, `tick`, writes what `take_output` gives, and after each of them
 looks at `connection` (None: abort the transport), `paused`, `calls.finished`, `touched`, `events` and `trace`. The
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stompcodec.client.intake import said
+from stompcodec.client.inbound import said
 from stompcodec.client.link import DELETE
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.offers import Offers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompcodec.client.intake import Intake
+from stompcodec.client.inbound import Intake
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from typing import Any
 
-from stompcodec.client.aio import AsyncClient
+from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.shell import now, timeout_of_connect

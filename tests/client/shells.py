@@ -14,9 +14,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.aio_calls import AsyncTransaction
-from stompcodec.client.aio_link import AsyncReceipt
-from stompcodec.client.aio_messages import AsyncMessage, AsyncProcessing, AsyncSubscription
+from stompcodec.client.aio.calls import AsyncTransaction
+from stompcodec.client.aio.link import AsyncReceipt
+from stompcodec.client.aio.messages import AsyncMessage, AsyncProcessing, AsyncSubscription
 
 _WRAPPED = (stomp.AsyncClient, AsyncReceipt, AsyncTransaction, AsyncMessage, AsyncProcessing, AsyncSubscription)
 QUICK = stomp.Backoff(first=0.01, most=0.05)

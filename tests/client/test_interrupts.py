@@ -22,7 +22,8 @@ from patience import patience
 import stompcodec.client as stomp
 
 #: Where interrupts come; the folder that the project lies in may have any name.
-_TRACED = (Path(stomp.__file__).parent, Path(__file__).parent)
+_CLIENT = Path(stomp.__file__).parent
+_TRACED = (_CLIENT, _CLIENT / "sync", Path(__file__).parent)
 #: The interpreter looks for signals when it has done one of these.
 _LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
 _JUMPS = ("JUMP_BACKWARD", "JUMP_ABSOLUTE")

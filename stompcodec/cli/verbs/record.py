@@ -17,8 +17,8 @@ from stompcodec.disk.access import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.dedupe import Dedupe
-    from stompcodec.client.recorder import Recorder
+    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.recording.recorder import Recorder
 
 __all__ = ["command"]
 
@@ -29,7 +29,7 @@ _CLEAN = 5.0
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
     """What messages are told apart by: a callback of click."""
-    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recording.dedupe import Dedupe
 
     try:
         Dedupe.of(value, 1)
@@ -178,8 +178,8 @@ def command(
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
     """
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.dedupe import Dedupe
-    from stompcodec.client.recorder import holder_of
+    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.recording.recorder import holder_of
 
     if is_url(destinations[0]):
         broker["url"], destinations = destinations[0], destinations[1:]
@@ -227,7 +227,7 @@ def _record(
     broker: dict[str, Any],
 ) -> None:
     from stompcodec.client import Backoff
-    from stompcodec.client.recorder import Recorder
+    from stompcodec.client.recording.recorder import Recorder
 
     until = None if seconds is None else time.monotonic() + seconds
 

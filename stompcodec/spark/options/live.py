@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.disk.access import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError

@@ -233,7 +233,7 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
         real(file, data)
 
     monkeypatch.setattr(segment, "write", write)
-    monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
+    monkeypatch.setattr("stompcodec.client.recording.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
     publish(broker, queue, 60, size=10_000)
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:

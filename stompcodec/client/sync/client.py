@@ -16,9 +16,9 @@ from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now, outgoing, timeout_of_connect
 from stompcodec.client.subscription import Subscription as BaseSubscription
-from stompcodec.client.sync_calls import Transaction
-from stompcodec.client.sync_link import Receipt
-from stompcodec.client.sync_messages import Message, Subscription
+from stompcodec.client.sync.calls import Transaction
+from stompcodec.client.sync.link import Receipt
+from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 

@@ -22,10 +22,10 @@ import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.capture import segment as capture_segment
-from stompcodec.client import recorder as module
-from stompcodec.client.dedupe import Dedupe
-from stompcodec.client.held import Held
-from stompcodec.client.recorder import Recorder
+from stompcodec.client.recording import recorder as module
+from stompcodec.client.recording.dedupe import Dedupe
+from stompcodec.client.recording.pending_acks import Held
+from stompcodec.client.recording.recorder import Recorder
 from stompcodec.errors import StaleAckError, StoreError
 from stompcodec.testing.faults import FaultProxy, Way
 

@@ -14,7 +14,7 @@ from typing import Any
 from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base
-from stompcodec.client.sync_link import Link
+from stompcodec.client.sync.link import Link
 from stompcodec.errors import StompError
 
 __all__ = ["Message", "Subscription"]

@@ -13,9 +13,9 @@ import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from stompcodec.client.aio_calls import AsyncTransaction
-from stompcodec.client.aio_link import AsyncReceipt
-from stompcodec.client.aio_messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.aio.calls import AsyncTransaction
+from stompcodec.client.aio.link import AsyncReceipt
+from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.engine import News
 from stompcodec.client.handlers import Policy, check_possible, checked_policy

@@ -1,41 +1,41 @@
-"""Transactions for threads."""
+"""Transactions for asyncio."""
 
 from __future__ import annotations
 
 import contextlib
 from types import TracebackType
 
+from stompcodec.client.aio.link import AsyncLink, AsyncReceipt
+from stompcodec.client.aio.messages import AsyncMessage
 from stompcodec.client.shell import HeaderSource, now, outgoing
-from stompcodec.client.sync_link import Link, Receipt
-from stompcodec.client.sync_messages import Message
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
-__all__ = ["Transaction"]
+__all__ = ["AsyncTransaction"]
 
 
-class Transaction(BaseTransaction):
-    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
+class AsyncTransaction(BaseTransaction):
+    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `async with`, ABORT if that raises."""
 
-    def __init__(self, client: Link, id: str, timeout: float | None) -> None:
+    def __init__(self, client: AsyncLink, id: str, timeout: float | None) -> None:
         super().__init__(id)
         self._client = client
         self._timeout = timeout
 
-    def __enter__(self) -> Transaction:
-        return self.begin()
+    async def __aenter__(self) -> AsyncTransaction:
+        return await self.begin()
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             if self.state != "aborted":
-                self.commit()
+                await self.commit()
         elif self.state == "open":
             with contextlib.suppress(StompError):  # the user's error says more
-                self.abort(wait=False)
+                await self.abort(wait=False)
 
-    def begin(self) -> Transaction:
+    async def begin(self) -> AsyncTransaction:
         """Start it, once there is a connection.
 
         Raises:
@@ -43,10 +43,10 @@ class Transaction(BaseTransaction):
         """
         client = self._client
         while not client.engine.do(client.core.begin, self, now()):
-            client.wait_connected(self._timeout)
+            await client.wait_connected(self._timeout)
         return self
 
-    def send(
+    async def send(
         self,
         destination: str,
         body: bytes | str = b"",
@@ -66,23 +66,23 @@ class Transaction(BaseTransaction):
             do = client.engine.do
             return do(client.core.send_in, self, message.pairs, message.body, now(), text=message.text)
 
-        client.push(attempt, len(message.body), timeout)
+        await client.push(attempt, len(message.body), timeout)
 
-    def ack(self, message: Message) -> None:
+    async def ack(self, message: AsyncMessage) -> None:
         """Acknowledge as part of it.
 
         Raises:
-            StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
+            StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
         """
         client = self._client
         client.engine.do(client.core.settle, message, "ACK", now(), transaction=self)
 
-    def nack(self, message: Message, *, requeue: bool | None = None) -> None:
-        """Refuse as part of it; as `Message.nack`."""
+    async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
+        """Refuse as part of it; as `AsyncMessage.nack`."""
         client = self._client
         client.engine.do(client.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
-    def commit(self, timeout: float | None = None) -> None:
+    async def commit(self, timeout: float | None = None) -> None:
         """Let it take effect; returns when the broker has done so.
 
         Raises:
@@ -90,17 +90,17 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
             ReceiptTimeoutError: the outcome is unknown.
         """
-        self._finish("COMMIT", timeout).wait()
+        await self._finish("COMMIT", timeout)
 
-    def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
+    async def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
         """Let nothing of it take effect. The messages it acknowledged are open again."""
         receipt = self._finish("ABORT", timeout)
         if wait:
-            receipt.wait()
+            await receipt
 
-    def _finish(self, command: str, timeout: float | None) -> Receipt:
+    def _finish(self, command: str, timeout: float | None) -> AsyncReceipt:
         client = self._client
         call = client._call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
-        receipt = Receipt(call)
+        receipt = AsyncReceipt(call)
         client.engine.do(client.core.finish_transaction, self, command, now(), call)
         return receipt

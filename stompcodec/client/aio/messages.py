@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from types import TracebackType
 from typing import Any
 
-from stompcodec.client.aio_link import AsyncLink, AsyncReceipt
+from stompcodec.client.aio.link import AsyncLink, AsyncReceipt
 from stompcodec.client.handlers import Policy, answer_of, checked_policy, decide, ended_by, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription as Base

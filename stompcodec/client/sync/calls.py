@@ -1,41 +1,41 @@
-"""Transactions for asyncio."""
+"""Transactions for threads."""
 
 from __future__ import annotations
 
 import contextlib
 from types import TracebackType
 
-from stompcodec.client.aio_link import AsyncLink, AsyncReceipt
-from stompcodec.client.aio_messages import AsyncMessage
 from stompcodec.client.shell import HeaderSource, now, outgoing
+from stompcodec.client.sync.link import Link, Receipt
+from stompcodec.client.sync.messages import Message
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
-__all__ = ["AsyncTransaction"]
+__all__ = ["Transaction"]
 
 
-class AsyncTransaction(BaseTransaction):
-    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `async with`, ABORT if that raises."""
+class Transaction(BaseTransaction):
+    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
 
-    def __init__(self, client: AsyncLink, id: str, timeout: float | None) -> None:
+    def __init__(self, client: Link, id: str, timeout: float | None) -> None:
         super().__init__(id)
         self._client = client
         self._timeout = timeout
 
-    async def __aenter__(self) -> AsyncTransaction:
-        return await self.begin()
+    def __enter__(self) -> Transaction:
+        return self.begin()
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
             if self.state != "aborted":
-                await self.commit()
+                self.commit()
         elif self.state == "open":
             with contextlib.suppress(StompError):  # the user's error says more
-                await self.abort(wait=False)
+                self.abort(wait=False)
 
-    async def begin(self) -> AsyncTransaction:
+    def begin(self) -> Transaction:
         """Start it, once there is a connection.
 
         Raises:
@@ -43,10 +43,10 @@ class AsyncTransaction(BaseTransaction):
         """
         client = self._client
         while not client.engine.do(client.core.begin, self, now()):
-            await client.wait_connected(self._timeout)
+            client.wait_connected(self._timeout)
         return self
 
-    async def send(
+    def send(
         self,
         destination: str,
         body: bytes | str = b"",
@@ -66,23 +66,23 @@ class AsyncTransaction(BaseTransaction):
             do = client.engine.do
             return do(client.core.send_in, self, message.pairs, message.body, now(), text=message.text)
 
-        await client.push(attempt, len(message.body), timeout)
+        client.push(attempt, len(message.body), timeout)
 
-    async def ack(self, message: AsyncMessage) -> None:
+    def ack(self, message: Message) -> None:
         """Acknowledge as part of it.
 
         Raises:
-            StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
+            StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
         """
         client = self._client
         client.engine.do(client.core.settle, message, "ACK", now(), transaction=self)
 
-    async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
-        """Refuse as part of it; as `AsyncMessage.nack`."""
+    def nack(self, message: Message, *, requeue: bool | None = None) -> None:
+        """Refuse as part of it; as `Message.nack`."""
         client = self._client
         client.engine.do(client.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
-    async def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: float | None = None) -> None:
         """Let it take effect; returns when the broker has done so.
 
         Raises:
@@ -90,17 +90,17 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
             ReceiptTimeoutError: the outcome is unknown.
         """
-        await self._finish("COMMIT", timeout)
+        self._finish("COMMIT", timeout).wait()
 
-    async def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
+    def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
         """Let nothing of it take effect. The messages it acknowledged are open again."""
         receipt = self._finish("ABORT", timeout)
         if wait:
-            await receipt
+            receipt.wait()
 
-    def _finish(self, command: str, timeout: float | None) -> AsyncReceipt:
+    def _finish(self, command: str, timeout: float | None) -> Receipt:
         client = self._client
         call = client._call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
-        receipt = AsyncReceipt(call)
+        receipt = Receipt(call)
         client.engine.do(client.core.finish_transaction, self, command, now(), call)
         return receipt

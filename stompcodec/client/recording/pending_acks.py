@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from stompcodec.client.sync_messages import Message
+from stompcodec.client.sync.messages import Message
 from stompcodec.codec import Frame
 from stompcodec.errors import StaleAckError
 

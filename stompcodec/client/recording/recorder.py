@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
 from stompcodec.client import Client, Message, Subscription
-from stompcodec.client.dedupe import Dedupe
-from stompcodec.client.held import Held, acknowledge
+from stompcodec.client.recording.dedupe import Dedupe
+from stompcodec.client.recording.pending_acks import Held, acknowledge
 from stompcodec.errors import FrameError, StompError, StoreError
 
 __all__ = ["Recorder", "holder_of"]

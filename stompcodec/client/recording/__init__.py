@@ -1,0 +1,1 @@
+"""A subscription into a capture: recording, acknowledging behind the disk, leaving out duplicates."""
