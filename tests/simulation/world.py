@@ -437,7 +437,9 @@ def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
     for name in os.listdir(folder):  # of the last world, whose disk is gone
         path = os.path.join(folder, name)
         shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-    logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)  # lost connections are its daily bread
+    logger = logging.getLogger("stompcodec.client")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # lost connections are its daily bread
     with vfs.installed():
         world = World(plan, folder, trace)
         vfs.mount(folder, world.disk)
@@ -453,4 +455,5 @@ def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
             if world.host.broker is not None:
                 world.host.crash()
             vfs.unmount(folder)
+            logger.setLevel(level)
     return Outcome(plan, fault, world.watcher.frames)
