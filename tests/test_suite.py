@@ -74,10 +74,10 @@ def test_slow_parts_are_found() -> None:
     assert list(_slow_parts("pytestmark = pytest.mark.no_asan\n")) == []
 
 
-def test_contributing_lists_what_is_slow() -> None:
-    page = HERE.parent / "CONTRIBUTING.md"
+def test_a_page_lists_what_is_slow() -> None:
+    page = HERE.parent / "docs" / "development.md"
     if not page.is_file():
-        pytest.skip("without CONTRIBUTING.md: this is not the whole tree")
+        pytest.skip("without docs: this is not the whole tree")
     folder, listed = "", set()
     for line in (
         page.read_text(encoding="utf-8").partition("### Keep `make test` quick")[2].partition("\n## ")[0].splitlines()
@@ -92,7 +92,7 @@ def test_contributing_lists_what_is_slow() -> None:
         if mark in path.read_text(encoding="utf-8")
     }
     slow = {name for name in slow if not name.startswith("interop/")}  # listed as a whole
-    assert listed == slow - {"test_suite.py"}, "the table of CONTRIBUTING.md lists each file with slow tests, and why"
+    assert listed == slow - {"test_suite.py"}, "docs/development.md lists each file with slow tests, and why"
 
 
 #: What the broker keeps apart, each by a test on real processes that `make test` runs.

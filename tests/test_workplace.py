@@ -33,8 +33,9 @@ def test_a_target_is_listed_and_explained(target: str) -> None:
 
 
 def test_what_contributors_are_told_to_run_is_there() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`make ([a-z-]+)", page))
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    pages = [page, *((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "RELEASING.md"))]
+    named = {name for text in pages for name in re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE)}
     table = page[page.index("## The commands") :].partition("\n## ")[0]
     for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
         named |= {cell.split()[0] for cell in re.findall(r"`([^`]+)`", row) if re.match(r"[a-z]", cell)}
