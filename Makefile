@@ -11,6 +11,8 @@ SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
+# What draws pages from the code. Each has --check, which says whether its drawing is stale.
+DRAWINGS := scripts/state_diagram.py $(wildcard scripts/draw_*.py)
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
@@ -61,12 +63,12 @@ test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
 test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
 	@$(PYTHON) scripts/test_spark.py $(SPARKS)
 
-check: $(VENV)/package.stamp ## lint, types, stubs, warnings of the C compiler
+check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
-	$(BIN)/python scripts/state_diagram.py --check
+	@for script in $(DRAWINGS); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
 	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c)) C files without a warning"
@@ -136,8 +138,8 @@ compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in 
 large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose memory is watched
 	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
 
-docs: $(VENV)/package.stamp ## write what is generated in docs/ anew: states, keys of the broker's configuration, exit statuses
-	$(BIN)/python scripts/state_diagram.py
+docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
+	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
 
