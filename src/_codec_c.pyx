@@ -22,10 +22,10 @@ from . import frame as _frame
 from .errors import FrameError
 from .errors import excerpt as _excerpt
 from .errors import refusal as _refusal
-from .selection import COLUMNS as _COLUMNS
-from .selection import checked_columns as _checked_columns
-from .selection import checked_every as _checked_every
-from .selection import checked_where as _checked_where
+from .column_filter import COLUMNS as _COLUMNS
+from .column_filter import checked_columns as _checked_columns
+from .column_filter import checked_every as _checked_every
+from .column_filter import checked_where as _checked_where
 from .spec import UNESCAPED as _UNESCAPED
 from .spec import checked_commands as _checked_commands
 from .spec import checked_limits as _checked_limits

@@ -6,7 +6,7 @@ import re
 from array import array
 from typing import Any
 
-from stompcodec.selection import checked_every
+from stompcodec.column_filter import checked_every
 from stompcodec.spec import Limits, checked_limits
 
 __all__ = ["frame_ends"]

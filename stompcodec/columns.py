@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any
 
+from stompcodec.column_filter import COLUMNS, Condition, checked_columns, checked_where
 from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
-from stompcodec.selection import COLUMNS, Condition, checked_columns, checked_where
 from stompcodec.spec import checked_names
 
 __all__ = ["Columns", "columns_of"]

@@ -20,10 +20,10 @@ from stompcodec.detect import FirstFrame
 from stompcodec.errors import FrameError, LocalProtocolError, RemoteProtocolError, in_short, moved
 from stompcodec.handshake import Handshake
 from stompcodec.heartbeat import Heartbeat
-from stompcodec.order import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, named, refusal, steady, why_not
 from stompcodec.pulse import EOL, NO_BEATS, Pulse
 from stompcodec.spec import VERSIONS, Limits, checked_commands, checked_limits
 from stompcodec.states import State, missing_headers, next_state
+from stompcodec.steady import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, named, refusal, steady, why_not
 
 __all__ = ["Connection", "Role"]
 

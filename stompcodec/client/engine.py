@@ -25,7 +25,7 @@ from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.heartbeat import Heartbeat
 from stompcodec.spec import Limits
-from stompcodec.transport.seams import LINGER
+from stompcodec.transport.owner import LINGER
 from stompcodec.transport.sync import SyncWire, Waker, connect
 from stompcodec.uri import Address
 

@@ -5,6 +5,6 @@ them can put in between. An `Owner` gets what comes in. The shells are imported 
 `from stompcodec.transport import aio`.
 """
 
-from stompcodec.transport.seams import Layer, Owner, Place
+from stompcodec.transport.owner import Layer, Owner, Place
 
 __all__ = ["Layer", "Owner", "Place"]

@@ -1,7 +1,7 @@
 """Octets over asyncio: `connect` and `listen`. It works on asyncio's own loops and on uvloop.
 
 All connections of a thread read into one buffer, so that an idle one owns none. TLS and WebSocket are layers above the
-socket (`stompcodec.transport.seams`), so that closing, lingering and back-pressure are the same for all.
+socket (`stompcodec.transport.owner`), so that closing, lingering and back-pressure are the same for all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from stompcodec.transport.accept import Acceptor, bind
 from stompcodec.transport.layers import client_layer, server_layer
-from stompcodec.transport.seams import (
+from stompcodec.transport.owner import (
     HIGH,
     LINGER,
     LINGER_ROUNDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stompcodec.transport.seams import Admit, Layer, Over, Place
+from stompcodec.transport.owner import Admit, Layer, Over, Place
 
 if TYPE_CHECKING:
     from ssl import SSLContext

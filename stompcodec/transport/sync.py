@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from stompcodec.transport.layers import client_layer
-from stompcodec.transport.seams import (
+from stompcodec.transport.owner import (
     HIGH,
     LINGER,
     LINGER_ROUNDS,

@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Iterator
 
-from stompcodec.transport.seams import gather
+from stompcodec.transport.owner import gather
 
 __all__ = ["TlsLayer", "client_context", "server_context"]
 

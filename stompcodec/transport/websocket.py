@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stompcodec.errors import MissingExtraError
-from stompcodec.transport.seams import Admit, Part
+from stompcodec.transport.owner import Admit, Part
 
 try:
     from websockets.client import ClientProtocol

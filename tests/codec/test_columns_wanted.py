@@ -9,7 +9,7 @@ from codec.test_columns import FIXED, expected, rows_of, taken
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompcodec.selection import COLUMNS, checked_where
+from stompcodec.column_filter import COLUMNS, checked_where
 from stompcodec.spec import Limits
 
 pa = pytest.importorskip("pyarrow")

@@ -28,9 +28,9 @@ from stompcodec.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from stompcodec.order import steady
 from stompcodec.spec import CLIENT_1_0, VERSIONS
 from stompcodec.states import REQUIRED_HEADERS, State, next_state
+from stompcodec.steady import steady
 
 ROLES = list(Role)
 EVERY_COMMAND = [*COMMANDS[Role.CLIENT], *COMMANDS[Role.SERVER]]

@@ -15,7 +15,7 @@ from transport.test_websocket import conversations, joined, opened_client, opene
 from transport.wires import Peer, Raw, Server, place
 
 from stompcodec.transport import sync, websocket
-from stompcodec.transport.seams import Over
+from stompcodec.transport.owner import Over
 from stompcodec.transport.tls import TlsLayer
 
 MANY = 5000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
 
-from stompcodec.transport.seams import Part
+from stompcodec.transport.owner import Part
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, is_text, server_layer
 
 

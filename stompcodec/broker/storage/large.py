@@ -28,7 +28,7 @@ from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.disk.access import NO_FOLLOW
-from stompcodec.transport.seams import Part
+from stompcodec.transport.owner import Part
 
 if TYPE_CHECKING:
     from io import FileIO

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.transport.seams import BIG, Over, gather, name_of
+from stompcodec.transport.owner import BIG, Over, gather, name_of
 
 
 @given(st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([bytes(BIG - 1), bytes(BIG), bytes(BIG + 1)]))))
