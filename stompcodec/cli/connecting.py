@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "broker_options",
+    "check_count",
     "connected",
     "connection_options",
     "credentials",
@@ -46,6 +47,8 @@ __all__ = [
     "saying",
     "size",
     "stopping",
+    "subscription_of",
+    "subscription_options",
     "url_of",
 ]
 
@@ -83,6 +86,32 @@ header_option = click.option(
     callback=header_pairs,
     help="A header; repeatable.",
 )
+
+
+def subscription_options(function: F) -> F:
+    """Add the options that say what to subscribe to; `subscription_of` takes them."""
+    for option in (
+        header_option,
+        click.option(
+            "--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions."
+        ),
+        click.option("--durable", metavar="NAME", help="A durable subscription of that name."),
+        click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language."),
+    ):
+        function = option(function)
+    return function
+
+
+def subscription_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `Client.subscribe` out of a verb's options, and leave those of `connected`."""
+    return {name: options.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+
+
+def check_count(count: int, most: int | None, seconds: float | None) -> None:
+    """Exit with status 1, and say why, if fewer messages came than -n asks for."""
+    if most is not None and count < most:
+        complain(f"{count} of {most} messages came" + ("" if seconds is None else f" in {seconds:g} s"))
+        sys.exit(1)
 
 
 def login_options(function: F) -> F:

@@ -37,8 +37,7 @@ _MOST_SEQ = 2**42
 _WAL = 16 * 2**20
 #: What PRAGMA auto_vacuum says of a file that gives pages back a few at a time.
 _INCREMENTAL = 2
-#: Pages without content that stay in the file, for what comes next; and how many others it gives back in one step: one
-#: step is a commit of 1 MiB at most.
+#: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
 #: Bytes of a WAL that stays as it is.
 _SHORT = 2**20
@@ -110,14 +109,17 @@ class Writer:
         self.incomplete = False
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
+        self._open_folder(folder, reserve, helper)
+
+    def _open_folder(self, folder: Path, reserve: int, helper: Helper | None) -> None:
         try:
-            self._reserve = Reserve(folder / "reserve", access, reserve)
+            self._reserve = Reserve(folder / "reserve", self._access, reserve)
             if reserve and free_space(folder) < reserve:
                 self._reserve.release()  # else nothing could start
-            self._bodies = Bodies(folder / "bodies", access, helper)
+            self._bodies = Bodies(folder / "bodies", self._access, helper)
             self._examine_wal()
             self._db = self._opened(new=kind_of(folder) is None)
-            mark(folder, "data", access)
+            mark(folder, "data", self._access)
             self._reserve.take()
             self._read_state(self._db)
         except (OSError, sqlite3.Error) as error:

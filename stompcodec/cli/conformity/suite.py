@@ -149,19 +149,8 @@ def scenarios(
     if address.tls:
         raise ConfigError(f"{address}: scenarios run over stomp: and ws: only")
     runner = _runner("run_scenarios")
-    places = {"vhost": address.vhost or "/", "queue_prefix": "/queue/spec-", "topic_prefix": "/topic/spec-"}
-    settings = Namespace(
-        host=address.host,
-        port=address.port,
-        ws=address.path if address.websocket else None,
-        filter=only,
-        feature=list(features),
-        all=everything,
-        login=address.login or "guest",
-        passcode=address.passcode or "guest",
-        timeout=timeout,
-        **{**places, **(options or {})},
-    )
+    chosen_by = {"filter": only, "feature": list(features), "all": everything}
+    settings = Namespace(**{**_connection(address), **(options or {})}, **chosen_by, timeout=timeout)
     chosen = list(runner.selected(folders or [suite_folder() / "scenarios"], settings))
     if any(wanted for _topic, _scenario, wanted in chosen):
         _greet(runner, settings, address, lasting=not features and not everything)
@@ -176,6 +165,20 @@ def scenarios(
             if problem is not None and (gone := _gone(address, timeout)):
                 pool.shutdown(cancel_futures=True)
                 raise ConnectionLostError(f"the broker went away: {gone}")
+
+
+def _connection(address: Address) -> dict[str, Any]:
+    """Return the settings of run_scenarios.py that say where the broker is and who connects."""
+    return {
+        "host": address.host,
+        "port": address.port,
+        "ws": address.path if address.websocket else None,
+        "login": address.login or "guest",
+        "passcode": address.passcode or "guest",
+        "vhost": address.vhost or "/",
+        "queue_prefix": "/queue/spec-",
+        "topic_prefix": "/topic/spec-",
+    }
 
 
 def _gone(address: Address, timeout: float) -> str:

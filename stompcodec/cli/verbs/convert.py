@@ -78,21 +78,18 @@ def command(
     complaints = Complaints()
     source = Source(source_file, source_form, complaints, options)
     form = target_form or format_of(target, reading=False)
-    count = left = 0
+    count = 0
     check_target(target, form, force=force)
     out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment, access=access))
     try:
         try:
-            count, left = _copy(source, out, complaints)
+            count = _copy(source, out, target, complaints)
             if not complaints.count:
                 out.open()  # the input is good, and empty
         finally:
             out.close()
     except (MissingExtraError, StompError) as error:
         complaints(str(error))
-    else:
-        if left > _TOLD:
-            complaints(f"{target}: {left} frames could not be written in all")
     if not quiet and target != "-" and out.opened:
         click.echo(f"{count:,} frame{'s' * (count != 1)} written to {target}", err=True)
     sys.exit(1 if complaints.count else 0)
@@ -122,8 +119,8 @@ class _Lazy:
             self._sink.close()
 
 
-def _copy(source: Source, sink: _Lazy, complaints: Complaints) -> tuple[int, int]:
-    """How many frames were written, and how many could not be."""
+def _copy(source: Source, sink: _Lazy, target: str, complaints: Complaints) -> int:
+    """Write each frame, and return how many were written. Report those that cannot be."""
     count = left = 0
     for each in source:
         try:
@@ -133,4 +130,6 @@ def _copy(source: Source, sink: _Lazy, complaints: Complaints) -> tuple[int, int
             left += 1
             if left <= _TOLD:
                 complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}")
-    return count, left
+    if left > _TOLD:
+        complaints(f"{target}: {left} frames could not be written in all")
+    return count

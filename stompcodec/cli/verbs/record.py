@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.access import access_options
-from stompcodec.cli.connecting import broker_options, connected, header_option, is_url, saying, size, stopping
+from stompcodec.cli.connecting import (
+    broker_options,
+    check_count,
+    connected,
+    is_url,
+    saying,
+    size,
+    stopping,
+    subscription_of,
+    subscription_options,
+)
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
 from stompcodec.disk.access import Access
@@ -144,10 +154,7 @@ def _told(state: str, error: Exception | None) -> None:
     metavar="N",
     help="For --dedupe: how many messages are remembered.",
 )
-@click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
-@click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
-@click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
-@header_option
+@subscription_options
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
 @broker_options
@@ -177,9 +184,7 @@ def command(
       stompcodec record host:61613 /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
     """
-    from stompcodec.capture import CaptureWriter
     from stompcodec.client.recording.dedupe import Dedupe
-    from stompcodec.client.recording.recorder import holder_of
 
     if is_url(destinations[0]):
         broker["url"], destinations = destinations[0], destinations[1:]
@@ -187,20 +192,11 @@ def command(
         raise click.UsageError("no DEST: name what to record, as in /queue/a")
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep goes without --single")
-    options = {name: broker.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
-    kind = True if single else None
+    options = subscription_of(broker)
     stopped = threading.Event()
     with stopping(stopped.set), saying():
-        capture = CaptureWriter(
-            output,
-            single=kind,
-            segment_octets=segment,
-            segment_seconds=segment_time,
-            access=access,
-            holder=holder_of(f"stompcodec record {' '.join(destinations)}", time.time()),
-        )
-        if capture.lost and not quiet:
-            complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
+        limits = {"segment_octets": segment, "segment_seconds": segment_time}
+        capture = _opened(output, destinations, quiet, single=True if single else None, access=access, **limits)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
         try:
             known = Dedupe.of(dedupe, dedupe_window)
@@ -210,9 +206,20 @@ def command(
             capture.close()
         if not quiet:
             click.echo(progress.text(), err=True)
-    if most is not None and progress.recorder.messages < most and seconds is not None and not stopped.is_set():
-        complain(f"{progress.recorder.messages} of {most} messages came in {seconds:g} s")
-        sys.exit(1)
+    if seconds is not None and not stopped.is_set():
+        check_count(progress.recorder.messages, most, seconds)
+
+
+def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:
+    """Open the capture, and say what was cut off its end."""
+    from stompcodec.capture import CaptureWriter
+    from stompcodec.client.recording.recorder import holder_of
+
+    holder = holder_of(f"stompcodec record {' '.join(destinations)}", time.time())
+    capture = CaptureWriter(output, holder=holder, **options)
+    if capture.lost and not quiet:
+        complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
+    return capture
 
 
 def _record(

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.access import access_options
-from stompcodec.cli.connecting import broker_options, connected, header_option, interrupts, saying
+from stompcodec.cli.connecting import (
+    broker_options,
+    check_count,
+    connected,
+    interrupts,
+    saying,
+    subscription_of,
+    subscription_options,
+)
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import Handler, checked_format, handler
@@ -125,10 +133,7 @@ class Watch:
     help="With auto, what the broker has sent is gone, also if it was not shown.",
 )
 @click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Messages on their way without an ACK.")
-@click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language.")
-@click.option("--durable", metavar="NAME", help="A durable subscription of that name.")
-@click.option("--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions.")
-@header_option
+@subscription_options
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not say that it waits.")
 @broker_options
@@ -142,10 +147,6 @@ def command(
     dump: str | None,
     shell_command: str | None,
     ack: str,
-    prefetch: int | None,
-    selector: str | None,
-    durable: str | None,
-    headers: tuple[tuple[str, str], ...],
     access: Access,
     **broker: Any,
 ) -> None:
@@ -160,16 +161,16 @@ def command(
     """
     from stompcodec.client import Backoff
 
-    if prefetch is None and ack != "auto":
+    options = subscription_of(broker)
+    if options["prefetch"] is None and ack != "auto":
         usual = 1 if shell_command is not None else _PREFETCH  # what waits for a command may go to another worker
-        prefetch = min(usual, most or usual)
+        options["prefetch"] = min(usual, most or usual)
     intake = Intake(handler(form, view, dump, shell_command, access), most)
-    options: dict[str, Any] = {"ack": ack, "prefetch": prefetch, "selector": selector, "durable": durable}
     watch = Watch()
     with saying(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             for destination in destinations:
-                subscription = client.subscribe(destination, headers=headers, **options)
+                subscription = client.subscribe(destination, ack=ack, **options)
                 watch.subscribed = True  # before the first message is shown: whoever saw that may count on it
                 intake.watch(subscription)
             if sys.stderr.isatty() and not quiet:
@@ -182,7 +183,5 @@ def command(
                 sys.exit(130)
         if intake.error is not None:
             raise intake.error
-    if most is not None and intake.count < most:
-        complain(f"{intake.count} of {most} messages came" + ("" if seconds is None else f" in {seconds:g} s"))
-        sys.exit(1)
+    check_count(intake.count, most, seconds)
     sys.exit(1 if intake.failed else 0)
