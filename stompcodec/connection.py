@@ -20,25 +20,24 @@ from stompcodec.detect import FirstFrame
 from stompcodec.errors import FrameError, LocalProtocolError, RemoteProtocolError, in_short, moved
 from stompcodec.handshake import Handshake
 from stompcodec.heartbeat import Heartbeat
-from stompcodec.pulse import EOL, NO_BEATS, Pulse
 from stompcodec.spec import VERSIONS, Limits, checked_commands, checked_limits
 from stompcodec.states import State, missing_headers, next_state
 from stompcodec.steady import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, named, refusal, steady, why_not
 
 __all__ = ["Connection", "Role"]
 
+_NO_BEATS = Heartbeat(0, 0)
+_EOL = b"\n"
 _NOTHING: Iterator[Frame] = iter(())
-
-
-def _drop(_piece: Any) -> None:
-    """What is done with bodies in pieces that nobody asked for."""
-
-
-#: The most octets behind a CONNECT that wait for our answer.
+#: Bytes that may wait behind a CONNECT until it is answered.
 _MOST_WAITING = 2**20
 
 
-class Connection(Pulse):
+def _drop(_piece: Any) -> None:
+    """Drop a piece of a body: the `on_piece` of a connection whose owner has set none."""
+
+
+class Connection:
     """One side of one conversation.
 
     Args:
@@ -75,8 +74,9 @@ class Connection(Pulse):
     """
 
     __slots__ = (
-        *("_base", "_commands", "_deaf", "_fed", "_first", "_handshake", "_lenient", "_limits", "_one", "_own"),
-        *("_parser", "_peer", "_some", "_stream_over", "_whole_frames", "on_piece", "role", "state", "version"),
+        *("_base", "_commands", "_fed", "_first", "_grace", "_handshake", "_heard", "_lenient", "_limits", "_now"),
+        *("_one", "_own", "_parser", "_peer", "_sent", "_some", "_stopped", "_stream_over", "_whole_frames"),
+        *("heartbeat", "on_piece", "output", "role", "state", "version"),
     )
 
     def __init__(
@@ -95,7 +95,10 @@ class Connection(Pulse):
         now: float = 0.0,
     ) -> None:
         self.role = Role(role)
-        super().__init__(GRACE[self.role], now)
+        self._grace = GRACE[self.role]
+        self._now = self._heard = self._sent = now  # the last time seen, and when bytes last came and went
+        self.heartbeat = _NO_BEATS
+        self.output: list[bytes] = []
         self._own, self._peer = SENDERS[self.role]
         self._handshake = Handshake(versions, heart_beat, version_header)
         self._limits = checked_limits(limits)
@@ -113,7 +116,7 @@ class Connection(Pulse):
             self._parser = FirstFrame(lambda version: self._parser_of(version, self._first))
         self._fed = 0  # octets that came, until a version is agreed
         self._base = 0  # stream offset of what `_parser` calls 0
-        self._deaf = False  # whatever comes is dropped
+        self._stopped = False  # whatever comes is dropped
         self.version: str | None = None
         self._enter(State.NEW)
 
@@ -131,21 +134,21 @@ class Connection(Pulse):
         if state is State.FAILED or state is State.CLOSED:
             self._end()
         elif state is State.DISCONNECTING and self.role is Role.SERVER:  # the client has said its last
-            self._deafen()
+            self._stop_reading()
             self.heartbeat = Heartbeat(self.heartbeat.send_every, 0)
 
-    def _deafen(self) -> None:
+    def _stop_reading(self) -> None:
         """Drop all that waits to be read, and all that will come."""
-        self._deaf = True
+        self._stopped = True
         self._one, self._some = NOTHING_STEADY
         self._parser = self._parser_of(None, self._first)
 
     def _end(self) -> None:
         """It is over for us: no heart-beat follows our ERROR."""
-        self._deafen()
-        self.heartbeat = NO_BEATS
+        self._stop_reading()
+        self.heartbeat = _NO_BEATS
 
-    def _is_asked(self) -> bool:
+    def _owes_connected(self) -> bool:
         """A server that has to answer CONNECT."""
         return self.state is State.CONNECTING and self.role is Role.SERVER
 
@@ -180,14 +183,14 @@ class Connection(Pulse):
         stompcodec.errors.RemoteProtocolError: BEGIN cannot come before CONNECT
         """
         self._now = now
-        if self._deaf:
+        if self._stopped:
             return _NOTHING
         if now > self._heard and len(data):  # `excuse` may have put it ahead of the clock
             self._heard = now
         if self.version is None:
             self._fed += memoryview(data).nbytes
         frames = self._parser.feed(data)
-        if not self._is_asked():
+        if not self._owes_connected():
             return self._frames(frames, data)
         if self._parser.buffered > _MOST_WAITING:
             raise self._refusal("too much came behind CONNECT", "Wait for CONNECTED before you send so much.")
@@ -219,11 +222,11 @@ class Connection(Pulse):
                                 self._check_headers(frame)
                         yield frame
                         continue
-                    if self._deaf:
+                    if self._stopped:
                         return
-                    self._turn(frame, data)
+                    self._on_state_change(frame, data)
                     yield frame
-                    if self._is_asked():
+                    if self._owes_connected():
                         return
                     if self._parser is not parser:
                         break
@@ -231,12 +234,12 @@ class Connection(Pulse):
                     return
                 frames = self._parser
         except FrameError as error:
-            if self._deaf:  # the owner has sent ERROR since
+            if self._stopped:  # the owner has sent ERROR since
                 return
             error = moved(error, self._base)
             raise self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error) from error
 
-    def _turn(self, frame: Frame, data: Any) -> None:
+    def _on_state_change(self, frame: Frame, data: Any) -> None:
         """A frame that changes the state, has a rule of its own, or must not come here."""
         command = frame.command
         after = next_state(self._peer, self.state, command, self.version)
@@ -244,9 +247,9 @@ class Connection(Pulse):
             why = why_not(self._peer, self.state, command)
             raise self._refusal(why, "The order of frames does not allow it.", frame)
         if command in CONNECTS:
-            self._asked(frame, data)
+            self._on_connect(frame, data)
         elif command == "CONNECTED":
-            self._answered(frame, data)
+            self._on_connected(frame, data)
         else:
             self._check_headers(frame)
         if after is not self.state:
@@ -261,10 +264,10 @@ class Connection(Pulse):
             lacks = f"{frame.command} lacks {named(missing)}"
             raise self._refusal(lacks, f"It is required in STOMP {self.version}.", frame)
 
-    def _asked(self, frame: Frame, data: Any) -> None:
+    def _on_connect(self, frame: Frame, data: Any) -> None:
         """A server has CONNECT."""
         try:
-            version = "legacy" if self._parser.version == "legacy" else self._handshake.asked(frame)
+            version = "legacy" if self._parser.version == "legacy" else self._handshake.on_connect(frame)
         except FrameError as error:
             speaks = ",".join(self._handshake.versions)
             if error.kind == "no-common-version":
@@ -274,10 +277,10 @@ class Connection(Pulse):
             raise self._refusal("heart-beat is malformed", remedy, cause=error) from error
         self._go_on_with(version, data)
 
-    def _answered(self, frame: Frame, data: Any) -> None:
+    def _on_connected(self, frame: Frame, data: Any) -> None:
         """A client has CONNECTED."""
         try:
-            version = self._handshake.answered(frame)
+            version = self._handshake.on_connected(frame)
             beats = self._handshake.beats(version, frame)
         except FrameError as error:
             raise self._refusal(f"CONNECTED cannot be used: {error}", cause=error) from error
@@ -327,7 +330,7 @@ class Connection(Pulse):
             raise LocalProtocolError(why_not(self._own, self.state, command))
         version = self.version or self._handshake.first
         if command in CONNECTS:
-            frame = self._handshake.ask(frame)
+            frame = self._handshake.connect_frame(frame)
             version = version or ("1.0" if frame.get("accept-version") is None else "1.2")
         missing = missing_headers(version, self._own, command, frame.headers.pairs())
         if missing:
@@ -346,8 +349,22 @@ class Connection(Pulse):
             [serialize(frame, version, **rules)] if self._whole_frames else serialize_parts(frame, version, **rules)
         )
         if self.role is Role.SERVER:  # a well-known client cannot read without; older servers write it too
-            chunks[-1] += EOL
+            chunks[-1] += _EOL
         self.output += chunks
+
+    def take_output(self, now: float | None = None) -> list[bytes]:
+        """Hand over what is in `output`, and empty it.
+
+        Args:
+            now: the time in seconds, for heart-beats; None for the last one seen.
+        """
+        taken = self.output[:]
+        if now is not None:
+            self._now = now
+        if taken:
+            self.output.clear()
+            self._sent = self._now
+        return taken
 
     def accept(
         self,
@@ -372,9 +389,9 @@ class Connection(Pulse):
             LocalProtocolError: there is no CONNECT to answer, or session is missing.
             FrameError: CONNECTED, which has no escapes, cannot carry the headers.
         """
-        if not self._is_asked() or self.version is None:
+        if not self._owes_connected() or self.version is None:
             raise LocalProtocolError("there is no CONNECT to answer")
-        frame = self._handshake.answer(self.version, headers, heart_beat)
+        frame = self._handshake.connected_frame(self.version, headers, heart_beat)
         self.send(frame)
         client_sends, server_sends = self._handshake.beats(self.version, frame)
         self.heartbeat = Heartbeat(server_sends, client_sends if silence is None else (silence + 1) // 2)
@@ -388,7 +405,7 @@ class Connection(Pulse):
             RemoteProtocolError: it ended inside a frame ("truncated"). There is nobody to answer.
         """
         self._now = now
-        parser, cares = self._parser, not self._is_asked()
+        parser, cares = self._parser, not self._owes_connected()
         self._enter(State.CLOSED)
         try:
             if cares:
@@ -396,6 +413,42 @@ class Connection(Pulse):
         except FrameError as error:
             error = moved(error, self._base)
             raise RemoteProtocolError("the stream ended inside a frame", cause=error) from error
+
+    # ---- time ----
+
+    def tick(self, now: float) -> bool:
+        """Do what is due: an EOL goes into `output` if nothing was sent for half of the interval (S12-HB-10).
+
+        Args:
+            now: the time in seconds. Take in what the transport holds before, or our stall looks like the peer's.
+
+        Returns:
+            False when the peer is dead: silent for twice its interval, and for a client one second more.
+        """
+        self._now = now
+        dead, due = self._dead_at(), self._beat_at()
+        if due is not None and now >= due and (dead is None or now < dead):
+            self.output.append(_EOL)
+        return dead is None or now < dead
+
+    def excuse(self, seconds: float) -> None:
+        """Do not hold so much silence against the peer: we did not read, being held up or having paused.
+
+        While reading is paused, call it before every `tick`.
+        """
+        self._heard += max(seconds, 0.0)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do, in seconds; None for never. Ask again after every other call."""
+        deadlines = [at for at in (self._dead_at(), self._beat_at()) if at is not None]
+        return min(deadlines, default=None)
+
+    def _dead_at(self) -> float | None:
+        return self.heartbeat.dead_at(self._heard + self._grace)
+
+    def _beat_at(self) -> float | None:
+        """What waits in `output` is as good as an EOL that is sent now."""
+        return self.heartbeat.next_send_at(self._now if self.output else self._sent)
 
     def _refusal(self, message: str, remedy: str = "", frame: Frame | None = None, **more: Any) -> RemoteProtocolError:
         """The error to raise, as `refusal` makes it. Nothing more is read."""

@@ -28,17 +28,17 @@ class Handshake:
     Raises:
         ValueError: they are nothing of the kind.
 
-    A client calls `ask`, then `answered`; a server `asked`, then `answer`. 1.0 has no heart-beats: in such a session
-    the header is like any other.
+    A client calls `connect_frame`, then `on_connected`; a server `on_connect`, then `connected_frame`. 1.0 has no
+    heart-beats: in such a session the header is like any other.
 
     >>> client, server = Handshake(["1.1", "1.2"], (500, 0)), Handshake(["1.0", "1.1"], (0, 1000))
-    >>> connect = client.ask(Frame("CONNECT", {"host": "a"}))
-    >>> server.asked(connect)
+    >>> connect = client.connect_frame(Frame("CONNECT", {"host": "a"}))
+    >>> server.on_connect(connect)
     '1.1'
-    >>> connected = server.answer("1.1", {"session": "7"})
+    >>> connected = server.connected_frame("1.1", {"session": "7"})
     >>> connected
     <Frame CONNECTED version='1.1' heart-beat='0,1000' session='7'>
-    >>> client.answered(connected), client.beats("1.1", connected), server.beats("1.1", connected)
+    >>> client.on_connected(connected), client.beats("1.1", connected), server.beats("1.1", connected)
     ('1.1', (1000, 0), (1000, 0))
     """
 
@@ -59,7 +59,7 @@ class Handshake:
         self._offered: Sequence[str] = self.versions
         self._connect_beat: str | None = None  # the heart-beat header of CONNECT
 
-    def ask(self, frame: Frame) -> Frame:
+    def connect_frame(self, frame: Frame) -> Frame:
         """A client's CONNECT, with accept-version and heart-beat where it has none.
 
         Raises:
@@ -81,7 +81,7 @@ class Handshake:
         self._connect_beat = frame.get("heart-beat")
         return frame
 
-    def asked(self, frame: Frame) -> str:
+    def on_connect(self, frame: Frame) -> str:
         """A server has CONNECT: the version of the session.
 
         Raises:
@@ -97,7 +97,7 @@ class Handshake:
         self._connect_beat = beat
         return version
 
-    def answer(
+    def connected_frame(
         self,
         version: str,
         headers: Mapping[str, str] | Iterable[tuple[str, str]],
@@ -112,7 +112,7 @@ class Handshake:
             offer = "0,0"
         return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
 
-    def answered(self, frame: Frame) -> str:
+    def on_connected(self, frame: Frame) -> str:
         """A client has CONNECTED: the version of the session.
 
         Raises:

@@ -26,7 +26,7 @@ FLOORS = {
     "": (
         *("errors, spec, column_filter, detect", "content", "frame", "columns"),
         *("_scan_py, _serialize_py, _ends_py", "_codec_py", "codec"),
-        *("states, heartbeat, uri", "handshake, steady, pulse", "connection"),
+        *("states, heartbeat, uri", "handshake, steady", "connection"),
         "__init__",
         *("disk", "transport, capture", "client, broker", "compat, testing", "spark", "cli"),
     ),
