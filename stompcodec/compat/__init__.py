@@ -1,14 +1,53 @@
-"""Drop-in: programs written for other STOMP libraries, run on our codec unchanged.
+"""Run programs written for stomp.py, stompman, coilmq or aiostomp on our codec, unchanged.
 
-Each module is for one library, which has to be installed beside this package:
+    from stompcodec import compat
 
-- `stompcodec.compat.stomppy`: stomp.py; `install()`, or `Connection10/11/12` and `WSConnection`.
-- `stompcodec.compat.stompman`: stompman; `install()`, or `Connection` and `WebSocketConnection`.
-- `stompcodec.compat.coilmq`: coilmq; `install()`.
-- `stompcodec.compat.aiostomp`: aiostomp; `install()`.
+    installed = compat.install("stomp.py")      # before the first connection
+    ...
+    installed.undo()
 
-`install()` returns an object whose `undo()` gives the library back as it was. `stompcodec compat check` tells whether
-what is installed here is known.
+Each library has a module, which needs that library: `stompcodec.compat.stomppy`, `.stompman`, `.coilmq`, `.aiostomp`.
+Some have classes that work without a patch. `stompcodec compat check` checks the versions that are installed here.
 """
 
-__all__: list[str] = []
+from __future__ import annotations
+
+import importlib
+
+from stompcodec.compat.seams import Installed, PeerError, module_of, undo
+
+__all__ = ["Installed", "PeerError", "install", "undo"]
+
+
+def install(library: str, quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) -> Installed:
+    """Put our codec into a library. Call it before the program's first connection.
+
+    Args:
+        library: "stomp.py", "stompman", "coilmq" or "aiostomp".
+        quirks: keep what programs may rely on, such as what the library's own tests pin. False: STOMP as specified.
+            docs/compat.md lists the differences.
+        heart_beats: for stomp.py only: the intervals in ms, to send and to receive, that connections offer unless they
+            say otherwise. Heart-beats then go on while a listener blocks.
+
+    Returns:
+        An object whose `undo()` restores the library; also a context manager. Installing twice with the same arguments
+        returns the same object.
+
+    Raises:
+        PeerError: the library is unknown, missing or of an unknown version, or it is installed with other arguments.
+            Nothing was changed.
+        ValueError: `heart_beats` is given for another library, or is not two numbers of milliseconds.
+
+    >>> import coilmq.util.frames
+    >>> with install("coilmq"):
+    ...     coilmq.util.frames.FrameBuffer.__module__
+    'stompcodec.compat.coilmq'
+    >>> coilmq.util.frames.FrameBuffer.__module__
+    'coilmq.util.frames'
+    """
+    module = module_of(library)
+    if heart_beats is not None and module != "stomppy":
+        raise ValueError(f"heart_beats is for stomp.py only, not for {library}")
+    options = {} if heart_beats is None else {"heart_beats": heart_beats}
+    installed: Installed = importlib.import_module(f"stompcodec.compat.{module}").install(quirks, **options)
+    return installed

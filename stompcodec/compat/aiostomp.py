@@ -1,7 +1,7 @@
 r"""aiostomp on our codec: it reads octet by octet; with this, a frame at a time.
 
-    import stompcodec.compat.aiostomp
-    stompcodec.compat.aiostomp.install()    # before AioStomp(...) connects
+    from stompcodec import compat
+    compat.install("aiostomp")    # before AioStomp(...) connects
 
 A stream that is no STOMP makes aiostomp drop what it has read and go on somewhere behind. With this the frames before
 the broken one are handed out, then the connection is dropped, and aiostomp connects again.

@@ -24,8 +24,8 @@ __all__ = ["CODES", "LARGEST", "Finding", "Report", "Skipped", "audit", "audit_s
 CODES = {
     "no-heart-beats": (
         "the connection has no heart-beats: a dead peer goes unnoticed, and firewalls cut an idle connection",
-        "pass heartbeats=(10000, 10000), or call stompcodec.compat.stomppy.install(heart_beats=(10000, 10000)), which "
-        "also keeps them while a listener blocks",
+        "pass heartbeats=(10000, 10000), or call stompcodec.compat.install('stomp.py', heart_beats=(10000, 10000)), "
+        "which also keeps them while a listener blocks",
     ),
     "auto-decode": (
         "bodies are decoded as UTF-8: a binary body arrives damaged",
@@ -46,6 +46,7 @@ CODES = {
 LARGEST = 2 << 20
 
 _MODULES = ("stomp", "stompcodec.compat.stomppy")
+_INSTALLS = ("stomppy.install", "compat.install")
 #: Class of stomp.py -> STOMP version. All but that of 1.0 take heart-beats.
 _CONNECTIONS = {
     **{f"{prefix}Connection10": "1.0" for prefix in ("", "Stomp")},
@@ -319,7 +320,7 @@ class _Program:
         """Does the program call `install(heart_beats=…)`?"""
         for call in self._calls:
             given = _keyword(call, "heart_beats")
-            if given is not None and not _is(given, None) and self._dotted(call.func).endswith("stomppy.install"):
+            if given is not None and not _is(given, None) and self._dotted(call.func).endswith(_INSTALLS):
                 return True
         return False
 

@@ -7,12 +7,9 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from stompcodec.compat.seams import PeerError
+from stompcodec.compat.seams import PEERS, PeerError, module_of
 
-__all__ = ["PEERS", "Verdict", "check", "check_all"]
-
-#: Module of `stompcodec.compat` -> the library's name in the registry.
-PEERS = {"stomppy": "stomp.py", "stompman": "stompman", "coilmq": "coilmq", "aiostomp": "aiostomp"}
+__all__ = ["Verdict", "check", "check_all"]
 
 
 class Verdict(NamedTuple):
@@ -47,15 +44,14 @@ def check(peer: str) -> Verdict:
         peer: a name of `PEERS`, or of the registry.
 
     Raises:
-        KeyError: there is no such peer.
-        PeerError: a program has installed into it already, with other quirks.
+        PeerError: the library is unknown.
 
-    >>> check("no such library")
+    >>> check("pika")
     Traceback (most recent call last):
     ...
-    KeyError: 'no such library'
+    stompcodec.compat.seams.PeerError: unknown library 'pika': use one of stomp.py, stompman, coilmq, aiostomp
     """
-    module_name = {name: module for module, name in PEERS.items()}.get(peer, peer)
+    module_name = module_of(peer)
     distribution = PEERS[module_name]
     try:
         version = importlib.metadata.version(distribution)

@@ -1,7 +1,7 @@
 r"""coilmq on our codec: its server survives split frames, heart-beats and large messages.
 
-    import stompcodec.compat.coilmq
-    stompcodec.compat.coilmq.install()      # before the server starts
+    from stompcodec import compat
+    compat.install("coilmq")      # before the server starts
 
 coilmq 1.1 wants a frame in one piece, stumbles over the EOLs of heart-beats, never notes that they came, and keeps each
 octet it ever got. All of that is `FrameBuffer`, and that is what is replaced.

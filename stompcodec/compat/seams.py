@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from stompcodec.errors import StompError
 
-__all__ = ["Installed", "Peer", "PeerError", "Seam", "install", "version_of"]
+__all__ = ["PEERS", "Installed", "Peer", "PeerError", "Seam", "install", "module_of", "undo", "version_of"]
+
+#: Module of `stompcodec.compat` -> the library's name in the registry.
+PEERS = {"stomppy": "stomp.py", "stompman": "stompman", "coilmq": "coilmq", "aiostomp": "aiostomp"}
 
 
 class PeerError(StompError, ImportError):
@@ -134,6 +137,41 @@ def install(
     installed = Installed(seams(quirks), lambda _installed: _INSTALLED.pop(peer.distribution, None))
     _INSTALLED[peer.distribution] = choice, installed
     return installed
+
+
+def module_of(library: str) -> str:
+    """Return the name of the module of `stompcodec.compat` that is for a library.
+
+    Args:
+        library: its name in the registry, such as "stomp.py", or that of the module.
+
+    Raises:
+        PeerError: the library is unknown.
+
+    >>> module_of("stomp.py")
+    'stomppy'
+    """
+    for module, name in PEERS.items():
+        if library in (module, name):
+            return module
+    raise PeerError(f"unknown library {library!r}: use one of {', '.join(PEERS.values())}")
+
+
+def undo(library: str | None = None) -> None:
+    """Restore a library that runs on our codec; does nothing if it does not.
+
+    Args:
+        library: its name in the registry, such as "stomp.py"; None for all libraries.
+
+    Raises:
+        PeerError: the library is unknown.
+
+    >>> undo("stomp.py")
+    """
+    wanted = None if library is None else PEERS[module_of(library)]
+    for name, (_choice, installed) in list(_INSTALLED.items()):
+        if wanted in (None, name):
+            installed.undo()
 
 
 def version_of(peer: Peer) -> str:

@@ -7,8 +7,8 @@ One argument of its client:
 
 Or, where nobody may touch the program, before it imports names of stompman:
 
-    import stompcodec.compat.stompman
-    stompcodec.compat.stompman.install()
+    from stompcodec import compat
+    compat.install("stompman")
 
 `WebSocketConnection` needs the package websockets. With `ssl` it speaks wss.
 """

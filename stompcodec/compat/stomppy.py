@@ -1,7 +1,7 @@
 r"""stomp.py on our codec. One line before the first connection, and nothing else changes:
 
-    import stompcodec.compat.stomppy
-    stompcodec.compat.stomppy.install()
+    from stompcodec import compat
+    compat.install("stomp.py")
 
 Or without a patch, with classes that take the arguments of theirs:
 
@@ -10,7 +10,7 @@ Or without a patch, with classes that take the arguments of theirs:
 Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. What differs is in
 docs/compat.md.
 
-With `install(heart_beats=(10000, 10000))` heart-beats go on while a listener blocks: listeners then have a thread of
+With `heart_beats=(10000, 10000)` heart-beats go on while a listener blocks: listeners then have a thread of
 their own.
 """
 

@@ -8,15 +8,16 @@ with -p are loaded first, so the names are replaced before the suite imports the
 
 from __future__ import annotations
 
-import importlib
 import os
+
+from stompcodec.compat import install
 
 __all__ = ["pytest_report_header"]
 
 _peer, _, _mode = os.environ.get("STOMPCODEC_COMPAT", "").partition(":")
 _installed = None
 if _peer:
-    _installed = importlib.import_module(f"stompcodec.compat.{_peer}").install(quirks=_mode != "strict")
+    _installed = install(_peer, quirks=_mode != "strict")
 
 
 def pytest_report_header() -> str:

@@ -83,6 +83,12 @@ CASES = {
         stomp.Connection(auto_decode=False)
         stomp.Connection10(auto_decode=False)  # no-heart-beats
         """,
+    "installed by the door": """
+        import stomp
+        from stompcodec import compat
+        compat.install("stomp.py", heart_beats=(10000, 10000))
+        stomp.Connection(auto_decode=False)
+        """,
     "installed without": """
         import stomp
         from stompcodec.compat import stomppy

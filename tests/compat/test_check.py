@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompcodec.compat import check, seams
-from stompcodec.compat.seams import Peer, Seam
+from stompcodec.compat.seams import Peer, PeerError, Seam
 
 
 class Fake:
@@ -48,7 +48,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     made = Fake()
     monkeypatch.setitem(sys.modules, "fake_library", made.library)
     monkeypatch.setitem(sys.modules, "stompcodec.compat.fake", made.module)
-    monkeypatch.setattr(check, "PEERS", {"fake": "fake-library"})
+    for module in (check, seams):
+        monkeypatch.setattr(module, "PEERS", {"fake": "fake-library"})
     monkeypatch.setattr(importlib.metadata, "version", made.version_of)
     yield made
     assert made.library.parse is len, "it was not put back"
@@ -94,7 +95,7 @@ def test_a_self_test_that_fails(fake: Fake, error: Exception) -> None:
 
 
 def test_nobody_knows_it(fake: Fake) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(PeerError, match="unknown library 'stomppy': use one of fake-library"):
         check.check("stomppy")
 
 
@@ -102,7 +103,7 @@ def test_all(fake: Fake) -> None:
     assert [verdict.peer for verdict in check.check_all()] == ["fake-library"]
 
 
-@pytest.mark.parametrize("peer", check.PEERS)
+@pytest.mark.parametrize("peer", seams.PEERS)
 def test_what_is_installed_here(peer: str) -> None:
     """Each library that is installed is known, and works."""
     verdict = check.check(peer)

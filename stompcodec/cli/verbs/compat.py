@@ -9,7 +9,8 @@ import click
 
 from stompcodec.cli.groups import Verbs
 from stompcodec.compat.audit import Report, audit
-from stompcodec.compat.check import PEERS, Verdict, check_all
+from stompcodec.compat.check import Verdict, check_all
+from stompcodec.compat.seams import PEERS
 
 __all__ = ["command"]
 
