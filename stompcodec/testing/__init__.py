@@ -17,23 +17,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stompcodec.testing.broker import StompBroker
     from stompcodec.testing.clock import ShiftedClock
-    from stompcodec.testing.faults import FaultProxy, Rules, Way
+    from stompcodec.testing.faults import Direction, FaultProxy, Rules
     from stompcodec.testing.frame_faults import Fault, FrameFaults
-    from stompcodec.testing.record import Record, Seen
+    from stompcodec.testing.record import Record, RecordedFrame
 
-__all__ = ["Fault", "FaultProxy", "FrameFaults", "Record", "Rules", "Seen", "ShiftedClock", "StompBroker", "Way"]
+__all__ = [
+    "Direction",
+    "Fault",
+    "FaultProxy",
+    "FrameFaults",
+    "Record",
+    "RecordedFrame",
+    "Rules",
+    "ShiftedClock",
+    "StompBroker",
+]
 
 #: Imported when it is asked for: pytest imports this package in every run, whatever is tested there.
 _LAZY = {
-    "Fault": "frame_faults",
-    "FaultProxy": "faults",
-    "FrameFaults": "frame_faults",
-    "Record": "record",
-    "Rules": "faults",
-    "Seen": "record",
-    "ShiftedClock": "clock",
-    "StompBroker": "broker",
-    "Way": "faults",
+    **{"StompBroker": "broker", "ShiftedClock": "clock"},
+    **dict.fromkeys(("Direction", "FaultProxy", "Rules"), "faults"),
+    **dict.fromkeys(("Fault", "FrameFaults"), "frame_faults"),
+    **dict.fromkeys(("Record", "RecordedFrame"), "record"),
 }
 
 

@@ -20,7 +20,7 @@ from stompcodec.codec import Frame
 from stompcodec.testing.clock import ShiftedClock
 from stompcodec.testing.faults import FaultProxy
 from stompcodec.testing.frame_faults import FrameFaults
-from stompcodec.testing.record import Record, Seen, lines
+from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import WatchedSession
 
 __all__ = ["StompBroker"]
@@ -168,11 +168,11 @@ class StompBroker:
     # ---- what was seen ----
 
     @property
-    def frames(self) -> list[Seen]:
+    def frames(self) -> list[RecordedFrame]:
         """All frames of both directions so far, in order, without heart-beats."""
         return self.record.frames()
 
-    def expect(self, command: str, *, timeout: float = 2.0, **headers: Any) -> Seen:
+    def expect(self, command: str, *, timeout: float = 2.0, **headers: Any) -> RecordedFrame:
         """Wait for a frame, unless it is there already. Each is returned once: the next call wants another one.
 
         Args:
@@ -220,7 +220,7 @@ class StompBroker:
         """
         self._wait(lambda: not self._core.sessions, timeout, lambda: "the end of all connections")
 
-    def wait_pending(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
+    def wait_queued(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
         """Wait until so many messages wait in a queue: 0 for all acknowledged.
 
         Raises:
@@ -228,17 +228,17 @@ class StompBroker:
         """
         found = [0]
 
-        def pending() -> bool:
-            found[0] = self._pending(destination)
+        def holds() -> bool:
+            found[0] = self._queued(destination)
             return found[0] == count
 
-        self._wait(pending, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
+        self._wait(holds, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
 
-    def pending(self, destination: str) -> int:
+    def queued(self, destination: str) -> int:
         """How many messages a queue has, those that are on their way and not acknowledged among them."""
-        return self.ask(lambda: self._pending(destination))
+        return self.inject(lambda: self._queued(destination))
 
-    def _pending(self, destination: str) -> int:
+    def _queued(self, destination: str) -> int:
         queues = self._core.queues.items()
         return sum(queue.count for (_, name), queue in queues if name == destination)
 
@@ -250,7 +250,7 @@ class StompBroker:
         assert self._server is not None, "the broker does not run"
         return self._server.broker
 
-    def ask(self, function: Callable[[], _T]) -> _T:
+    def inject(self, function: Callable[[], _T]) -> _T:
         """Call a function in the broker's thread, and return what it returns."""
 
         async def call() -> _T:
@@ -263,14 +263,14 @@ class StompBroker:
         until = time.monotonic() + timeout
         while True:
             version = self.record.version
-            if self.ask(holds):
+            if self.inject(holds):
                 return
             left = until - time.monotonic()
             if left <= 0 or not self.record.wait(version, left):
                 break
-        raise AssertionError(f"no {what()} within {timeout:g} s; {self.record.told()}")
+        raise AssertionError(f"no {what()} within {timeout:g} s; {self.record.expectations()}")
 
-    async def expect_async(self, command: str, *, timeout: float = 2.0, **headers: Any) -> Seen:
+    async def expect_async(self, command: str, *, timeout: float = 2.0, **headers: Any) -> RecordedFrame:
         """As `expect`, for tests whose event loop has to go on."""
         return await asyncio.to_thread(partial(self.expect, command, timeout=timeout, **headers))
 
@@ -286,7 +286,7 @@ class StompBroker:
         Nothing is read meanwhile, so whoever has agreed on heart-beats is dead where it owes one.
         """
         assert self._server is not None, "the broker does not run"
-        self.ask(partial(self._advance, self._server, self.clock.monotonic() + seconds))
+        self.inject(partial(self._advance, self._server, self.clock.monotonic() + seconds))
 
     def _advance(self, server: Server, until: float) -> None:
         while (deadline := server.broker.next_deadline()) is not None and deadline < until:
@@ -298,7 +298,7 @@ class StompBroker:
     def cut(self) -> int:
         """Cut all connections, with no word. How many there were."""
         assert self._server is not None, "the broker does not run"
-        return self.ask(partial(_cut, self._server))
+        return self.inject(partial(_cut, self._server))
 
     def proxy(self, seed: int = 0) -> FaultProxy:
         """A proxy in front of it that cuts, delays, splits and swallows octets: `with broker.proxy() as proxy:`."""
@@ -306,7 +306,7 @@ class StompBroker:
 
     # ---- to look at ----
 
-    def told(self) -> str:
+    def expectations(self) -> str:
         """The frames as text, one a line: time, connection, direction (> to the broker, < from it), frame."""
         return "\n".join(lines(self.frames))
 
@@ -356,7 +356,7 @@ class _Watch:
         return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
-        self._owner.record.add(Seen(self._owner.clock.monotonic() - self._start, number, direction, frame))
+        self._owner.record.add(RecordedFrame(self._owner.clock.monotonic() - self._start, number, direction, frame))
 
     def change(self) -> None:
         self._owner.record.change()

@@ -16,14 +16,14 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["FaultProxy", "Rules", "Way"]
+__all__ = ["Direction", "FaultProxy", "Rules"]
 
 _MOST = 65536  # octets that are read at once
 _NAP = 0.005  # seconds between two looks at a rule
 
 
 @dataclass
-class Way:
+class Direction:
     """What happens to the octets of one direction."""
 
     cut_after: int | tuple[int, int] | None = None
@@ -42,9 +42,9 @@ class Way:
 class Rules:
     """What a proxy does."""
 
-    up: Way = field(default_factory=Way)
+    up: Direction = field(default_factory=Direction)
     """From those who connect to the proxy, to the server."""
-    down: Way = field(default_factory=Way)
+    down: Direction = field(default_factory=Direction)
     """From the server."""
     refuse: bool = False
     """Reset new connections."""
@@ -75,15 +75,15 @@ class _Flow:
         self.left: int | None = None
         """Octets until the cut."""
         self._roll = random.Random(f"{seed}/{link.number}/{name}")
-        self._told: int | tuple[int, int] | None = None
+        self._rule: int | tuple[int, int] | None = None
 
-    def size(self, way: Way, waiting: int) -> int:
+    def size(self, direction: Direction, waiting: int) -> int:
         """How many of the octets that wait are forwarded next."""
-        if way.cut_after != self._told:
-            self._told = way.cut_after
-            self.left = self._roll.randint(*self._told) if isinstance(self._told, tuple) else self._told
-        if way.piece is not None:
-            waiting = min(waiting, self._roll.randint(1, max(1, way.piece)))
+        if direction.cut_after != self._rule:
+            self._rule = direction.cut_after
+            self.left = self._roll.randint(*self._rule) if isinstance(self._rule, tuple) else self._rule
+        if direction.piece is not None:
+            waiting = min(waiting, self._roll.randint(1, max(1, direction.piece)))
         if self.left is not None:
             waiting = min(waiting, max(0, self.left))
             self.left -= waiting
@@ -108,7 +108,7 @@ class FaultProxy:
 
     >>> with FaultProxy(("127.0.0.1", 61613)) as proxy:
     ...     proxy.rules.down.cut_after = (0, 20_000)
-    ...     proxy.rules.up = Way(piece=3, delay=0.001)
+    ...     proxy.rules.up = Direction(piece=3, delay=0.001)
     ...     proxy.cut()
     0
     """
@@ -262,14 +262,14 @@ class FaultProxy:
 
     async def _forward(self, flow: _Flow, data: bytes, writer: asyncio.StreamWriter) -> None:
         while data and not flow.link.is_cut:
-            way: Way = getattr(self.rules, flow.name)
-            if way.hold:
+            direction: Direction = getattr(self.rules, flow.name)
+            if direction.hold:
                 await asyncio.sleep(_NAP)
                 continue
-            size = flow.size(way, len(data))
-            if size and way.delay:
-                await asyncio.sleep(way.delay)
-            if size and not way.swallow:
+            size = flow.size(direction, len(data))
+            if size and direction.delay:
+                await asyncio.sleep(direction.delay)
+            if size and not direction.swallow:
                 writer.write(data[:size])
                 await writer.drain()
             data = data[size:]

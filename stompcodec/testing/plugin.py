@@ -49,7 +49,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
         brokers = item.stash.get(_BROKERS, nothing)
         for number, broker in enumerate(brokers, 1):
             title = "STOMP frames" if number == 1 else f"STOMP frames of broker {number}"
-            report.sections.append((f"{title} (> to the broker, < from it)", broker.told() or "none"))
+            report.sections.append((f"{title} (> to the broker, < from it)", broker.expectations() or "none"))
 
 
 def _fields(node: pytest.Item, name: str) -> dict[str, Any]:

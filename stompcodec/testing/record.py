@@ -14,17 +14,17 @@ from typing import Any
 from stompcodec.codec import Frame
 from stompcodec.frame import Headers
 
-__all__ = ["Record", "Seen", "matches"]
+__all__ = ["Record", "RecordedFrame", "matches"]
 
 #: Frames that an error shows.
 _SHOWN = 20
 
 
 @dataclass(eq=False)
-class Seen:
+class RecordedFrame:
     """A frame that went over the wire.
 
-    >>> seen = Seen(0.25, 1, "in", Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+    >>> seen = RecordedFrame(0.25, 1, "in", Frame("SEND", {"destination": "/queue/a"}, b"hi"))
     >>> seen
       0.250 s  1 > SEND destination='/queue/a' body=2 octets b'hi'
     >>> seen.command, seen.headers["destination"], seen.body
@@ -100,25 +100,25 @@ class Record:
     """All frames so far, or the last `keep` of them. Any thread may add, look and wait.
 
     >>> record = Record(keep=100)
-    >>> record.add(Seen(0.0, 1, "in", Frame("SEND", {"destination": "/queue/a"})))
+    >>> record.add(RecordedFrame(0.0, 1, "in", Frame("SEND", {"destination": "/queue/a"})))
     >>> record.expect("SEND", {"destination": "/queue/a"}, timeout=1.0).connection
     1
     """
 
     def __init__(self, keep: int) -> None:
-        self._frames: deque[Seen] = deque(maxlen=keep)
+        self._frames: deque[RecordedFrame] = deque(maxlen=keep)
         self._changed = threading.Condition()
         self._total = 0
         """Frames so far, also those that are not kept."""
         self.version = 0
         """Grows with everything that happens."""
 
-    def frames(self) -> list[Seen]:
+    def frames(self) -> list[RecordedFrame]:
         """What was seen, in order."""
         with self._changed:
             return list(self._frames)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: RecordedFrame) -> None:
         """A frame went by."""
         with self._changed:
             self._frames.append(seen)
@@ -141,7 +141,7 @@ class Record:
         with self._changed:
             self._frames.clear()
 
-    def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> Seen:
+    def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> RecordedFrame:
         """The first such frame that was not returned before; waits for it.
 
         Raises:
@@ -161,9 +161,9 @@ class Record:
             if left <= 0 or not self.wait(version, left):
                 break
         wanted = " ".join([command, *(f"{name}={value!r}" for name, value in headers.items())])
-        raise AssertionError(f"no {wanted} within {timeout:g} s; {self.told()}")
+        raise AssertionError(f"no {wanted} within {timeout:g} s; {self.expectations()}")
 
-    def _find(self, newest: int, command: str, headers: Mapping[str, Any]) -> Seen | None:
+    def _find(self, newest: int, command: str, headers: Mapping[str, Any]) -> RecordedFrame | None:
         """The first one among the newest frames."""
         found = None
         for seen in itertools.islice(reversed(self._frames), newest):
@@ -171,7 +171,7 @@ class Record:
                 found = seen
         return found
 
-    def told(self) -> str:
+    def expectations(self) -> str:
         """What was seen, for an error."""
         frames = self.frames()
         if not frames:
@@ -180,6 +180,6 @@ class Record:
         return "\n".join([f"{head} (> to the broker, < from it):", *lines(frames[-_SHOWN:])])
 
 
-def lines(frames: Iterable[Seen]) -> list[str]:
+def lines(frames: Iterable[RecordedFrame]) -> list[str]:
     """One line a frame; what a test has expected is marked."""
     return [f"{seen!r}{'  [expected]' if seen.is_taken else ''}" for seen in frames]

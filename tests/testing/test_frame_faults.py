@@ -69,7 +69,7 @@ def test_error_at_the_nth(broker, wire):
     receipt, error = wire.rest()
     assert receipt.headers["receipt-id"] == "1"
     assert (error.command, error.headers["message"], error.headers["receipt-id"]) == ("ERROR", "full", "2")
-    assert broker.pending("/queue/a") == 1
+    assert broker.queued("/queue/a") == 1
 
 
 def test_lose_a_clients_frame(broker, wire):
@@ -77,7 +77,7 @@ def test_lose_a_clients_frame(broker, wire):
     for number in (1, 2, 3):
         wire.say(send(number))
     assert [wire.frame().headers["receipt-id"] for _ in range(2)] == ["1", "3"]
-    assert broker.pending("/queue/a") == 2
+    assert broker.queued("/queue/a") == 2
     assert [seen.body for seen in broker.frames if seen.command == "SEND"] == [b"body 1", b"body 2", b"body 3"]
 
 
@@ -88,7 +88,7 @@ def test_cut_at_a_clients_frame(broker, wire, after, pending):
     wire.say(send(1) + "\0" + send(2) + "\0" + send(3))
     assert [frame.headers["receipt-id"] for frame in wire.rest()] == ["1"]
     broker.wait_disconnected()
-    assert broker.pending("/queue/a") == pending
+    assert broker.queued("/queue/a") == pending
 
 
 def test_a_cut_lets_go_of_what_was_not_acknowledged(broker, wire):
@@ -124,7 +124,7 @@ def test_cut_after_a_stored_message_loses_its_receipt_only(tmp_path, durable):
         wire.say(send(1))
         assert [frame.command for frame in wire.rest()] == ["CONNECTED"]
         broker.wait_disconnected()
-        assert broker.pending("/queue/a") == 1
+        assert broker.queued("/queue/a") == 1
 
 
 def test_duplicate_a_clients_frame(broker, wire):
@@ -132,7 +132,7 @@ def test_duplicate_a_clients_frame(broker, wire):
     wire.say(send(1))
     wire.say(send(2))
     assert [wire.frame().headers["receipt-id"] for _ in range(3)] == ["1", "1", "2"]
-    assert broker.pending("/queue/a") == 3
+    assert broker.queued("/queue/a") == 3
 
 
 def test_change_a_clients_frame(broker, wire):
@@ -141,7 +141,7 @@ def test_change_a_clients_frame(broker, wire):
     )
     wire.say(send(1))
     assert wire.frame().command == "RECEIPT"
-    assert (broker.pending("/queue/a"), broker.pending("/queue/b")) == (0, 1)
+    assert (broker.queued("/queue/a"), broker.queued("/queue/b")) == (0, 1)
 
 
 def test_change_a_clients_frame_into_nothing(broker, wire):
@@ -159,7 +159,7 @@ def test_lose_a_receipt(broker, wire):
     for number in (1, 2, 3):
         wire.say(send(number))
     assert [wire.frame().headers["receipt-id"] for _ in range(2)] == ["1", "3"]
-    assert broker.pending("/queue/a") == 3
+    assert broker.queued("/queue/a") == 3
     assert broker.expect("RECEIPT", receipt_id="2")
 
 

@@ -55,7 +55,7 @@ def test_each_has_its_own(stomp_broker, number):
     assert stomp_broker.frames == []
     with stomp.connect(stomp_broker.url) as client:
         client.send("/queue/a", b"x", receipt=True)
-    assert stomp_broker.pending("/queue/a") == 1
+    assert stomp_broker.queued("/queue/a") == 1
     assert [t.name for t in threading.enumerate()].count("stomp-broker") == 1
 
 def test_no_thread_is_left():

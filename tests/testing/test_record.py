@@ -10,7 +10,7 @@ import pytest
 from patience import patience
 
 from stompcodec import Frame
-from stompcodec.testing import Seen
+from stompcodec.testing import RecordedFrame
 from stompcodec.testing.record import Record, matches
 
 
@@ -37,7 +37,7 @@ def test_matches(headers, right):
 
 def test_a_record_is_cleared():
     record = Record(10)
-    record.add(Seen(0, 1, "in", Frame("SEND", {"destination": "a"})))
+    record.add(RecordedFrame(0, 1, "in", Frame("SEND", {"destination": "a"})))
     record.clear()
     assert record.frames() == []
     with pytest.raises(AssertionError):
@@ -59,7 +59,8 @@ def test_a_wait_ends_though_there_is_always_something_new():
 def test_what_was_looked_at_is_not_looked_at_again_but_all_that_is_new():
     record = Record(1000)
     adding = threading.Timer(
-        0.05, lambda: [record.add(Seen(0, 1, "in", Frame("SEND", {"destination": str(n)}))) for n in range(500)]
+        0.05,
+        lambda: [record.add(RecordedFrame(0, 1, "in", Frame("SEND", {"destination": str(n)}))) for n in range(500)],
     )
     adding.start()
     assert record.expect("SEND", {"destination": "499"}, timeout=patience(10)).headers["destination"] == "499"

@@ -10,7 +10,7 @@ import pytest
 from patience import patience
 from transport.wires import Peer, Place, Raw, Server, in_thread
 
-from stompcodec.testing import FaultProxy, Rules, Way
+from stompcodec.testing import Direction, FaultProxy, Rules
 from stompcodec.transport import aio
 
 
@@ -100,7 +100,7 @@ def test_pieces_and_delay(through):
     arrived = []
 
     async def work(proxy, server, client):
-        proxy.rules.down = Way(piece=7, delay=0.001)
+        proxy.rules.down = Direction(piece=7, delay=0.001)
         client.received = lambda data: arrived.append(len(data)) or Peer.received(client, data)
         client.wire.write([bytes(range(200))])
         assert await client.has(200) == bytes(range(200))
@@ -239,7 +239,7 @@ def test_stopping_cuts_what_is_open(run):
                 await aio.connect(Place("127.0.0.1", proxy.port), client)
                 client.wire.write([b"hello"])
                 await client.has(5)
-                proxy.rules.up = Way(delay=60)
+                proxy.rules.up = Direction(delay=60)
                 client.wire.write([b"hello"])
             assert isinstance(await client.gone(), ConnectionError)
             with pytest.raises(ConnectionRefusedError):

@@ -39,7 +39,7 @@ def test_pub_counts_what_the_broker_has(stomp_broker: StompBroker, clients: int)
     row = json.loads(good("pub", "/queue/a", "--json", "--size", "37", "-H", "x:1", *address, *SHORT))
     agrees(row)
     sent = frames(stomp_broker, "SEND")
-    assert row["messages"] == len(sent) == stomp_broker.pending("/queue/a")
+    assert row["messages"] == len(sent) == stomp_broker.queued("/queue/a")
     assert row["octets"] == sum(len(seen.body) for seen in sent) == 37 * len(sent)
     assert {(seen.headers["destination"], seen.headers["x"]) for seen in sent} == {("/queue/a", "1")}
     assert len({seen.connection for seen in sent}) == row["clients"] == clients
@@ -84,7 +84,7 @@ def test_sub_counts_what_comes_and_leaves_nothing(stomp_broker: StompBroker, ack
     assert (row["ack"], row["fed"], row["clients"], row["size"]) == (ack, True, 2, 20)
     delivered = len(frames(stomp_broker, "MESSAGE"))
     assert row["messages"] <= delivered
-    stomp_broker.wait_pending("/queue/a", 0)
+    stomp_broker.wait_queued("/queue/a", 0)
     acked = len(frames(stomp_broker, "ACK"))
     assert {"auto": acked == 0, "client": 0 < acked < delivered, "client-individual": acked == delivered}[ack]
     assert {seen.headers["ack"] for seen in frames(stomp_broker, "SUBSCRIBE")} == {ack}

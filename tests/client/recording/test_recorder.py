@@ -27,7 +27,7 @@ from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.pending_acks import Held
 from stompcodec.client.recording.recorder import Recorder
 from stompcodec.errors import StaleAckError, StoreError
-from stompcodec.testing.faults import FaultProxy, Way
+from stompcodec.testing.faults import Direction, FaultProxy
 
 QUEUE = "/queue/recorded"
 
@@ -105,10 +105,10 @@ def test_what_is_delivered_again_is_recorded_once(broker, queue: str, path: Path
         url = f"stomp://127.0.0.1:{proxy.port}"
         with recording(url, capture, queue, dedupe=Dedupe(), prefetch=20) as recorder:
             wait_for(lambda: recorder.messages == 50)
-            proxy.rules.up = Way(swallow=True)
+            proxy.rules.up = Direction(swallow=True)
             publish(broker, queue, 10, first=50)
             wait_for(lambda: recorder.messages == 60)
-            proxy.rules.up = Way()
+            proxy.rules.up = Direction()
             proxy.cut()
             wait_for(lambda: recorder.duplicates >= 10)
             publish(broker, queue, 1, first=60)

@@ -20,7 +20,7 @@ from spark.read_back import ADMISSION
 
 import stompcodec.client as stomp
 from stompcodec.capture import Capture
-from stompcodec.testing.faults import FaultProxy, Way
+from stompcodec.testing.faults import Direction, FaultProxy
 
 SECRET = "s3cr3t-Pa55"
 #: How often a query without new data shows progress, in ms.
@@ -82,7 +82,7 @@ def test_what_is_delivered_again_after_a_restart_is_dropped(spark, broker, queue
         with running(spark, tmp_path, sink, options) as query:
             publish(broker.url, queue, 1)
             wait_for(lambda: len(sink.rows) == 1 and broker.count(queue) == 0, query)
-            proxy.rules.up = Way(swallow=True)
+            proxy.rules.up = Direction(swallow=True)
             publish(broker.url, queue, 29, first=1)
             wait_for(lambda: len(sink.rows) == 30, query)
             assert broker.count(queue) == 29
