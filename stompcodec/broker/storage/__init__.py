@@ -1,1 +1,1 @@
-"""Storage: what outlives the process: messages, bodies, their folder and their checks."""
+"""The storage room: what outlives the process: messages, bodies, their folder and their checksums."""

@@ -1,7 +1,7 @@
-"""Large bodies, in files of their own: a folder where a file is written once, and read or removed later.
+"""Files of large bodies: each is written once, then read or removed.
 
-There are two kinds. `Bodies` is the folder of a store: files that a database knows of. `Body` is one file that messages
-in memory hold, as long as any of them does; `spool.py` writes it, octet by octet as they come.
+`Bodies` is the folder of a store, whose files the database refers to. `Body` is one file held by messages in memory; it
+lives as long as any of them. `spool.py` writes it piece by piece.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Bodies", "Body", "BodyFile", "file_crc", "link"]
 
 
 class BodyFile(NamedTuple):
-    """What the database remembers of a file."""
+    """The record of a file in the database."""
 
     file: str
     size: int
@@ -35,14 +35,14 @@ class BodyFile(NamedTuple):
 
 
 class Body:
-    """The body of a large message: a file that holds nothing else. Messages share it, and it goes with the last one.
+    """The body of a large message, in a file. Messages share it, and the last one to go removes it.
 
     Args:
         path: of the file.
-        size: octets in it.
-        crc: of them, by zlib.
-        gone: called with the name of the file and the size when nobody holds it any more, in any thread: it has the
-            file removed. None: the file is somebody else's, who removes it, so get it a name of one's own.
+        size: in bytes.
+        crc: its CRC-32, by zlib.
+        gone: called with the file's name and size when no message holds the body any more, in any thread; it has to
+            remove the file. None if the file belongs to somebody else, who may remove it: link it to keep it.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -61,7 +61,7 @@ class Body:
         self.path = path
         self.size = size
         self.crc = crc
-        #: It was read, and is not what was written.
+        #: The file was read and differs from what was written.
         self.damaged = False
         if gone is not None:
             weakref.finalize(self, gone, path.name, size)
@@ -71,21 +71,21 @@ class Body:
 
 
 def link(path: Path, folder: BodyFolder, name: str) -> None:
-    """Give a file one more name: then it goes with the last one. Where that is not possible, it is copied.
+    """Link a file into a folder, or copy it where links are not possible.
 
     Args:
         path: of the file.
         folder: where it gets its new name.
-        name: one of `BodyFolder.new_name`.
+        name: from `BodyFolder.new_name`.
 
     Raises:
-        OSError: it cannot be done. Nothing is left.
+        OSError: it cannot be linked or copied. No partial file is left.
     """
     try:
         os.link(path, folder.path / name)
     except FileNotFoundError:
         raise
-    except OSError:  # another disk, or one that knows no second names
+    except OSError:  # on another disk, or on one without hard links
         file = folder.create(name)
         try:
             with open(path, "rb", buffering=0) as source, open(file, "wb", buffering=0) as target:
@@ -109,15 +109,15 @@ def file_crc(path: Path) -> int:
 
 
 class Bodies:
-    """A folder of files with names that are never used twice.
+    """A folder of files whose names are never reused.
 
     Args:
-        folder: made if it is missing.
-        access: rights of the folder, if it is made, and of its files.
-        helper: what removes files; None for a thread.
+        folder: created if it is missing.
+        access: permissions of the files, and of the folder if it is created.
+        helper: removes files; None for a thread.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
         StoreError: it is a symbolic link.
 
     >>> import tempfile
@@ -135,10 +135,10 @@ class Bodies:
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:
-        """Writes a new file, and has its octets on the disk. Its name is on the disk after `sync`.
+        """Write a new file and sync its content to disk. Call `sync` to sync its name.
 
         Raises:
-            OSError: it cannot be written. Nothing of it is left.
+            OSError: it cannot be written. No partial file is left.
         """
         name = self._folder.new_name()
         self._unsynced = True
@@ -154,12 +154,12 @@ class Bodies:
         return BodyFile(name, len(octets), zlib.crc32(octets))
 
     def adopt(self, body: LargeBody) -> BodyFile:
-        """Keeps a body that is a file already, and has its octets on the disk. Its name is there after `sync`.
+        """Keep a body that is in a file already, and sync its content to disk. Call `sync` to sync its name.
 
-        The file gets one more name, so nothing is written again, unless it lies on another disk.
+        The file is hard-linked, or copied if it is on another disk.
 
         Raises:
-            OSError: it cannot be kept. Nothing of it is left here.
+            OSError: it cannot be kept. No partial file is left here.
         """
         name = self._folder.new_name()
         self._unsynced = True
@@ -178,11 +178,11 @@ class Bodies:
         return BodyFile(name, body.size, body.crc)
 
     def body(self, body: BodyFile, verify: bool = False) -> Body | None:
-        """What was adopted; None if the file is gone, or torn. It stays here until `remove`.
+        """Return an adopted body, or None if its file is missing or damaged.
 
         Args:
-            body: of which file.
-            verify: read it, and compare the checksum. Otherwise that is done when it is delivered.
+            body: the record of its file.
+            verify: read it and compare the checksum now. Otherwise that is done when it is delivered.
         """
         path = self._folder.path / body.file
         if not is_body(body.file):
@@ -194,7 +194,7 @@ class Bodies:
         return Body(path, body.size, body.crc) if whole else None
 
     def has(self, names: Iterable[str]) -> bool:
-        """Return whether all these files are there.
+        """Return whether all these files exist.
 
         Raises:
             OSError: the folder cannot be read.
@@ -202,20 +202,20 @@ class Bodies:
         return set(names) <= set(self._folder.names())
 
     def sync(self) -> None:
-        """Has the names of new files on the disk, before a commit speaks of them.
+        """Sync the names of new files to disk. Do so before committing rows that refer to them.
 
         Raises:
-            OSError: the disk does not take them.
+            OSError: the disk cannot store them.
         """
         if self._unsynced:
             self._folder.sync()
             self._unsynced = False
 
     def read(self, body: BodyFile) -> bytes | None:
-        """What was written; None if the file is gone or torn.
+        """Return the content of a file, or None if it is missing or damaged.
 
         Raises:
-            StoreError: it is there, and cannot be read.
+            StoreError: it exists but cannot be read.
         """
         path = self._folder.path / body.file
         if not is_body(body.file):
@@ -231,19 +231,19 @@ class Bodies:
         return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None
 
     def discard(self, file: str) -> None:
-        """Have a file removed, in the thread for that. One that cannot be removed is found again by `sweep`."""
+        """Have a file removed, in the helper. A file that cannot be removed is found again by `sweep`."""
         self._folder.discard(file)
 
     def flush(self) -> None:
-        """Wait until what was discarded is gone."""
+        """Wait until all discarded files are removed."""
         self._folder.remover.flush()
 
     def close(self) -> None:
-        """Wait until what was discarded is gone, and let the folder go."""
+        """Wait until all discarded files are removed, and release the folder."""
         self._folder.close()
 
     def sweep(self, known: Container[str]) -> int:
-        """Remove the bodies that nobody knows, left by a crash between file and commit, and return how many.
+        """Remove unknown bodies, left by a crash between writing and commit, and return how many there were.
 
         Raises:
             OSError: the folder cannot be read.

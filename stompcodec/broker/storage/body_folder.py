@@ -1,4 +1,4 @@
-"""BodyFolder: a folder in which bodies lie. Only files that bear our own names are touched, never through a link."""
+"""BodyFolder: a folder of bodies. Only files whose names follow our pattern are touched, and links are not followed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["BodyFolder"]
 
 
 class BodyFolder:
-    """A folder of bodies, with names that are never used twice.
+    """A folder of bodies, whose names are never reused.
 
     Args:
-        path: of the folder, which is made if it is missing. It must not be a symbolic link.
-        access: rights of the folder, if it is made, and of its files.
-        helper: what removes files; None for a thread.
+        path: of the folder, which is created if it is missing. It must not be a symbolic link.
+        access: permissions of the files, and of the folder if it is created.
+        helper: removes files; None for a thread.
 
     Raises:
-        OSError: it cannot be made or opened.
+        OSError: it cannot be created or opened.
         StoreError: it is a symbolic link.
 
     >>> import tempfile
@@ -49,15 +49,15 @@ class BodyFolder:
         self.path = path
         self.access = access
         self.remover = Remover(helper)
-        #: No name is used twice: a removed file must not come back with other octets before the commit that says so,
-        #: nor be one of a later broker of this process, while bodies of this one are still going.
+        #: No name is reused: otherwise a removed file could come back with other content before the commit that records
+        #: it, or a later broker of this process could reuse a name while this one is still removing files.
         self._prefix = os.urandom(8).hex()
         self._count = 0
         self._closed = False
         self._file: int | None = None
         try:
             make_folder(path, access)
-            if sys.platform != "win32":  # there, a folder cannot be opened
+            if sys.platform != "win32":  # where a folder cannot be opened
                 self._file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW)
         except OSError as error:
             if path.is_symlink() or error.errno == errno.ELOOP:
@@ -70,24 +70,24 @@ class BodyFolder:
             self._end = weakref.finalize(self, os.close, self._file)
 
     def new_name(self) -> str:
-        """Return a name that no file ever had."""
+        """Return a name that was never used before."""
         self._count += 1
         return f"{self._prefix}-{self._count}"
 
     def create(self, name: str) -> int:
-        """Make a file that is not there yet, and return its descriptor, for writing.
+        """Create a new file, and return its descriptor for writing.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         if self._file is None:
             return create(self.path / name, os.O_WRONLY | os.O_EXCL, self.access)
         return create(name, os.O_WRONLY | os.O_EXCL, self.access, folder=self._file)
 
     def remove(self, name: str) -> bool:
-        """Remove a file of ours at once, and return whether it is gone. Anything else stays.
+        """Remove a file of ours at once, and return whether it is gone. Other files are left alone.
 
-        Use `discard` in the thread of the loop. A file that cannot be removed is found by `sweep` at the next start.
+        In the loop's thread, use `discard`. If a file cannot be removed, `sweep` finds it at the next start.
         """
         if self._closed or not is_body(name):
             return False
@@ -102,11 +102,11 @@ class BodyFolder:
         return False
 
     def discard(self, name: str) -> None:
-        """Have a file of ours removed, in the thread for that."""
+        """Have a file of ours removed, in the helper."""
         self.remover.put(lambda: self.remove(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files that bear our pattern.
+        """Return the names of the files that follow our pattern.
 
         Raises:
             OSError: the folder cannot be read.
@@ -114,7 +114,8 @@ class BodyFolder:
         return [name for name in os.listdir(self.path if self._file is None else self._file) if is_body(name)]
 
     def sweep(self, known: Container[str]) -> int:
-        """Remove the bodies that nobody knows, left by a crash, and return how many. The others get their rights.
+        """Remove unknown bodies, left by a crash, and return how many there were. Correct the permissions of the
+        others.
 
         Raises:
             OSError: the folder cannot be read.
@@ -128,7 +129,7 @@ class BodyFolder:
         return count
 
     def _guard(self, name: str) -> None:
-        """Give a file of an earlier broker its rights."""
+        """Correct the permissions of a file made by an earlier broker."""
         if self._file is None:
             return
         with suppress(OSError):
@@ -142,7 +143,7 @@ class BodyFolder:
                     os.close(file)
 
     def clear(self) -> None:
-        """Have the bodies that this object made removed, in the thread for that."""
+        """Have the bodies that this object made removed, in the helper."""
 
         def work() -> None:
             with suppress(OSError):
@@ -153,16 +154,16 @@ class BodyFolder:
         self.remover.put(work)
 
     def sync(self) -> None:
-        """Return once the names of new files are on the disk.
+        """Sync the names of new files to disk.
 
         Raises:
-            OSError: the disk does not take them.
+            OSError: the disk cannot store them.
         """
-        if self._file is not None:  # elsewhere a folder cannot be opened, and need not be
+        if self._file is not None:  # other systems cannot open a folder, and need not
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Wait for the files that are being removed, and let the folder go. Closing twice does nothing."""
+        """Wait until discarded files are removed, and release the folder. Closing twice does nothing."""
         self.remover.close()
         self._closed = True
         if self._file is not None:

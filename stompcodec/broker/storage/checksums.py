@@ -1,4 +1,4 @@
-"""Checksums of what the store's tables hold: CRC-32, written with each row and compared when the row is read.
+"""Checksums of the rows in a store's tables: CRC-32, written with each row and compared when it is read.
 
 A row without a checksum comes from an older version and counts as intact.
 """
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CRC", "is_intact", "key_crc", "message_crc", "record_crc", "shifted", "start_crc"]
 
-#: The bits of a message's checksum that are a CRC-32. Above them stands `shifted`.
+#: The bits of a message's checksum that are a CRC-32. The higher bits are `shifted`.
 CRC = 2**32 - 1
-#: Attempts of a message as its checksum repeats them.
+#: Greatest number of attempts that fits into a message's checksum.
 _MOST_ATTEMPTS = 2**29
 
 
@@ -31,14 +31,14 @@ def message_crc(
     redelivered: bool,
     file: BodyFile | None = None,
 ) -> int:
-    """Return the checksum of a message: a CRC-32 of what never changes, and above it a copy of what does.
+    """Return the checksum of a message: a CRC-32 of the fixed columns, and above it a copy of the changing ones.
 
-    Attempts and the redelivered flag change in place. Their copy changes along with them, in SQL, so that an update
-    does not vouch for columns that it has not read.
+    `attempts` and `redelivered` change in place, in SQL, and so does their copy. Thus an update does not vouch for
+    columns that it has not read.
 
     Args:
         key, ident, destination, tail, persistent, expires, priority, attempts, redelivered: the columns.
-        file: the file that holds the body, whose size and checksum are covered, too.
+        file: the file of the body; its size and checksum are covered as well.
 
     >>> crc = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 0, False)
     >>> again = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 2, True)
@@ -57,11 +57,10 @@ def message_crc(
 
 
 def start_crc(destination: str, upper: int) -> int:
-    """Return the part of a checksum that many messages have in common.
+    """Return the part of a checksum that messages of a destination share.
 
-    A message of `message_crc` that has neither a file nor an expiry, was never delivered, and has priority 4, has the
-    checksum `crc32(tail, crc32(ident, start ^ key))`; `crc32` looks at the lower 32 bits of its start alone. The writer
-    works it out like that.
+    A message without a file or an expiry, with priority 4 and never delivered, has the checksum `crc32(tail,
+    crc32(ident, start ^ key))`; `crc32` only uses the lower 32 bits of its start. The writer computes it this way.
 
     Args:
         destination: of the message.
@@ -71,7 +70,7 @@ def start_crc(destination: str, upper: int) -> int:
 
 
 def shifted(attempts: int, redelivered: bool) -> int:
-    """Return attempts and the redelivered flag as they stand in a message's checksum.
+    """Return attempts and the redelivered flag as encoded in a message's checksum.
 
     >>> shifted(1, False) >> 32
     2
@@ -80,7 +79,7 @@ def shifted(attempts: int, redelivered: bool) -> int:
 
 
 def record_crc(*columns: str | int | None) -> int:
-    """Return the checksum of a row of another table.
+    """Return the checksum of a row of any other table.
 
     >>> record_crc("a", 1) == record_crc("a", True), record_crc("a", None) == record_crc("a", "")
     (True, False)
@@ -90,7 +89,7 @@ def record_crc(*columns: str | int | None) -> int:
 
 
 def is_intact(crc: object, *columns: str | int | None) -> bool:
-    """Return whether a row of another table still has its checksum, or never had one.
+    """Return whether a row of any other table matches its checksum, or has none.
 
     >>> is_intact(None, "a"), is_intact(record_crc("a"), "a"), is_intact(record_crc("b"), "a")
     (True, True, False)

@@ -1,4 +1,4 @@
-"""Damage of a store: logged line by line up to a bound, and counted."""
+"""The damage found in a store: logged up to a bound, and counted."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import logging
 
 __all__ = ["Damage", "shown"]
 
-#: Lines in the log. What comes later is only counted.
+#: Number of findings that are logged. Later ones are only counted.
 _MOST_LINES = 100
 
 
 class Damage:
-    """What was found damaged since the store was opened.
+    """The damage found since the store was opened.
 
     Args:
-        log: where each finding is logged, as an error.
+        log: gets each finding, as an error.
 
     >>> damage = Damage(logging.getLogger("example"))
     >>> damage.messages, damage.findings
@@ -25,11 +25,11 @@ class Damage:
         self._log = log
         #: Messages that are damaged or missing.
         self.messages = 0
-        #: All findings: lines in the log, had it no bound.
+        #: All findings, including those that are not logged.
         self.findings = 0
 
     def message(self, ident: str, destination: str, why: str) -> None:
-        """Report a message that is set aside."""
+        """Report a damaged message, which is set aside."""
         self.messages += 1
         self.found(f"message {shown(ident)} of {shown(destination)} is lost: {why} (kept aside for broker salvage)")
 
@@ -43,7 +43,7 @@ class Damage:
             self.found(f"the queue {name} holds {-count} rows more than its total says")
 
     def found(self, what: str) -> None:
-        """Report anything else."""
+        """Report any other damage."""
         self.findings += 1
         if self.findings <= _MOST_LINES:
             self._log.error("the store is damaged: %s", what)
@@ -52,7 +52,7 @@ class Damage:
 
 
 def shown(name: str) -> str:
-    """Return a name as it can stand in a line of the log.
+    """Return a name as printable text for the log.
 
     >>> shown("/queue/a"), shown("a\\nb")
     ('/queue/a', "'a\\\\nb'")

@@ -1,13 +1,12 @@
-"""Folders of a broker: marked as its own, and used by one broker at a time.
+"""The folders of a broker: marked as its own, and used by one broker at a time.
 
-A folder is marked by a small file, so that nothing of somebody else is ever taken for ours:
+A small file marks a folder, so that no foreign files are ever mistaken for ours:
 
-    examine_*   before anything is written: is it marked, or may it become ours?
-    FolderLock  no other broker uses it
+    examine_*   before anything is written: is it marked, or may it become ours? FolderLock  no other broker uses it
     mark        it is ours from now on
 
-A broker that is killed between any two of these steps leaves a folder that the next one takes. A data folder is marked
-once its database is on the disk with its tables. So a marked one without them has lost them, and is not begun anew.
+A broker that is killed between two of these steps leaves a folder that the next one accepts. A data folder is marked
+once its database is on the disk with its tables. A marked folder without them has lost data, and is not started anew.
 """
 
 from __future__ import annotations
@@ -43,18 +42,19 @@ __all__ = [
     "what_is_lost",
 ]
 
-#: The application_id of SQLite that marks a database as ours: "STMP".
+#: The application_id that marks a SQLite database as ours: "STMP".
 APPLICATION = 0x53544D50
-#: The file of a store.
+#: The database of a store.
 DATABASE = "messages.sqlite"
-#: Tables of a store of any version.
+#: Tables that a store of any version has.
 TABLES = ("message", "queue", "body", "state")
 
-#: The file that marks a folder. It holds one line: "stompcodec", the kind of the folder, and the version of its layout.
+#: The file that marks a folder. Its one line reads: "stompcodec", the kind of the folder, and the version of its
+#: layout.
 MARKER = "stompcodec-folder"
-#: Names of bodies.
+#: The pattern of body names.
 _BODY = re.compile(r"[0-9a-f]{16}-[0-9]{1,19}")
-#: Besides our own files, what may lie where they go: ext4 puts it into the root of a disk.
+#: Foreign names that may be present: ext4 creates this one in the root of a disk.
 _HARMLESS = ("lost+found",)
 #: Folders of bodies in a data folder.
 _PARTS = ("bodies", "incoming")
@@ -63,17 +63,17 @@ _LOG = f"{DATABASE}-wal"
 _KINDS = {"data": "the data folder", "large": "the folder of large messages"}
 _VERSION = 1
 _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
-#: Octets of `lock`, or of a marker, that are looked at.
+#: Bytes read from a lock or marker.
 _MOST = 64
 
 
 class FolderLock:
-    """Holds a folder for this process, until `release` or its end, however it ends.
+    """A lock on a folder, held until `release` or the end of the process.
 
     Args:
-        folder: made if it is missing.
-        kind: "data" or "large", for the error.
-        access: rights of the folder, if it is made, and of the lock.
+        folder: created if it is missing.
+        kind: "data" or "large", for the error message.
+        access: permissions of the lock, and of the folder if it is created.
 
     Raises:
         StoreError: another process holds it, or it cannot be used.
@@ -106,26 +106,26 @@ class FolderLock:
             raise StoreError(
                 f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)"
             ) from None
-        if sys.platform != "win32":  # there, what is locked cannot be read
+        if sys.platform != "win32":  # where a locked file cannot be read
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Let others have it. The file stays: removing it would let two processes lock two files."""
+        """Release the folder. The lock file stays, because removing it would let two processes lock two files."""
         os.close(self._file)
 
 
 def is_lock(path: Path) -> bool:
-    """Return whether a file is a lock of ours: a regular file with the number of a process, or with nothing."""
+    """Return whether a file is a lock of ours: a regular file that is empty or holds a process number."""
     octets = _read(path)
     return octets is not None and re.fullmatch(rb"([0-9]{1,20}\n)?", octets) is not None
 
 
 def kind_of(folder: Path) -> str | None:
-    """Return the kind of folder that a marker speaks of; None without a marker, or where only a part of it is there.
+    """Return the kind that a folder is marked as; None without a marker, or with an incomplete one.
 
     Raises:
-        StoreError: the marker is none of ours, or of a newer broker.
+        StoreError: the marker is not ours, or is from a newer version.
     """
     path = folder / MARKER
     octets = _read(path)
@@ -136,7 +136,7 @@ def kind_of(folder: Path) -> str | None:
     found = _LINE.fullmatch(octets)
     if found is None:
         whole = [_line(kind) for kind in _KINDS]
-        if any(line.startswith(octets.rstrip(b"\0")) for line in whole):  # it was being written
+        if any(line.startswith(octets.rstrip(b"\0")) for line in whole):  # a crash interrupted its writing
             return None
         raise _no_marker(path)
     if int(found[2]) > _VERSION:
@@ -145,12 +145,12 @@ def kind_of(folder: Path) -> str | None:
 
 
 def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
-    """Mark a folder as ours, on the disk, unless it is marked.
+    """Mark a folder as ours, on the disk, unless it is marked already.
 
     Args:
         folder: the folder, which this process has locked.
         kind: "data" or "large".
-        access: rights of the marker.
+        access: permissions of the marker.
 
     Raises:
         StoreError: it cannot be marked.
@@ -164,7 +164,7 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
     try:
         if kind_of(folder) is not None:
             return
-        _sync(folder)  # first what the marker vouches for
+        _sync(folder)  # sync what the marker vouches for first
         file = create(folder / MARKER, os.O_RDWR, access)
         try:
             os.write(file, _line(kind))
@@ -179,8 +179,8 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
 def examine_data(folder: Path) -> None:
     """Check that a folder is the data folder of a broker, or may become one. Nothing is written.
 
-    One of a version that did not mark it has a lock and a database of ours. Other files in it are left alone; where
-    bodies go there must not be any, unless the folder is known to be ours.
+    A folder of a version without markers has our lock and our database. Foreign files in it are tolerated, except where
+    bodies go, unless the folder is known to be ours.
 
     Raises:
         StoreError: it must not be used.
@@ -212,13 +212,13 @@ def examine_data(folder: Path) -> None:
 
 
 def what_is_lost(folder: Path) -> str | None:
-    """Return what a data folder shows to be lost as a whole; None if nothing is, or the folder is new.
+    """Return what a data folder has evidently lost; None if nothing is missing, or the folder is new.
 
-    Nothing is written. What is there, but damaged, is not looked at.
+    Nothing is written, and damaged files are not detected.
 
     Raises:
         OSError: the folder cannot be read.
-        StoreError: its marker is not ours, or of a newer broker.
+        StoreError: its marker is not ours, or is from a newer version.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -237,7 +237,7 @@ def what_is_lost(folder: Path) -> str | None:
         if _has_bodies(folder / "bodies"):
             return f"{lost}, and files of messages are left of an earlier run in bodies"
     elif kind_of(folder) == "data" and _application_of(database) not in (None, APPLICATION):
-        # A new database may have its tables in the log alone.
+        # The tables of a new database may be in the log only.
         with suppress(OSError), Pages(database, lambda _: None) as pages:
             tables = pages.tables() if pages.count else {}
             if not any(name in tables for name in TABLES):
@@ -246,7 +246,7 @@ def what_is_lost(folder: Path) -> str | None:
 
 
 def examine_large(folder: Path) -> None:
-    """Check that a folder holds large messages, or may do so. Nothing is written.
+    """Check that a folder holds large messages, or may hold them. Nothing is written.
 
     Raises:
         StoreError: it must not be used.
@@ -268,7 +268,7 @@ def examine_large(folder: Path) -> None:
 
 
 def is_body(name: str) -> bool:
-    """Return whether a file may be a body of ours, by its name.
+    """Return whether a name is one of our body files.
 
     >>> is_body("0123456789abcdef-17"), is_body("orders.csv"), is_body("../0123456789abcdef-17")
     (True, False, False)
@@ -277,7 +277,7 @@ def is_body(name: str) -> bool:
 
 
 def _foreign_in(folder: Path) -> list[str]:
-    """What lies in a folder, if there is one, and is not ours: neither a body, nor a lock, nor a marker."""
+    """Return the foreign names in a folder: those that are neither a body, nor a lock, nor a marker."""
     found = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
@@ -290,7 +290,7 @@ def _foreign_in(folder: Path) -> list[str]:
 
 
 def _is_plain(path: Path, folder: bool) -> bool:
-    """Whether it is missing, or of the kind it should be, and no link."""
+    """Return whether a path is missing, or a plain file or folder as expected, but not a link."""
     try:
         mode = os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -299,7 +299,7 @@ def _is_plain(path: Path, folder: bool) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Return the size of a file; 0 if there is none."""
+    """Return the size of a file; 0 if it is missing."""
     try:
         return os.lstat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
@@ -313,7 +313,7 @@ def _has_bodies(folder: Path) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Return once the names in a folder are on the disk. Windows cannot do that, and need not."""
+    """Sync the names in a folder to disk. Windows cannot do that, and need not."""
     if sys.platform != "win32":
         file = os.open(folder, os.O_RDONLY)
         try:
@@ -323,7 +323,7 @@ def _sync(folder: Path) -> None:
 
 
 def _application_of(database: Path) -> int | None:
-    """What the head of a database says it is of; None if it is empty, missing, or no database."""
+    """Return the application_id of a database; None if the file is missing, empty, or not a database."""
     octets = _read(database, 100)
     if octets is None or len(octets) < 72 or not octets.startswith(b"SQLite format 3\0"):
         return None
@@ -331,10 +331,10 @@ def _application_of(database: Path) -> int | None:
 
 
 def _check_kind(folder: Path, kind: str) -> bool:
-    """Whether it is marked as one of a kind.
+    """Return whether a folder is marked as being of a kind.
 
     Raises:
-        StoreError: it is marked as one of another kind.
+        StoreError: it is marked as another kind.
     """
     found = kind_of(folder)
     if found is not None and found != kind:
@@ -344,7 +344,7 @@ def _check_kind(folder: Path, kind: str) -> bool:
 
 
 def _foreign(folder: Path, kind: str, names: list[str]) -> StoreError:
-    """The error for a folder that holds what is not ours."""
+    """Return the error for a folder with foreign files."""
     key = {"data": "store.data (--data)", "large": "messages.large_folder"}[kind]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return StoreError(
@@ -354,7 +354,7 @@ def _foreign(folder: Path, kind: str, names: list[str]) -> StoreError:
 
 
 def _unusable(folder: Path, kind: str, error: OSError) -> StoreError:
-    """The error for a folder that the system refuses."""
+    """Return the error for a folder that the system refuses to open."""
     return StoreError(
         f"{_KINDS[kind]} {folder} cannot be used: {error.strerror} (name another one, or grant access to it)"
     )
@@ -369,7 +369,7 @@ def _no_marker(path: Path) -> StoreError:
 
 
 def _read(path: Path, most: int = _MOST) -> bytes | None:
-    """The beginning of a regular file; None if it is anything else. Links are not followed."""
+    """Return the beginning of a regular file; None for anything else. Links are not followed."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return None
@@ -378,7 +378,7 @@ def _read(path: Path, most: int = _MOST) -> bytes | None:
         return None
     try:
         return os.read(file, most)
-    except OSError:  # on Windows, what is locked cannot be read
+    except OSError:  # Windows does not let others read a locked file
         return b""
     finally:
         os.close(file)

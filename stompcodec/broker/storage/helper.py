@@ -1,4 +1,4 @@
-"""The store's helper: one thread that does what would hold up the loop, one job after the other."""
+"""The store's helper: one thread that runs jobs that would block the loop, in order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["Helper", "HelperThread"]
 
 
 class Helper(Protocol):
-    """What the store asks of its helper. Jobs run in the order in which they are given, and raise nothing."""
+    """The interface of the store's helper. It runs jobs in the order in which they are given. Jobs must not raise."""
 
     def give(self, job: Callable[[], object]) -> None:
-        """Run a job soon, and return at once."""
+        """Have a job run soon, and return at once."""
 
     def wait(self) -> None:
-        """Return when all jobs that were given have ended."""
+        """Wait until all jobs given so far have ended."""
 
     def stop(self) -> None:
-        """Run what was given, then end. Nothing may be given afterwards."""
+        """Run the jobs given so far, then end. No job may be given afterwards."""
 
 
 class HelperThread:
-    """A `Helper` that is a thread. It starts with the first job.
+    """A `Helper` with a thread of its own, which starts with the first job.
 
     >>> helper = HelperThread("example")
     >>> done = []
@@ -39,21 +39,18 @@ class HelperThread:
         self._thread: Thread | None = None
 
     def give(self, job: Callable[[], object]) -> None:
-        """As in Helper."""
         if self._thread is None:
             self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put(job)
 
     def wait(self) -> None:
-        """As in Helper."""
         if self._thread is not None:
             ended = Event()
             self._jobs.put(ended.set)
             ended.wait()
 
     def stop(self) -> None:
-        """As in Helper."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

@@ -1,18 +1,15 @@
-"""Large messages: their bodies are files from the first octet to the last, and never in memory as a whole.
+"""Large messages: their bodies stay in files from the first byte to the last, and are never in memory as a whole.
 
     SEND, content-length:2147483648
-        |  the parser hands the frame out ahead of its body (Connection: stream_over), commands.py begins an Intake
-        v
-    Intake: each piece that comes goes into a file of the spool (Draft)
-        |  the end of the body: the SEND takes its usual way, with a Body; nothing of it was seen before
-        v
-    Message with `body`: its tail is without; queues, topics, transactions and the store hold it like any other
-        |  Consumer.send: whatever waits in the outbox, then the head, then the file
-        v
-    Parcel: as long as it is under way the session gets no other message, and what it is answered waits behind it;
-        each turn reads as much of the file as the transport takes
+        |  the parser emits the frame before its body (Connection: stream_over), and commands.py begins an Intake v
+    Intake: each piece is written to a file of the spool (Draft)
+        |  at the end of the body, the SEND is processed as usual, with a Body; no part was visible before v
+    Message with `body`: its tail has no body; queues, topics, transactions and the store treat it like any other
+        |  Consumer.send: first what the outbox holds, then the head, then the file v
+    Parcel: while it is being sent, the session gets no other message, and its responses wait;
+        each turn reads as much of the file as the transport accepts
 
-The file goes with the last Message that holds it, and a persistent one that the store has adopted with its row.
+The file is removed with the last Message that holds it; the copy that the store has adopted, with its row.
 """
 
 from __future__ import annotations
@@ -39,23 +36,23 @@ __all__ = ["Intake", "Parcel", "head_of", "is_streamed", "why_stuck", "without_b
 
 _LOG = logging.getLogger("stompcodec.broker")
 
-#: Octets that are read from a file in one turn.
+#: Bytes read from a file in one turn.
 _PULL = 256 * 1024
-#: Over WebSocket, a body of at most so many octets is one message, and text if it can be, as small ones are. Above, the
-#: message is binary, in many frames.
+#: Over WebSocket, a body of at most this many bytes is sent as one message, as text if possible. Larger ones are sent
+#: as a binary message of many frames.
 _WHOLE = 2**20
-#: Behind a body.
+#: The end of a frame with a body.
 _END = b"\0\n"
 
 
 class Intake:
-    """A large body that is coming in.
+    """A large body that is being received.
 
     Args:
         spool: where it is written.
         frame: its SEND.
-        done: called with the SEND, less its body, and the body, when all of it is there.
-        owner: to whose share it counts.
+        done: called at the end of the body with the SEND, without its content-length, and the body.
+        owner: whose share it counts towards.
 
     Raises:
         Refused: it cannot be kept.
@@ -69,21 +66,21 @@ class Intake:
 
     def __init__(self, spool: Spool, frame: Frame, done: Callable[[Frame, Body], object], owner: str = "") -> None:
         self.frame = without_body(frame)
-        #: Bytes of memory that the head takes.
+        #: Memory used by the head, in bytes.
         self.cost = 3 * sum(len(name) + len(value) for name, value in self.frame.headers.pairs())
-        #: Bytes that came, and for how many seconds its sender was read, since `why_stuck` began to measure.
+        #: Bytes received, and seconds during which the sender was read, since `why_stuck` began to measure.
         self.came, self.time = 0, 0.0
-        #: For how many seconds of these nothing came, at the end; and the time of the last look.
+        #: Seconds since the last byte, not counting pauses; and the time of the last check.
         self.still = 0.0
         self.looked: float | None = None
         self._done = done
         self._draft: Draft | None = spool.draft(owner)
 
     def take(self, piece: Any) -> None:
-        """The next piece, or END_OF_BODY.
+        """Write the next piece, or finish with END_OF_BODY.
 
         Raises:
-            Refused: it cannot be kept, or the whole cannot be sent.
+            Refused: it cannot be kept, or the SEND is refused.
         """
         draft = self._draft
         if draft is None:
@@ -97,14 +94,14 @@ class Intake:
             draft.write(piece)
 
     def drop(self) -> None:
-        """The rest does not come, or is not wanted."""
+        """Discard what was received."""
         draft, self._draft = self._draft, None
         if draft is not None:
             draft.drop()
 
 
 def is_streamed(frame: Any) -> bool:
-    """Whether the body of a frame is still to come.
+    """Return whether the body of a frame is still to come.
 
     >>> is_streamed(Frame("SEND", {"destination": "/queue/a"}))
     False
@@ -113,7 +110,7 @@ def is_streamed(frame: Any) -> bool:
 
 
 def without_body(frame: Frame) -> Frame:
-    """A SEND as if it had no body.
+    """Return a SEND without its content-length, as if it had no body.
 
     >>> without_body(Frame("SEND", {"destination": "/queue/a", "content-length": "7"}))
     <Frame SEND destination='/queue/a'>
@@ -122,7 +119,7 @@ def without_body(frame: Frame) -> Frame:
 
 
 def head_of(tail: bytes, body: LargeBody) -> bytes:
-    """What stands before the body: the tail of a large message, and its length.
+    """Return the part of a frame before the body: the tail of a large message, with its content-length.
 
     >>> head_of(b"a:b\\n\\n\\0", Body(None, 7, 0))
     b'a:b\\ncontent-length:7\\n\\n'
@@ -131,14 +128,14 @@ def head_of(tail: bytes, body: LargeBody) -> bytes:
 
 
 def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: bool) -> str | None:
-    """Say why a body comes too slowly; None if it does not. To be asked about once per second.
+    """Return why a body arrives too slowly; None if it does not. Call it about once per second.
 
     Args:
         intake: the body.
         now: the time in seconds.
-        timeout: seconds in which something has to come, and over which the rate is measured.
-        rate: bytes per second that have to come on average.
-        paused: its sender is not read, so this time does not count.
+        timeout: seconds after which a body without progress is stuck, and over which the rate is measured.
+        rate: the least average rate in bytes per second.
+        paused: the sender is not being read, so the time does not count.
 
     >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> [why_stuck(intake, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
@@ -162,13 +159,13 @@ def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: boo
 
 
 class Parcel:
-    """A large message on its way to one session.
+    """A large message that is being sent to a session.
 
     Args:
-        before: chunks that go out before it.
+        before: chunks to send before it.
         head: its frame up to the body.
         body: its body.
-        whole_frames: chunks are whole frames, or parts that say so: WebSocket.
+        whole_frames: chunks must be whole frames or marked parts, as on WebSocket.
         failed: called if the file cannot be read to its end.
     """
 
@@ -187,31 +184,31 @@ class Parcel:
     ) -> None:
         self._before = before
         self._head = head
-        self._body = body  # holds the file
+        self._body = body  # keeps the file
         self._left = body.size
         self._crc = 0
         self._whole_frames = whole_frames
         self.failed = failed
         self.done = False
-        #: Bytes in memory that go out before the body.
+        #: Bytes in memory to send before the body.
         self.waiting = sum(map(len, before)) + len(head)
-        #: Something went out since somebody has set this to False.
+        #: True if anything was sent since this was last set to False.
         self.moved = True
 
     def check(self) -> None:
-        """Check that the file is there, as long as its body.
+        """Check that the file exists and has the size of its body.
 
         Raises:
-            OSError: it is not.
+            OSError: it does not.
         """
         if self._body.path.stat().st_size != self._body.size:
             raise OSError(f"{self._body.path} does not have the {self._body.size} octets of its message")
 
     def take(self) -> list[bytes]:
-        """Return the next chunks, not many octets at once. The file is open no longer than that.
+        """Return the next chunks, limited in size. The file is open only meanwhile.
 
         Raises:
-            OSError: the file cannot be read, or is too short. Where no descriptor is left, nothing has changed.
+            OSError: the file cannot be read, or is too short. If no file descriptor was available, it can be retried.
         """
         with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
             octets = self._read(file)
@@ -219,7 +216,7 @@ class Parcel:
         self._left -= len(octets)
         self._crc = zlib.crc32(octets, self._crc)
         self.done = self._left == 0
-        if self.done and self._crc != self._body.crc:  # the end of the frame is still here: nobody takes it for whole
+        if self.done and self._crc != self._body.crc:  # the end of the frame is not sent
             self.done, self._body.damaged = False, True
             raise OSError(f"{self._body.path} is damaged: it does not have its checksum")
         end = _END if self.done else b""

@@ -1,4 +1,4 @@
-"""Remover: a thread that removes files, so that the loop and the commits of a store need not wait for the disk."""
+"""Remover: a thread that removes files, so that the loop and the store's commits need not wait for the disk."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Job = Callable[[], object]
 
 
 class Remover:
-    """Jobs for a thread, done in their order. The thread starts with the first one, and ends at `close`.
+    """A thread that runs jobs in order. It starts with the first job, and ends at `close`.
 
-    `put` may be called from any thread, also by the garbage collector in the middle of another call.
+    `put` may be called from any thread, even by the garbage collector in the middle of another call.
 
     Args:
-        helper: what does the jobs instead of a thread of its own. Whoever made it stops it.
+        helper: runs the jobs instead of a thread. Its maker has to stop it.
 
     >>> remover = Remover()
     >>> remover.put(lambda: print("removed")); remover.flush()
@@ -36,7 +36,7 @@ class Remover:
 
     def __init__(self, helper: Helper | None = None) -> None:
         self._helper = helper
-        # Nothing here takes a lock that a finalizer could find taken by its own thread.
+        # Invariant: no method takes a lock, because a finalizer might find it held by its own thread.
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._given = 0
         self._done: list[int] = [0]
@@ -47,11 +47,11 @@ class Remover:
 
     @property
     def pending(self) -> int:
-        """Jobs that are not done yet."""
+        """Number of jobs that are not done yet."""
         return self._given - self._done[0]
 
     def _start(self) -> None:
-        """Start the thread, unless it runs."""
+        """Start the thread, unless it runs already."""
         if self._started:
             return
         self._started = True
@@ -64,7 +64,7 @@ class Remover:
             self._thread = thread
 
     def put(self, job: Job) -> None:
-        """Have the thread do something. After `close` it is dropped."""
+        """Have the thread run a job. It is ignored after `close`."""
         if self._closed:
             return
         self._given += 1
@@ -75,7 +75,7 @@ class Remover:
         self._start()
 
     def flush(self) -> None:
-        """Wait until all that was given so far is done."""
+        """Wait until all jobs given so far are done."""
         if self._given == self._done[0] or self._closed:
             return
         if self._thread is current_thread():  # a finalizer may call this there
@@ -88,7 +88,7 @@ class Remover:
             done.wait()
 
     def close(self) -> None:
-        """Wait until all that was given is done, and end the thread. Closing twice does nothing."""
+        """Wait until all jobs are done, and end the thread. Closing twice does nothing."""
         if self._closed:
             return
         self.flush()
@@ -103,7 +103,7 @@ class Remover:
 def _work(jobs: SimpleQueue[Job | None], done: list[int]) -> None:
     while (job := jobs.get()) is not None:
         _do(job, done)
-        del job  # it may hold a folder
+        del job  # it may refer to a folder
     jobs.put(None)
 
 

@@ -1,4 +1,4 @@
-"""What a store's tables hold as the writer handles it: batches of changes, and rows as they are read."""
+"""Batches of changes to a store's tables, and rows as they are read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stompcodec.broker.storage.totals import Total
 
 __all__ = ["GROUP", "LARGE", "Batch", "Row", "State", "execute", "is_large", "raw"]
 
-#: Octets from which on a tail is a file of its own.
+#: Tails of at least this many bytes get a file of their own.
 LARGE = 65536
-#: Rows that one statement writes, and how many make it worth while.
+#: Rows written by one statement, and the number of rows from which on that pays.
 GROUP, MANY = 64, 256
 
 
 class Batch:
-    """What one transaction writes. Messages are known by their keys, queues by numbers.
+    """The changes of one transaction. Messages are identified by their keys, queues by their numbers.
 
     >>> batch = Batch()
     >>> batch.removes[1 << 45] = None
@@ -32,23 +32,23 @@ class Batch:
         self.puts: dict[int, Storable] = {}
         self.removes: dict[int, None] = {}
         self.updates: dict[int, Storable] = {}
-        #: Of the puts, those with a seq that is not higher than all that were counted.
+        #: Puts whose seq is not higher than all counted ones.
         self.late: list[int] = []
         #: Queues to register, by name, and numbers of queues to forget.
         self.queues: dict[str, int] = {}
         self.dropped: list[int] = []
-        #: Durable subscriptions by the keys of their queues, None for one that is gone; and the seq to reserve.
+        #: Durable subscriptions by the keys of their queues, None to delete one; and the seq to reserve.
         self.subscriptions: dict[str, Subscribed | None] = {}
         self.reserved: int | None = None
-        #: Idempotency keys by their numbers, and numbers of those to forget.
+        #: Idempotency keys to store, by number, and numbers of those to delete.
         self.keys: dict[int, SentKey] = {}
         self.forgotten: dict[int, None] = {}
-        #: Files of large bodies: written for this batch, and useless after it.
+        #: Files of large bodies: those written for this batch, and those to remove after it.
         self.written: dict[int, BodyFile] = {}
         self.obsolete: list[str] = []
-        #: The one row that is all of it: the statement that ends the transaction is the transaction.
+        #: The row, if the batch is one message: the INSERT is then the whole transaction.
         self.single: tuple[object, ...] | None = None
-        #: Totals of queues that it lowers, and what it leaves of the table `state`.
+        #: Totals of queues that it lowers, and the state it leaves.
         self.totals: dict[int, Total] = {}
         self.state: State | None = None
 
@@ -58,7 +58,7 @@ class Batch:
 
     @property
     def is_single(self) -> bool:
-        """One small message is all of it."""
+        """True if the batch is a single small message."""
         if len(self.puts) != 1 or len(self) != 1 or self.queues or self.dropped or self.late:
             return False
         return not any(map(is_large, self.puts.values()))
@@ -68,15 +68,15 @@ class State(NamedTuple):
     """The row of the table `state`."""
 
     clean: int = 0
-    """The broker ended as it should."""
+    """The broker was closed properly."""
     seq: int = 0
     """The greatest seq that was reserved."""
     subscriptions: int | None = None
-    """Durable subscriptions; None when that is not known."""
+    """Number of durable subscriptions; None if unknown."""
 
 
 class Row(NamedTuple):
-    """A message as it was read."""
+    """A message as read from the table."""
 
     key: int
     id: str
@@ -91,7 +91,7 @@ class Row(NamedTuple):
 
 
 def raw(db: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows with texts as bytes, for a damaged one may be no UTF-8."""
+    """Yield rows with texts as bytes, because a damaged text may not be UTF-8."""
     cursor, factory = db.cursor(), db.text_factory
     cursor.execute(select)
     try:
@@ -107,10 +107,10 @@ def raw(db: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
 
 
 def execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[object, ...]]) -> int:
-    """Return how many rows were changed. Like executemany, but many rows are written in groups.
+    """Write rows and return how many were changed. Large numbers of rows are written in groups.
 
-    That takes a little longer, but Python lets go of the GIL for each statement, and when the loop is busy, the helper
-    has to wait for it as often.
+    Groups take a little longer than `executemany`, which releases the GIL for every row. Each release makes the helper
+    wait for a busy loop.
     """
     at, many, changed = 0, len(rows) >= MANY, 0
     while many and len(rows) - at >= GROUP:
@@ -122,5 +122,5 @@ def execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[objec
 
 
 def is_large(message: Storable) -> bool:
-    """Whether it has a file of its own, or gets one, which takes its time."""
+    """Return whether a message has, or gets, a file of its own, which makes it slow to write."""
     return len(message.tail) >= LARGE or message.body is not None

@@ -18,18 +18,18 @@ _FORGET = "DELETE FROM sent WHERE number = ?"
 _GET = "SELECT number, scope, key, body, at, crc FROM sent ORDER BY number"
 _FIELDS = ", ".join(Subscribed._fields)
 _SUBSCRIBE = f"INSERT INTO subscription ({_FIELDS}, crc) VALUES ({'?, ' * len(Subscribed._fields)}?)"
-#: Keys are read so many at a time.
+#: Keys read in one step.
 _GROUP = 500
 
 
 def write_keys(db: sqlite3.Connection, keys: Mapping[int, SentKey], forgotten: Iterable[int]) -> None:
-    """Write keys by their numbers, and delete others, in the transaction that is open."""
+    """Store keys by number, and delete others, in the open transaction."""
     db.executemany(_FORGET, [(number,) for number in forgotten])
     db.executemany(_REMEMBER, [_row_of(key) for key in keys.values()])
 
 
 def read_keys(db: sqlite3.Connection, damage: Damage) -> Iterator[SentKey]:
-    """Yield all keys by number, and report those whose rows are damaged: what they stood for may be stored twice."""
+    """Yield all keys by number, and report damaged rows: a SEND with such a key would be stored again."""
     cursor = db.execute(_GET)
     while rows := cursor.fetchmany(_GROUP):
         for columns in rows:
@@ -41,7 +41,7 @@ def read_keys(db: sqlite3.Connection, damage: Damage) -> Iterator[SentKey]:
 
 
 def sent_key(columns: Sequence[Any]) -> SentKey | None:
-    """Return a key as it was read; None if its row is damaged.
+    """Return a key from its row; None if the row is damaged.
 
     Args:
         columns: number, scope, key, body, at, crc.
@@ -63,14 +63,14 @@ def _row_of(key: SentKey) -> tuple[object, ...]:
 
 
 def write_subscription(db: sqlite3.Connection, queue: str, subscription: Subscribed | None) -> None:
-    """Write a durable subscription by the key of its queue, instead of an earlier one; None if it is gone."""
+    """Replace or delete (None) the durable subscription of a queue."""
     db.execute("DELETE FROM subscription WHERE queue = ?", (queue,))
     if subscription is not None:
         db.execute(_SUBSCRIBE, (*subscription, record_crc(*subscription)))
 
 
 def read_subscriptions(db: sqlite3.Connection, damage: Damage) -> tuple[list[Subscribed], int]:
-    """Return all whole durable subscriptions, and how many rows there are. Damaged ones are reported."""
+    """Return all intact durable subscriptions, and the number of rows. Damaged ones are reported."""
     found: list[Subscribed] = []
     rows = list(raw(db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
     for *columns, crc in rows:

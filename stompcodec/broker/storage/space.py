@@ -1,4 +1,4 @@
-"""Room on the disk of a store: how much there is, and a reserve for what must go on when there is none."""
+"""Free space on the disk of a store, and a reserve for what must go on when the disk is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from stompcodec.disk.access import PRIVATE, Access, create
 
 __all__ = ["RESERVE", "Reserve", "free_space", "is_full"]
 
-#: Bytes of the reserve. Acknowledgements need little, for the WAL is taken over early while the reserve is in use.
+#: Bytes of the reserve. Acknowledgements need little, because the WAL is checkpointed early while the reserve is in
+#: use.
 RESERVE = 8 * 2**20
 
 
@@ -20,7 +21,7 @@ def free_space(folder: Path) -> int:
     """Return how many bytes the disk of a folder has left for us.
 
     Raises:
-        OSError: that is not known.
+        OSError: the system does not say.
     """
     return shutil.disk_usage(folder).free
 
@@ -37,30 +38,30 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class Reserve:
-    """A file that takes room on the disk, to be given up when the disk is full.
+    """A file that occupies space on the disk, to be released when the disk is full.
 
     Args:
         path: of the file.
-        access: its rights.
-        size: bytes; 0 for no reserve.
+        access: its permissions.
+        size: in bytes; 0 for no reserve.
     """
 
     def __init__(self, path: Path, access: Access = PRIVATE, size: int = RESERVE) -> None:
         self._path = path
         self._access = access
         self._size = size
-        #: It was given up, and is not back yet.
+        #: The space was released, and has not been taken again.
         self.released = False
 
     @property
     def held(self) -> bool:
-        """It takes its room, or there is none."""
+        """True if the space is occupied, or none is wanted."""
         with suppress(OSError):
             return not self._size or self._path.stat().st_size >= self._size
         return False
 
     def take(self) -> bool:
-        """Take the room, if the disk has four times as much, and return whether it is held."""
+        """Occupy the space if the disk has four times as much free, and return whether it is occupied."""
         if self.held:
             return True
         with suppress(OSError):
@@ -79,7 +80,7 @@ class Reserve:
         return False
 
     def release(self) -> bool:
-        """Give the room up, and return whether there was any."""
+        """Release the space, and return whether there was any."""
         with suppress(OSError):
             if self._size and self._path.stat().st_size:
                 os.truncate(self._path, 0)

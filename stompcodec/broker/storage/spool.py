@@ -1,9 +1,9 @@
-"""Spool: where bodies of large messages lie as long as somebody holds them, and where they are written as they come.
+"""The spool: the folder where bodies of large messages are written on arrival and stay as long as a message holds them.
 
-The files are the memory of one run of the broker: those of an earlier run are removed when it starts. What has to
-outlive it is adopted by the store (`Bodies.adopt`), before the commit that speaks of it.
+The files belong to one run of the broker; those of an earlier run are removed at the start. The store adopts the bodies
+that must survive the run (`Bodies.adopt`) before it commits their messages.
 
-Files are removed in a thread for that; what they count for is given back at once.
+A separate thread removes the files. Their size stops counting at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Draft", "Spool"]
 
-#: What the names of folders for temporary files begin with.
+#: Prefix of the names of temporary folders.
 _PREFIX = "stompcodec-large-"
 
 
-#: Files that may wait to be removed. Above, no more are made: those who make and drop them must not outrun the disk.
+#: Above this number of files waiting to be removed, no new ones are made, so that clients cannot outrun the disk.
 _MOST_DISCARDED = 10_000
-#: Seconds after which a lock that its maker has not taken belongs to nobody.
+#: Seconds after which a lock that was created but never taken counts as abandoned.
 _STARTING = 60.0
 
 
@@ -46,15 +46,15 @@ class Spool:
     """A folder of bodies.
 
     Args:
-        folder: of this broker; None for one among the temporary files of the system. Made when it is needed.
-        limit: octets in all files together. Above, no more is taken.
-        access: rights of the folder, if it is made, and of its files.
-        most: bodies that may be being written at one time. Each has a file descriptor.
-        owner_most: how many of them may be of one owner; 0 for `most`, less the part for others.
+        folder: used by this broker alone; None for a temporary folder. Created when it is needed.
+        limit: bytes in all files together. Above it, bodies are refused.
+        access: permissions of the files, and of the folder if it is created.
+        most: bodies that may be written at the same time. Each needs a file descriptor.
+        owner_most: how many of them one owner may have; 0 for `most` less the part for others.
         others: the part of `most` that one owner leaves for others: 2 for a half, 4 for a quarter.
-        share: whose share it is, for the error.
-        shared: the folder is a part of a data folder, which the store has locked and marked.
-        helper: what removes files; None for a thread.
+        share: names the kind of owner in errors.
+        shared: the folder is part of a data folder, which the store has locked and marked.
+        helper: removes files; None for a thread.
 
     >>> spool = Spool(None, 100)
     >>> draft = spool.draft(); draft.write(b"hel"); draft.write(b"lo")
@@ -81,9 +81,9 @@ class Spool:
         self._path = folder
         self.limit = limit
         self._access = access
-        #: Bodies that may be being written, and those that are.
+        #: The most bodies that may be written at the same time, and the number being written now.
         self.most, self.drafts = most, 0
-        #: The share of an owner, and what each has.
+        #: The share of an owner, and how many each has.
         self._owner_most, self._others, self._share = owner_most, others, share
         self._owners: Counter[str] = Counter()
         self._shared = shared
@@ -92,15 +92,15 @@ class Spool:
         self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
         self._octets = 0
-        #: Sizes of bodies that are gone. The store's thread may have held the last one.
+        #: Sizes of bodies that no message holds any more. The store's thread may have held the last one.
         self._gone: deque[int] = deque()
-        #: Octets of those whose files are still to be removed, and of those that were.
+        #: Bytes in files that still have to be removed, and sizes of those that were removed.
         self._leaving = 0
         self._removed: deque[int] = deque()
 
     @property
     def octets(self) -> int:
-        """In all files."""
+        """Bytes in all files."""
         while self._gone:
             octets = self._gone.popleft()
             self._octets -= octets
@@ -110,16 +110,16 @@ class Spool:
         return self._octets
 
     def open(self) -> None:
-        """Take the folder that was named, and remove what an earlier run has left there.
+        """Take the folder that was named, and remove the files that an earlier run left there.
 
         Raises:
-            StoreError: it cannot be used: it is another broker's, or holds what is not of a broker.
+            StoreError: it cannot be used: it is another broker's, or holds foreign files.
         """
         path = self._path
         if path is None or (self._shared and not os.path.lexists(path)):
             return
         if not os.path.lexists(path):
-            with suppress(OSError):  # whoever sends a large message is told
+            with suppress(OSError):  # the sender of a large message gets the error
                 self._claim(path)
             return
         try:
@@ -129,9 +129,9 @@ class Spool:
             raise StoreError(f"{path} cannot be used for large messages: {error.strerror} ({remedy})") from error
 
     def _claim(self, path: Path) -> BodyFolder:
-        """Make a folder that was named our own."""
+        """Make a named folder ours."""
         if not self._shared:
-            path = path.resolve()  # the user may name a link; inside, none is followed
+            path = path.resolve()  # the named folder may be a link, but links inside it are not followed
             examine_large(path)
             make_folder(path, self._access)
             lock = FolderLock(path, "large", self._access)
@@ -145,10 +145,10 @@ class Spool:
         """Begin a body.
 
         Args:
-            owner: to whose share it counts; "" for nobody's.
+            owner: whose share it counts towards; "" for nobody's.
 
         Raises:
-            Refused: there is no room, the owner has too many, or no file can be made.
+            Refused: the spool is full, the owner has too many bodies, or no file can be created.
         """
         if self.drafts >= self.most:
             raise Refused("too many large messages at a time", f"At most {self.most} can come in: send it later.")
@@ -165,10 +165,10 @@ class Spool:
             raise _refused(error) from error
 
     def keep(self, body: LargeBody) -> Body:
-        """A body that the store has brought back, as one of ours: its file gets one more name here.
+        """Return a body that the store has read as one of the spool: its file is linked here.
 
         Raises:
-            StoreError: there is no way to keep it.
+            StoreError: it cannot be linked or copied.
         """
         try:
             folder = self._ready()
@@ -181,14 +181,14 @@ class Spool:
         return Body(folder.path / name, body.size, body.crc, self.discard)
 
     def _ready(self) -> BodyFolder:
-        """The folder, made when it is needed."""
+        """Return the folder; create it if needed."""
         if self._folder is not None:
             return self._folder
         return self._temporary() if self._path is None else self._claim(self._path)
 
     def _temporary(self) -> BodyFolder:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        path.chmod(0o700)  # the umask may have taken our own rights
+        path.chmod(0o700)  # the umask may have removed our own permissions
         lock = FolderLock(path, "large")
         folder = BodyFolder(path, self._access, self._helper)
         self._end = weakref.finalize(self, _remove_temporary, folder, lock)
@@ -203,7 +203,7 @@ class Spool:
             self._owners[owner] += 1
 
     def ended(self, owner: str) -> None:
-        """Count a body no longer that was being written."""
+        """Stop counting a body that was being written."""
         self.drafts -= 1
         if owner:
             self._owners[owner] -= 1
@@ -211,17 +211,17 @@ class Spool:
                 del self._owners[owner]
 
     def more(self, octets: int) -> None:
-        """So many octets are to be written.
+        """Reserve bytes that are about to be written.
 
         Raises:
-            Refused: there is no room for them.
+            Refused: they would exceed the limit.
         """
         if self.octets + octets > self.limit or self._leaving > self.limit:
             raise Refused("no room for large messages", "Send it again when others have been taken out of the queues.")
         self._octets += octets
 
     def discard(self, name: str, octets: int) -> None:
-        """A file is not needed any more. Its octets count no longer, and it is removed soon. From any thread."""
+        """Stop counting a file, and have it removed soon. May be called from any thread."""
         self._gone.append(octets)
         folder, removed = self._folder, self._removed
         if folder is not None:
@@ -233,12 +233,12 @@ class Spool:
             folder.remover.put(remove)
 
     def flush(self) -> None:
-        """Wait until what is not needed any more is removed."""
+        """Wait until discarded files are removed."""
         if self._folder is not None:
             self._folder.remover.flush()
 
     def close(self) -> None:
-        """End with the broker: its files go, and so does a folder for temporary ones."""
+        """Remove the files of this run, and a temporary folder itself."""
         if self._folder is not None and self._path is not None:
             self._folder.clear()
             self._folder.close()
@@ -247,7 +247,7 @@ class Spool:
 
 
 class Draft:
-    """A body that is being written. `Spool.draft` makes it."""
+    """A body that is being written, made by `Spool.draft`."""
 
     __slots__ = ("_crc", "_file", "_owner", "_path", "_size", "_spool")
 
@@ -260,10 +260,10 @@ class Draft:
         spool.began(owner)
 
     def write(self, piece: bytes) -> None:
-        """The next octets.
+        """Write the next bytes.
 
         Raises:
-            Refused: they cannot be kept.
+            Refused: they cannot be stored.
         """
         self._spool.more(len(piece))
         self._size += len(piece)
@@ -276,12 +276,12 @@ class Draft:
             raise _refused(error) from error
 
     def done(self) -> Body:
-        """All is there."""
+        """Return the complete body."""
         self._close()
         return Body(self._path, self._size, self._crc, self._spool.discard)
 
     def drop(self) -> None:
-        """The rest does not come."""
+        """Discard what was written."""
         self._close()
         self._spool.discard(self._path.name, self._size)
 
@@ -298,7 +298,7 @@ def _refused(error: Exception) -> Refused:
 
 
 def _remove_dead() -> None:
-    """Remove the temporary folders of brokers that were killed: theirs is the lock that no process holds."""
+    """Remove temporary folders of brokers that were killed, which are those whose lock no process holds."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, StoreError):
             if path.is_symlink() or not (os.path.lexists(path / "lock") and is_lock(path / "lock")):
@@ -315,16 +315,16 @@ def _remove_dead() -> None:
 
 
 def _was_held(lock: Path) -> bool:
-    """Tell whether a broker has held a lock, and not only made it, to take it in a moment.
+    """Return whether a broker has ever held a lock, rather than just created it to take it in a moment.
 
-    Who holds it has written its number there (not on Windows). One that is empty counts when it is old.
+    The holder writes its process number there (not on Windows). An empty lock counts as held once it is old.
     """
     found = lock.lstat()
     return found.st_size > 0 or time.time() - found.st_mtime > _STARTING
 
 
 def _remove_temporary(folder: BodyFolder, lock: FolderLock) -> None:
-    """Have a folder of ours removed, unless it holds what is not."""
+    """Have a temporary folder removed, unless it holds foreign files."""
     folder.clear()
     folder.remover.put(lambda: _remove_rest(folder.path, lock))
     folder.close()
@@ -335,6 +335,6 @@ def _remove_rest(path: Path, lock: FolderLock) -> None:
         os.unlink(path / "lock")
     lock.release()
     with suppress(OSError):
-        os.unlink(path / "lock")  # Windows keeps it as long as it is open
+        os.unlink(path / "lock")  # Windows keeps an open file
     with suppress(OSError):
         os.rmdir(path)

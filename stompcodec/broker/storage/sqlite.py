@@ -1,8 +1,8 @@
-"""SqliteStore: durable messages in one SQLite file, one transaction for a whole batch.
+"""SqliteStore: durable messages in one SQLite file, one transaction per batch.
 
-The rows of a batch are written in the thread of the loop, which is quick. The COMMIT waits for the disk, so a helper
-thread does it (in one call, without the GIL), and others are served meanwhile; what comes in makes the next batch. A
-batch of a few rows on a fast disk is committed at once: there the way to the helper and back would take longer.
+The loop's thread writes the rows of a batch, which is quick. The COMMIT waits for the disk, so a helper thread does it,
+in one call without the GIL. Meanwhile the loop serves clients and collects the next batch. On a fast disk a batch of a
+few rows is committed at once, because handing it to the helper and back would take longer.
 """
 
 from __future__ import annotations
@@ -27,40 +27,41 @@ from stompcodec.errors import StoreError
 __all__ = ["SqliteStore"]
 
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)
-#: A batch of at most so many operations is committed at once, as long as commits take less than so many seconds. So is
-#: a larger one that only adds: then senders wait, and with the helper they would wait for two threads to wake up, too.
+#: A batch of at most _FEW operations is committed at once while commits take less than _FAST seconds. So is a batch of
+#: at most _ADDED operations that only adds messages, below _FAST_ADDED: its senders are waiting, and the helper would
+#: add two thread switches to their wait.
 _FEW, _FAST = 4, 0.0005
 _ADDED, _FAST_ADDED = 200, 0.001
-#: From so many operations on, the helper writes the rows, too: the loop would stand still for too long.
+#: From this many operations on, the helper writes the rows too; otherwise the loop would be blocked for too long.
 _MANY = 500
-#: Queues that are looked at in one go, for those that are empty and can be forgotten: twice as many as are new.
+#: Queues checked in one sweep for empty ones that can be forgotten: twice as many as were added since the last sweep.
 _SWEEP = 500
 
 
 class _Job(NamedTuple):
-    """What the helper is given."""
+    """A batch handed to the helper."""
 
     batch: Batch
-    #: The rows are written; the COMMIT is left.
+    #: The rows are written, and only the COMMIT is left to do.
     staged: bool
     done: Done
     call_soon: CallSoon
 
 
 class SqliteStore:
-    """A `Store` in a folder.
+    """A `Store` in a folder. Its methods are described at `Store`.
 
     Args:
-        folder: of this store alone. Made if it is missing.
-        log: where it is told what cannot be raised.
-        helper: what waits for the disk, and removes files; by default a thread for each. The store stops it.
-        clock: the time in seconds, by which commits are measured.
-        access: rights of the files, and of the folder, if it is made.
-        reserve: bytes that are kept free for settling when the disk is full.
-        space: says how many bytes can be stored; given the writer, and whether its connection is idle.
+        folder: used by this store alone. Created if it is missing.
+        log: gets the problems that cannot be raised.
+        helper: waits for the disk and removes files; a thread for each by default. The store stops it.
+        clock: returns the time in seconds, to measure commits.
+        access: permissions of the files, and of the folder if it is created.
+        reserve: bytes to keep free, so that messages can be settled when the disk is full.
+        space: returns how many bytes can be stored, given the writer and whether its connection is idle.
 
     Raises:
-        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
+        StoreError: the folder is in use, belongs to a newer version, holds foreign files, or cannot be used.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -90,44 +91,43 @@ class SqliteStore:
         self._totals = self._writer.totals
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
-        #: Numbers of queues that no commit has registered yet.
+        #: Numbers of queues that are not committed yet.
         self._unsaved: dict[str, int] = {}
         taken = set(self._writer.queues.values())
         self._next = max(taken, default=0) + 1
         self._free = [number for number in range(1, self._next) if number not in taken]
         self._sweep_at = len(taken) + _SWEEP // 2
         self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
-        #: The helper takes the WAL over, or is going to.
+        #: The helper is copying the WAL into the database, or has been asked to.
         self._copying = False
-        #: Jobs that the helper was given, that it has ended, and whose end the loop knows. One thread counts each.
+        #: Jobs handed to the helper, jobs it has finished, and finished jobs that the loop has seen. One thread counts
+        #: each.
         self._given = self._ended = self._known = 0
         self._closed = False
         self._space = space
-        #: Commits when `tidy` was called last, and whether nothing is left to do since.
+        #: The commit count at the last call of `tidy`, and whether there is nothing left to tidy since.
         self._tidied_at, self._tidied = -1, False
 
     @property
     def pending(self) -> int:
-        """Operations in the open batch."""
         return len(self._open)
 
     @property
     def unclean(self) -> bool:
-        """The last broker did not close the store: it crashed, or was killed."""
+        """True if the last broker did not close the store: it crashed or was killed."""
         return self._writer.unclean
 
     @property
     def damage(self) -> Damage:
-        """What was found damaged since the store was opened."""
+        """The damage found since the store was opened."""
         return self._writer.damage
 
     @property
     def incomplete(self) -> bool:
-        """As in `Store`."""
         return self._writer.incomplete
 
     def load(self) -> Iterator[Stored]:
-        """As in `Store`. A damaged message is reported to the log and left out, but it stays in the file."""
+        """Yield every message. Damaged ones are logged and left out, but stay in the file."""
         names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
         suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
         for key, ident, destination, tail, *rest, attempts, redelivered, body in self._writer.rows():
@@ -143,49 +143,40 @@ class SqliteStore:
 
     @property
     def mark(self) -> int:
-        """As in `Store`."""
         return self._writer.mark
 
     def reserve(self, seq: int) -> None:
-        """As in `Store`."""
         self._open.reserved = seq
 
     def subscriptions(self) -> list[Subscribed]:
-        """As in `Store`."""
         return self._writer.subscriptions()
 
     def subscribe(self, subscription: Subscribed) -> None:
-        """As in `Store`."""
         self._open.subscriptions[subscription.queue] = subscription
 
     def unsubscribe(self, queue: str) -> None:
-        """As in `Store`."""
         self._open.subscriptions[queue] = None
 
     def keys(self) -> Iterator[SentKey]:
-        """As in `Store`. A damaged one is reported to the log and left out."""
+        """Yield every idempotency key. Damaged ones are logged and left out."""
         return self._writer.keys()
 
     def remember(self, key: SentKey) -> None:
-        """As in `Store`."""
         self._open.keys[key.number] = key
 
     def forget(self, number: int) -> None:
-        """As in `Store`."""
         if self._open.keys.pop(number, None) is None:
             self._open.forgotten[number] = None
 
     def append(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         seq, base = message.seq, self._bases.get(queue)
         if base is None or seq >> SEQ_BITS:
             base = self._key(queue, seq) - seq
         self._open.puts[base + seq] = message
-        if seq <= self._totals.top:  # an older seq than others: they come later as a rule
+        if seq <= self._totals.top:  # older than other seqs, which is rare
             self._open.late.append(base + seq)
 
     def remove(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         seq, base, batch = message.seq, self._bases.get(queue), self._open
         key = self._key(queue, seq) if base is None or seq >> SEQ_BITS else base + seq
         if batch.puts.pop(key, None) is None:
@@ -193,7 +184,6 @@ class SqliteStore:
             batch.removes[key] = None
 
     def update(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         key, batch = self._key(queue, message.seq), self._open
         if key in batch.puts:
             batch.puts[key] = message
@@ -201,7 +191,6 @@ class SqliteStore:
             batch.updates[key] = message
 
     def report(self, message: Storable) -> None:
-        """As in `Store`."""
         self._writer.damage.message(message.id, message.destination, "its body is damaged")
 
     def _key(self, queue: str, seq: int) -> int:
@@ -226,7 +215,7 @@ class SqliteStore:
         return base
 
     def commit(self) -> None:
-        """As in `Store`. Files that nobody needs any more are gone, too."""
+        """Write the open batch, and return when the files that it made obsolete are removed."""
         self._settle()
         if not len(self._open):
             return
@@ -245,7 +234,6 @@ class SqliteStore:
         self._registered(batch)
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        """As in `Store`."""
         size, idle = len(self._open), self._given == self._ended
         if not size:
             done(None)
@@ -273,7 +261,8 @@ class SqliteStore:
         return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts) + len(self._open.keys)
 
     def _look_at_wal(self) -> None:
-        """A checkpoint takes a hundred times as long as a commit, so the helper does most of it, beside commits."""
+        """Start a checkpoint if one is due. It takes about 100 times as long as a commit, so the helper does most of
+        it."""
         if not self._writer.due or self._copying:
             return
         if self._writer.copied:
@@ -283,12 +272,12 @@ class SqliteStore:
             self._helper.give(self._copy)
 
     def _copy(self) -> None:
-        """In the helper."""
+        """Copy the WAL, in the helper's thread."""
         self._writer.copy()
         self._copying = False
 
     def _take(self) -> Batch:
-        """The open batch, and an empty one in its place."""
+        """Return the open batch, and begin an empty one."""
         batch, self._open = self._open, Batch()
         if len(self._bases) > self._sweep_at and self._given == self._ended == self._known:
             self._sweep(batch)
@@ -296,13 +285,13 @@ class SqliteStore:
         return batch
 
     def _sweep(self, batch: Batch) -> None:
-        """Forgets some queues that hold nothing: their names came from peers, and must not pile up."""
+        """Forget some of the queues that hold nothing. Their names came from clients, so they must not accumulate."""
         used = {key >> SEQ_BITS for key in batch.puts}
         for name in list(islice(self._bases, _SWEEP)):
             base = self._bases.pop(name)
             number = base >> SEQ_BITS
             if number in used or self._writer.holds(number):
-                self._bases[name] = base  # behind the others, which are looked at next
+                self._bases[name] = base  # moved to the end, so that others are checked next
             else:
                 self._unsaved.pop(name, None)
                 self._free.append(number)
@@ -318,19 +307,19 @@ class SqliteStore:
         self._helper.give(partial(self._work, job))
 
     def _work(self, job: _Job) -> None:
-        """In the helper."""
+        """Write and commit a job, in the helper's thread."""
         writer = self._writer
         error = None if job.staged else writer.write(job.batch)
         if error is None:
             error = writer.commit(job.batch)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody is waiting
             job.call_soon(partial(self._done, job, error))
-        if writer.due:  # after the answer, since it takes its time
+        if writer.due:  # after the answer, because it takes long
             writer.checkpoint()
         self._ended += 1
 
     def _done(self, job: _Job, error: StoreError | None) -> None:
-        """The end of a job, in the thread of the loop."""
+        """Finish a job, in the loop's thread."""
         self._known += 1
         if error is None:
             self._registered(job.batch)
@@ -338,20 +327,18 @@ class SqliteStore:
 
     @property
     def written(self) -> int:
-        """As in `Store`."""
         return self._writer.written
 
     def room(self) -> int | None:
-        """As in `Store`."""
         return self._space(self._writer, self._given == self._ended)
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """As in `Store`: one step after the other, each a job of the helper, until there is a commit."""
+        """Tidy step by step, each a job of the helper, until there is a commit."""
         commits = self._writer.commits
         if urgent:
             self._tidied_at = commits
             self._tidy_step(call_soon)
-        elif commits != self._tidied_at:  # it is not idle
+        elif commits != self._tidied_at:  # not idle
             self._tidied_at = commits
             self._tidied = False
         elif not self._tidied:
@@ -360,7 +347,7 @@ class SqliteStore:
     def _tidy_step(self, call_soon: CallSoon) -> None:
         if self._closed or len(self._open) or self._given != self._known or self._copying:
             return
-        if self._writer.is_long:  # others can commit beside that; the next call goes on
+        if self._writer.is_long:  # the copy runs beside commits; the next call continues
             self._copying = True
             self._helper.give(self._copy)
             return
@@ -374,7 +361,7 @@ class SqliteStore:
         self._ended += 1
 
     def _tidied_one(self, more: bool, call_soon: CallSoon) -> None:
-        """The end of a step, in the thread of the loop. If there was a commit meanwhile, the rest has to wait."""
+        """Finish one step, in the loop's thread. Stop tidying if there was a commit meanwhile."""
         self._known += 1
         if self._writer.commits != self._tidied_at:
             return
@@ -384,12 +371,12 @@ class SqliteStore:
             self._tidied = True
 
     def _settle(self) -> None:
-        """Waits until the helper has nothing to do."""
+        """Wait until the helper is idle."""
         if self._given != self._ended:
             self._helper.wait()
 
     def close(self) -> None:
-        """As in `Store`. Closing twice does nothing."""
+        """Commit the open batch and release the files. Closing twice does nothing."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""The database file of a store: how it is opened, what is in it, and how an older one becomes a newer one."""
+"""The database file of a store: its schema, how it is opened, and how older versions are migrated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stompcodec.errors import StoreError
 
 __all__ = ["MIGRATIONS", "fault", "is_passing", "open_database"]
 
-#: Step n takes a file from version n to n + 1; a new file goes through all of them. What was released stays as it is.
-#: The key of a message is its queue's id times 2**45, plus its seq: so they lie in order, queue by queue. Messages with
-#: keys below `suspect` went through a crash, and may have been delivered before it.
+#: Step n migrates a file from version n to n + 1; a new file goes through all of them. Released steps never change.
+#: The key of a message is its queue's id times 2**45 plus its seq, so messages are ordered by queue. Messages with keys
+#: below `suspect` went through a crash and may have been delivered before it.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, suspect INTEGER NOT NULL DEFAULT 0)",
@@ -44,8 +44,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "ALTER TABLE state ADD COLUMN seq INTEGER NOT NULL DEFAULT 0",
     ),
-    ("ALTER TABLE subscription ADD COLUMN owner TEXT",),  # NULL: made before there were owners, or without users
-    (  # adds columns only, which takes no time in a large file: NULL is a row that was never checked or counted
+    ("ALTER TABLE subscription ADD COLUMN owner TEXT",),  # NULL: made without users, or before owners were recorded
+    (  # adds columns only, which is quick in a large file; NULL means never checked or counted
         "ALTER TABLE message ADD COLUMN crc INTEGER",
         "ALTER TABLE queue ADD COLUMN count INTEGER",
         "ALTER TABLE queue ADD COLUMN high INTEGER NOT NULL DEFAULT -1",
@@ -67,11 +67,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 _PAGE = 8192
-#: Seconds to wait for another program that writes to the file. The loop stands still meanwhile.
+#: Seconds to wait for another program that writes to the file. The loop is blocked meanwhile.
 _BUSY = 0.25
 
 _DAMAGED = "copy what is whole by stompcodec broker salvage, or put the data folder back from a backup"
-#: What SQLite says, and what to do about it.
+#: Remedies, by a part of SQLite's message.
 _REMEDIES = (
     ("full", "free space on the disk"),
     ("disk i/o", "look for faults of the disk in the log of the system"),
@@ -84,10 +84,10 @@ _REMEDIES = (
 
 
 def fault(what: str, error: Exception) -> StoreError:
-    """The error to raise for a fault of SQLite or of the disk.
+    """Return the error to raise for a fault of SQLite or of the disk.
 
     Args:
-        what: what could not be done, as in "nothing could be written".
+        what: what failed, such as "nothing could be written".
         error: from sqlite3 or from the operating system.
 
     >>> print(fault("nothing could be written", sqlite3.OperationalError("database or disk is full")))
@@ -101,7 +101,7 @@ def fault(what: str, error: Exception) -> StoreError:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether it says nothing bad of the connection: the disk is full, or the file is in use.
+    """Return whether an error leaves the connection usable: the disk is full, or the file is locked.
 
     >>> [is_passing(sqlite3.OperationalError(said)) for said in ("database is locked", "disk I/O error")]
     [True, False]
@@ -110,24 +110,24 @@ def is_passing(error: Exception) -> bool:
 
 
 def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
-    """Connect to the file, and bring it to the newest version.
+    """Connect to the file, and migrate it to the newest version.
 
-    Transactions are begun and ended by hand. Each commit is on the disk when it returns. Nothing is taken over from
-    the WAL into the file but by a checkpoint that somebody asks for.
+    Transactions are begun and ended explicitly. Each commit is on the disk when it returns. Only explicit checkpoints
+    copy the WAL into the database.
 
     Args:
         path: of the file.
-        new: it may have no tables yet, and gets them.
+        new: create the tables if there are none.
 
     Raises:
-        StoreError: it is no such file, lacks its tables, is of a newer version, or cannot be used.
+        StoreError: the file is not a store, lacks its tables, belongs to a newer version, or cannot be used.
     """
     try:
         connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise fault(f"{path} cannot be opened", error) from error
     try:
-        _check(connection, path, new)  # first: a database of somebody else stays as it is
+        _check(connection, path, new)  # first, so that a foreign database is not changed
         _prepare(connection)
         _migrate(connection)
     except sqlite3.Error as error:
@@ -141,7 +141,7 @@ def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA page_size = {_PAGE}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; an older one stays as it is
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # applies to new files only
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = OFF")
@@ -174,7 +174,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Step by step; each step is a transaction of its own, so that a fault leaves a file of some known version."""
+    """Migrate step by step. Each step is one transaction, so a fault leaves a file of a known version."""
     for version in range(_version(connection), len(MIGRATIONS)):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -1,4 +1,4 @@
-"""The disk's side of a store: batches into the SQLite file and into files of large bodies, and all of it back."""
+"""The disk side of a store: writes batches to the SQLite file and to the files of large bodies, and reads them."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from stompcodec.errors import StoreError
 
 __all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
 
-#: Seqs of messages are less: so much room the journal has.
+#: Valid seqs are less, as `Store.append` says.
 _MOST_SEQ = 2**42
-#: Octets in the WAL, roughly, from which on it is taken over into the database.
+#: Approximate size of the WAL, in bytes, at which it is copied into the database.
 _WAL = 16 * 2**20
-#: What PRAGMA auto_vacuum says of a file that gives pages back a few at a time.
+#: The value of PRAGMA auto_vacuum for a file that gives pages back a few at a time.
 _INCREMENTAL = 2
 #: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
-#: Bytes of a WAL that stays as it is.
+#: A WAL of at most this many bytes is not truncated.
 _SHORT = 2**20
-#: Seconds. Single commits that take longer come on the fastest disk.
+#: Seconds that one commit counts for in `pace` at most: even the fastest disk has outliers.
 _LONG = 0.002
-#: Octets that go into the WAL beside the tails, roughly: for each row, and for each commit.
+#: Approximate bytes that go into the WAL besides the tails: per row, and per commit.
 _ROW, _COMMIT = 200, 16384
 
 _INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -58,18 +58,18 @@ _HOLDS = _OF_QUEUE.format(":number", 1)
 
 
 class Writer:
-    """The files of a store. Used by one thread at a time, whichever.
+    """The files of a store. Any thread may use it, but only one at a time.
 
     Args:
-        folder: made if it is missing.
-        log: where it is told what cannot be raised.
-        clock: the time in seconds, by which commits are measured.
-        access: rights of the files, and of the folder, if it is made.
-        reserve: bytes that are kept free for settling when the disk is full.
-        helper: what removes files of large bodies; None for a thread.
+        folder: created if it is missing.
+        log: gets the problems that cannot be raised.
+        clock: returns the time in seconds, to measure commits.
+        access: permissions of the files, and of the folder if it is created.
+        reserve: bytes to keep free, so that messages can be settled when the disk is full.
+        helper: removes the files of large bodies; None for a thread.
 
     Raises:
-        StoreError: the folder is in use, of a newer version, holds what is not ours, or cannot be used.
+        StoreError: the folder is in use, belongs to a newer version, holds foreign files, or cannot be used.
     """
 
     def __init__(
@@ -87,25 +87,24 @@ class Writer:
         self._access = access
         self._db: sqlite3.Connection | None = None
         self._wal = 0
-        #: What was found damaged.
         self.damage = Damage(log)
         self.totals = Totals(self.damage)
-        #: Keys of a batch whose COMMIT failed. On the disk it may be whole, and be found there.
+        #: Keys of a batch whose COMMIT failed. The batch may be on the disk all the same.
         self._doubtful: list[int] = []
         self._doubtful_keys: list[int] = []
-        #: A batch has failed: what is on the disk is not known for sure.
+        #: A batch has failed, so the contents of the disk are uncertain.
         self._failed = False
-        #: How long commits take, in seconds: a moving mean, in which none counts for more than `_LONG`.
+        #: Moving average of the commit time in seconds. A single commit counts for at most `_LONG`.
         self.pace = 0.0
-        #: Most of the WAL is in the database already: a checkpoint has little left to do.
+        #: Most of the WAL is already copied into the database, so a checkpoint is quick.
         self.copied = False
-        #: Bytes that messages took, in the file or in files of their own.
+        #: Bytes of messages written, to the database or to files of their own.
         self.written = 0
-        #: The file is shorter once the WAL is taken over.
+        #: Pages were freed: the file gets shorter at the next checkpoint.
         self._gave_back = False
-        #: Batches that were committed.
+        #: Number of committed batches.
         self.commits = 0
-        #: Not all durable subscriptions could be read.
+        #: Some durable subscriptions could not be read.
         self.incomplete = False
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
@@ -115,7 +114,7 @@ class Writer:
         try:
             self._reserve = Reserve(folder / "reserve", self._access, reserve)
             if reserve and free_space(folder) < reserve:
-                self._reserve.release()  # else nothing could start
+                self._reserve.release()  # otherwise the broker could not start
             self._bodies = Bodies(folder / "bodies", self._access, helper)
             self._examine_wal()
             self._db = self._opened(new=kind_of(folder) is None)
@@ -130,7 +129,7 @@ class Writer:
             raise
 
     def _opened(self, *, new: bool = False) -> sqlite3.Connection:
-        """Open the database, or make a new one. SQLite gives a WAL the rights of the database."""
+        """Open the database, or create it. SQLite gives the WAL the permissions of the database."""
         if new:
             with suppress(FileExistsError):
                 os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
@@ -140,12 +139,12 @@ class Writer:
         for file in files:
             guard(file, self._access)
         db = open_database(self._path, new=new)
-        for file in files[1:]:  # their group is SQLite's business only where it runs as root
+        for file in files[1:]:  # SQLite sets their group only if it runs as root
             guard(file, self._access)
         return db
 
     def _examine_wal(self) -> None:
-        """Look at what the last broker left in the WAL, before SQLite takes over what it can read of it."""
+        """Check the WAL that the last broker left, before SQLite recovers what it can from it."""
         path = self._path.with_name(f"{self._path.name}-wal")
         wal = examine_wal(path)
         if wal.lost:
@@ -170,7 +169,7 @@ class Writer:
         if not is_intact(crc, clean, seq, count):
             self.damage.found("the table of the store's state, which says how the last broker ended")
             clean, count = 0, None
-        #: The last user of the folder did not close it.
+        #: The folder was not closed by its last user.
         self.unclean = not clean
         self._state = State(0, int(seq), count)
         rows = raw(db, "SELECT id, name, suspect, count, high, crc FROM queue")
@@ -179,9 +178,9 @@ class Writer:
         self.totals.read(db, rows, self.unclean)
         db.execute("COMMIT")
         totals = self.totals.known
-        #: Numbers by name, of queues that hold something.
+        #: Numbers of the queues that hold messages, by name.
         self.queues: dict[str, int] = {total.name: number for number, total in totals.items()}
-        #: By number: below that key, messages went through a crash.
+        #: For each queue number, messages with lower keys went through a crash.
         self.suspects: dict[int, int] = {number: total.suspect for number, total in totals.items()}
         self.mark: int = self._state.seq
         self._files = {
@@ -190,17 +189,17 @@ class Writer:
             if isinstance(file, bytes)
         }
         names = {body.file for body in self._files.values()}
-        if self._bodies.has(names):  # else a damaged name may belong to one of the files
+        if self._bodies.has(names):  # otherwise a damaged name may mean one of the files
             self._bodies.sweep(names)
 
     def _write_state(self, db: sqlite3.Connection, state: State) -> None:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
 
     def rows(self) -> Iterator[Row]:
-        """Read each message, in the order of keys. Damaged ones are reported, and stay where they are.
+        """Yield each message, in the order of keys. Damaged ones are reported and left in the file.
 
         Raises:
-            StoreError: something cannot be read.
+            StoreError: the database cannot be read.
         """
         assert self._db is not None
         number = last = high = bound = -1
@@ -232,7 +231,7 @@ class Writer:
             raise fault(f"{self._path} cannot be read", error) from error
 
     def _row(self, columns: tuple[Any, ...]) -> Row | None:
-        """Return a message, or None after having reported that it is damaged."""
+        """Return a message, or None if it is damaged, which is reported."""
         key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, crc = columns
         file, body, why = self._files.get(key), None, "its row is damaged"
         try:
@@ -258,7 +257,7 @@ class Writer:
         )
 
     def keep_aside(self, key: int) -> None:
-        """Leave a row where it is, for it is damaged. Its key is not given away again."""
+        """Leave a damaged row in the file, and do not use its key again."""
         self.totals.aside[key >> SEQ_BITS] += 1
         seq = key & (1 << SEQ_BITS) - 1
         if seq < _MOST_SEQ:
@@ -266,11 +265,11 @@ class Writer:
 
     @property
     def aside(self) -> Container[int]:
-        """Numbers of queues with rows that were kept aside."""
+        """Numbers of the queues with rows that were set aside."""
         return self.totals.aside
 
     def subscriptions(self) -> list[Subscribed]:
-        """Read all durable subscriptions. Damaged ones are reported, and stay where they are.
+        """Return all durable subscriptions. Damaged ones are reported and left in the file.
 
         Raises:
             StoreError: they cannot be read.
@@ -288,7 +287,7 @@ class Writer:
         return found
 
     def keys(self) -> Iterator[SentKey]:
-        """Read each idempotency key, by number. Damaged ones are reported.
+        """Yield each idempotency key, by number. Damaged ones are reported.
 
         Raises:
             StoreError: they cannot be read.
@@ -300,17 +299,16 @@ class Writer:
             raise fault(f"{self._path} cannot be read", error) from error
 
     def holds(self, number: int) -> bool:
-        """Whether a queue may have messages. Not to be asked between `write` and `commit`."""
+        """Return whether a queue may have messages. Must not be called between `write` and `commit`."""
         try:
             return self._db is None or self._db.execute(_HOLDS, {"number": number}).fetchone() is not None
         except sqlite3.Error:
             return True
 
     def write(self, batch: Batch) -> StoreError | None:
-        """The rows of a batch, in a transaction that stays open. After an error there is none, and nothing is kept.
+        """Write the rows of a batch, and leave the transaction open. After an error it is rolled back.
 
-        A batch of one message, which is what a sender that waits for each receipt makes, is left to `commit`: a
-        transaction of one statement needs no BEGIN and no COMMIT.
+        A batch of one message is left to `commit`: one statement needs no BEGIN and no COMMIT.
         """
         try:
             if self._db is None:
@@ -328,14 +326,14 @@ class Writer:
         return None
 
     def _may_retry(self, error: Exception) -> bool:
-        """Whether the disk was full, and there is more room now that the reserve was given up."""
+        """Return whether the disk was full and the reserve has just been released, so that there is room now."""
         if not is_full(error) or not self._reserve.release():
             return False
         self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
         return True
 
     def _clear_doubts(self, db: sqlite3.Connection) -> None:
-        """Takes out what a COMMIT may have written although it failed, before any other batch comes into doubt."""
+        """Delete what a failed COMMIT may have written after all, before another batch can come into doubt."""
         db.execute("BEGIN IMMEDIATE")
         db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
         db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
@@ -393,7 +391,8 @@ class Writer:
         rows: list[tuple[object, ...]] = []
         octets, start, before, upper = 0, 0, "", -1
         for key, put in batch.puts.items():
-            # The hot road. Its rows are those of `_row_of`, with less work: a tenth of what storing a message takes.
+            # The hot path: builds the rows of `_row_of` in fewer steps, which saves a tenth of the cost of storing a
+            # message.
             if put.__class__ is Message and not put.special and put.expires is None and put.priority == 4:
                 destination, ident, tail = put.destination, put.ident, put.tail
                 if len(tail) < LARGE and put.persistent:
@@ -412,23 +411,23 @@ class Writer:
         return rows
 
     def _row_of(self, batch: Batch, key: int, put: Storable) -> tuple[Any, ...]:
-        """Return a row of the table `message`, after its body was put into a file, if it needs one."""
+        """Return a row of the table `message`. Put its body into a file first if it needs one."""
         tail: bytes | None = put.tail
         file = None
-        if put.body is not None:  # beside the row, whose tail is without
+        if put.body is not None:  # kept in a file; the row's tail has no body
             batch.written[key] = file = self._bodies.adopt(put.body)
             self.written += put.body.size
-        elif len(put.tail) >= LARGE:  # instead of the tail in the row
+        elif len(put.tail) >= LARGE:  # the file holds the whole tail
             batch.written[key] = file = self._bodies.write(put.tail)
             self.written += len(put.tail)
             tail = None
-        expires = None if put.expires is None else float(put.expires)  # as SQLite gives it back
+        expires = None if put.expires is None else float(put.expires)  # the type in which SQLite returns it
         row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
         attempts, redelivered = put.attempts, put.redelivered
         return key, *row, attempts, int(redelivered), message_crc(key, *row, attempts, redelivered, file)
 
     def commit(self, batch: Batch) -> StoreError | None:
-        """Ends the transaction that `write` left open. After an error nothing of it is kept."""
+        """End the transaction that `write` left open. After an error it is rolled back."""
         assert self._db is not None
         start = self._clock()
         try:
@@ -457,7 +456,7 @@ class Writer:
         try:
             if batch.dropped or batch.totals:
                 self.totals.committed(self._db, batch.dropped, batch.totals)
-        except sqlite3.Error as error:  # it was only looked at
+        except sqlite3.Error as error:  # only a read failed
             self._log.warning("%s", fault(f"{self._path} cannot be read", error))
         return None
 
@@ -472,19 +471,19 @@ class Writer:
             healthy = is_passing(error)
         except sqlite3.Error:
             healthy = False
-        if not healthy:  # the connection may remember pages that it misread: the next batch begins with a new one
+        if not healthy:  # the connection may cache pages that it misread: the next batch opens a new one
             self._disconnect()
         return error if isinstance(error, StoreError) else fault("nothing could be stored", error)
 
     @property
     def due(self) -> bool:
-        """The WAL is long enough for a checkpoint."""
+        """True if the WAL is long enough for a checkpoint."""
         return self._wal >= (_SHORT if self._reserve.released else _WAL)
 
     def copy(self) -> None:
-        """Takes what the WAL holds so far over into the database, while another thread may go on with commits.
+        """Copy what the WAL holds so far into the database, while another thread goes on committing.
 
-        What they add remains, so the WAL goes on; `checkpoint` then takes the rest over, which is little.
+        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy.
         """
         try:
             with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
@@ -495,7 +494,7 @@ class Writer:
         self.copied = True
 
     def checkpoint(self) -> None:
-        """Takes the WAL over into the database, so that it starts again from its beginning. Takes its time."""
+        """Copy the WAL into the database, so that it starts over at its beginning. This takes long."""
         self._wal = 0
         self.copied = False
         if self._db is None:
@@ -503,14 +502,14 @@ class Writer:
         try:
             self.totals.take(self._db)
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as error:  # nothing is lost; if it lasts, commits fail, and tell those who wait
+        except sqlite3.Error as error:  # nothing is lost; if it persists, commits fail and report it
             self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
 
     def tidy(self) -> bool:
-        """Do one step of what waits until nobody needs the disk, and return whether there is more to do.
+        """Do one step of maintenance while the disk is idle, and return whether there is more to do.
 
-        Totals are brought up to date; then the file gives pages back that hold nothing, a few at a time; in the end the
-        WAL is cut off. A file that was made by an older version keeps its pages, until it is compacted.
+        First the totals are brought up to date, then free pages are given back a few at a time, and finally the WAL is
+        truncated. A file made by an older version keeps its free pages until it is compacted.
         """
         db = self._db
         if db is None or db.in_transaction:
@@ -521,7 +520,7 @@ class Writer:
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
             (kind,) = db.execute("PRAGMA auto_vacuum").fetchone()
             if kind == _INCREMENTAL and free > _SPARE:
-                # Not `execute`, which ends the statement after its first page.
+                # `execute` would end the statement after its first page.
                 db.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE, _PER_STEP)})")
                 self._gave_back = True
                 if self._wal_size > 4 * _SHORT:
@@ -530,13 +529,13 @@ class Writer:
             if self._gave_back or self._wal_size > _SHORT:
                 self._shrink_wal(db)
                 self._gave_back = False
-        except sqlite3.Error as error:  # as on a full disk: it is tried again
+        except sqlite3.Error as error:  # for example on a full disk: it is tried again
             self._log.info("%s", fault(f"{self._path} gives no space back", error))
         return False
 
     @property
     def is_long(self) -> bool:
-        """The WAL holds so much that `copy` should come before the next step of `tidy`."""
+        """True if the WAL is so long that `copy` should run before the next step of `tidy`."""
         return not self.copied and self._wal_size > 4 * _SHORT
 
     @property
@@ -546,16 +545,16 @@ class Writer:
         return 0
 
     def _shrink_wal(self, db: sqlite3.Connection) -> None:
-        """Take the WAL over, and cut the file off; and the database, where it gave pages back."""
+        """Copy the WAL into the database, truncate it, and shorten a database that gave pages back."""
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._wal = 0
         self.copied = False
 
     def room(self, idle: bool = True) -> int | None:
-        """Return how many bytes can be stored: what the disk has left, and pages of the file that hold nothing.
+        """Return how many bytes can be stored, on the disk and in free pages of the file, or None if unknown.
 
-        Those count only where the disk has room for a WAL, through which everything goes, and while the connection is
-        idle, so that they can be counted. None: it is not known.
+        Free pages count only if the disk has room for a WAL, through which all writes go, and if the connection is
+        idle, so that they can be counted.
         """
         try:
             free = free_space(self._path.parent)
@@ -567,14 +566,14 @@ class Writer:
             return None
 
     def flush(self) -> None:
-        """Wait until the files of large bodies that nobody needs are gone."""
+        """Wait until the files of discarded large bodies are removed."""
         self._bodies.flush()
 
     def close(self) -> None:
-        """Says that all ended well, and lets go of the folder.
+        """Record a clean end, and release the folder.
 
         Raises:
-            StoreError: that could not be written. The folder is let go.
+            StoreError: that could not be written. The folder is released nevertheless.
         """
         try:
             if self._db is not None:

@@ -1,7 +1,7 @@
-"""Where durable messages live: the seam between the broker core and a disk, and a store without one.
+"""The store of durable messages: the interface between broker core and disk, and an implementation in memory.
 
-A store takes operations into an open batch; `commit` writes the batch, all or nothing. The core commits once for
-everything that a turn of the loop did. A message is known by its queue's key and its `seq`.
+A store collects operations in an open batch; `commit` writes the batch, all or nothing. The core commits once for each
+turn of the event loop. A message is identified by its queue's key and its `seq`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from stompcodec.errors import StoreError
 
 __all__ = ["CallSoon", "Done", "MemoryStore", "SentKey", "Storable", "Store", "Stored", "Subscribed", "restored"]
 
-#: Takes None, or why nothing was written.
+#: Called with None after a commit, or with the error if nothing was written.
 Done = Callable[[StoreError | None], None]
-#: Has a loop call something, from any thread: `loop.call_soon_threadsafe`, or something like it.
+#: Run a function in the loop, from any thread, as `loop.call_soon_threadsafe` does.
 CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Storable(Protocol):
-    """What a store reads from a message. The values are read at the commit, not before."""
+    """The attributes that a store reads from a message. They are read at the commit, not before."""
 
     @property
     def id(self) -> str: ...
@@ -47,10 +47,10 @@ class Storable(Protocol):
 
 
 class Stored(NamedTuple):
-    """A message as a store gives it back.
+    """A message as read from a store.
 
-    `tail` is what stands behind the command line of a 1.2 SEND or MESSAGE frame: headers, blank line, body, NUL.
-    `expires` is in seconds since 1970. `redelivered` is also true of every message that a crash left behind.
+    `tail` is the part of a 1.2 SEND or MESSAGE frame after the command line: headers, blank line, body, NUL. `expires`
+    is in seconds since 1970. `redelivered` is also set on every message that was stored when the broker crashed.
     """
 
     queue: str
@@ -64,15 +64,15 @@ class Stored(NamedTuple):
     attempts: int = 0
     redelivered: bool = False
     body: LargeBody | None = None
-    """Of a large message, whose tail is without."""
+    """The body of a large message; its `tail` has none."""
 
 
 class Subscribed(NamedTuple):
-    """A durable subscription as a store gives it back.
+    """A durable subscription as read from a store.
 
-    `queue` is the key of the queue that holds its messages; `prefix` and `name` are what it asked for, in which
-    nothing is a wildcard if it is `literal`. `shared` means that it may have several consumers. `owner` is the name of
-    the user that has it; None if it was made without users, or by a broker that kept no owners.
+    `queue` is the key of the queue that holds its messages. `prefix` and `name` are the destination it asked for,
+    without wildcards if `literal` is set. `shared` allows several consumers. `owner` is the user who made it, or None
+    if it was made without users or by a version that did not record owners.
     """
 
     queue: str
@@ -86,7 +86,7 @@ class Subscribed(NamedTuple):
 
 
 class SentKey(NamedTuple):
-    """The idempotency key of a message that was stored, as a store keeps it: digests of the scope and of the key.
+    """The idempotency key of a stored message, as digests of its scope and its key.
 
     `number` rises with each key. `body` is a CRC-32 of the body. `at` is in seconds since 1970.
     """
@@ -99,115 +99,117 @@ class SentKey(NamedTuple):
 
 
 class Store(Protocol):
-    """What the broker core asks of a store. One thread uses it: that of the loop."""
+    """The store as the broker core sees it. Only the loop's thread uses it."""
 
     @property
     def pending(self) -> int:
-        """Operations in the open batch. A put and a remove of one message cancel, and count nothing."""
+        """The number of operations in the open batch. A put and a remove of the same message cancel out."""
 
     def load(self) -> Iterable[Stored]:
-        """Every message, by queue, and by `seq` within a queue. To be read to its end, once, before anything else.
+        """Yield every message, by queue, and by `seq` within a queue. Read it once, to its end, before any other
+        operation.
 
         Raises:
-            StoreError: what is stored cannot be read.
+            StoreError: the stored data cannot be read.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:
-        """Every durable subscription. To be read to its end, once, before `load`.
+        """Yield every durable subscription. Read it once, to its end, before `load`.
 
         Raises:
-            StoreError: what is stored cannot be read.
+            StoreError: the stored data cannot be read.
         """
 
     @property
     def mark(self) -> int:
-        """The greatest seq that was reserved, as the last commit left it; 0 at first."""
+        """The greatest committed `reserve`; 0 at first."""
 
     @property
     def incomplete(self) -> bool:
-        """Some durable subscriptions could not be read by `subscriptions`: their messages must not be removed."""
+        """True if `subscriptions` could not read some durable subscriptions. Their messages must then be kept."""
 
     def reserve(self, seq: int) -> None:
-        """Set `mark`, in the open batch: seqs up to that may be given away, though no stored message may show it."""
+        """Set `mark` in the open batch: seqs up to it may be in use even if no stored message has them."""
 
     def subscribe(self, subscription: Subscribed) -> None:
-        """Keep a durable subscription, in the open batch; instead of one with the same queue, if there is one."""
+        """Store a durable subscription in the open batch, replacing one with the same queue."""
 
     def unsubscribe(self, queue: str) -> None:
-        """Forget the durable subscription with that queue, in the open batch. Its messages are removed one by one."""
+        """Delete the durable subscription of a queue in the open batch. Its messages are removed one by one."""
 
     def keys(self) -> Iterable[SentKey]:
-        """Every idempotency key, by `number`. To be read to its end, once, before anything is put.
+        """Yield every idempotency key, by `number`. Read it once, to its end, before anything is put.
 
         Raises:
-            StoreError: what is stored cannot be read.
+            StoreError: the stored data cannot be read.
         """
 
     def remember(self, key: SentKey) -> None:
-        """Keep an idempotency key, in the open batch. Its `number` is new."""
+        """Store an idempotency key in the open batch. Its `number` must be new."""
 
     def forget(self, number: int) -> None:
-        """Forget the idempotency key of that number, in the open batch, if there is one."""
+        """Delete the idempotency key with that number, if it exists, in the open batch."""
 
     def append(self, queue: str, message: Storable) -> None:
-        """Put a message into the open batch. Its `seq` is new in that queue, 0 or more, and less than 2**42."""
+        """Put a message into the open batch. Its `seq` is new in that queue, at least 0 and less than 2**42."""
 
     def remove(self, queue: str, message: Storable) -> None:
-        """Take a message out, in the open batch. Its `seq` is still that of `append`."""
+        """Remove a message in the open batch. Its `seq` is the one it had at `append`."""
 
     def update(self, queue: str, message: Storable) -> None:
-        """Keep `attempts` and `redelivered` of a message, in the open batch. It may be a copy of the one put."""
+        """Store the `attempts` and `redelivered` of a message in the open batch. It may be a copy of the message that
+        was put."""
 
     def report(self, message: Storable) -> None:
-        """Log and count a message whose body was found damaged when it was read."""
+        """Log and count a message whose body turned out to be damaged."""
 
     def commit(self) -> None:
-        """Write the open batch: afterwards it is on the disk, or none of it is. An empty batch costs nothing.
+        """Write the open batch to disk as a whole. Do nothing if it is empty.
 
         Raises:
-            StoreError: nothing of the batch was written, and it is dropped. The store can go on.
+            StoreError: nothing was written, and the batch is discarded. The store remains usable.
         """
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        """Like `commit`, in the background where that is better for others.
+        """Commit like `commit`, but in the background where that keeps the loop responsive.
 
         Args:
-            done: called once, in the thread of the loop, with None or with the error. It may be called before this
-                returns; otherwise what comes in meanwhile makes the next batch, whose commit has to wait for `done`.
-            call_soon: has the loop call something, from any thread. None: there is no loop, so do it at once.
+            done: called once, in the loop's thread, with None or with the error. It may be called before this returns;
+                otherwise operations go into the next batch, which must not be committed before `done` is called.
+            call_soon: runs a function in the loop, from any thread. None commits at once.
         """
 
     @property
     def written(self) -> int:
-        """Bytes of messages that were written since the start."""
+        """Bytes of messages written since the start."""
 
     def room(self) -> int | None:
-        """Return how many bytes can be stored until the disk is full; None if that is not known. Asks the system."""
+        """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """Give space back that is no longer needed, in the background and in small steps, if the store is idle.
+        """Give unused space back in the background, in small steps, if the store is idle.
 
-        To be called about once per second. It does something when there was no commit since the last call, and stops
-        at the next commit.
+        Call it about once per second. It works if there was no commit since the last call, and stops at the next
+        commit.
 
         Args:
-            call_soon: as in `commit_later`.
-            urgent: there is little room: do one step also between commits.
+            call_soon: see `commit_later`.
+            urgent: there is little space left: also do one step between commits.
         """
 
     def close(self) -> None:
-        """Commit what is open, and let go of the files. The store cannot be used any more.
+        """Commit the open batch and release the files. The store cannot be used afterwards.
 
         Raises:
-            StoreError: as in `commit`. The files are let go nevertheless.
+            StoreError: the commit failed. The files are released nevertheless.
         """
 
 
 class MemoryStore:
-    """A store that forgets everything when it goes: for tests, and for brokers without a disk.
+    """A store in memory: for tests, and for brokers without a disk. Its methods are described at `Store`.
 
     Args:
-        keeps: keep what was committed, so that tests can look at it and read it again by `load`.
+        keeps: keep what was committed, so that tests can read it with `load`.
 
     >>> store = MemoryStore()
     >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))
@@ -235,63 +237,50 @@ class MemoryStore:
 
     @property
     def pending(self) -> int:
-        """Operations in the open batch."""
         changes = len(self._changes) + len(self._keys) + (self._reserved > self._mark)
         return len(self._puts) + len(self._removes) + len(self._updates) + changes
 
     @property
     def mark(self) -> int:
-        """As in `Store`."""
         return self._mark
 
     def reserve(self, seq: int) -> None:
-        """As in `Store`."""
         self._reserved = max(seq, self._reserved)
 
     def subscriptions(self) -> Iterator[Subscribed]:
-        """As in `Store`."""
         yield from self._subscribed.values()
 
     def subscribe(self, subscription: Subscribed) -> None:
-        """As in `Store`."""
         self._changes[subscription.queue] = subscription
 
     def unsubscribe(self, queue: str) -> None:
-        """As in `Store`."""
         self._changes[queue] = None
 
     def keys(self) -> Iterator[SentKey]:
-        """As in `Store`."""
         for number in sorted(self._sent):
             yield self._sent[number]
 
     def remember(self, key: SentKey) -> None:
-        """As in `Store`."""
         self._keys[key.number] = key
 
     def forget(self, number: int) -> None:
-        """As in `Store`."""
         if number in self._sent or self._keys.pop(number, None) is None:
             self._keys[number] = None
 
     def load(self) -> Iterator[Stored]:
-        """As in `Store`."""
         for key in sorted(self._kept):
             yield self._kept[key]
 
     def append(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         self._puts[queue, message.seq] = message
 
     def remove(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         key = queue, message.seq
         if self._puts.pop(key, None) is None:
             self._updates.pop(key, None)
             self._removes[key] = None
 
     def update(self, queue: str, message: Storable) -> None:
-        """As in `Store`."""
         key = queue, message.seq
         if key in self._puts:
             self._puts[key] = message
@@ -299,10 +288,9 @@ class MemoryStore:
             self._updates[key] = message
 
     def report(self, message: Storable) -> None:
-        """As in `Store`. What is in memory has no checksum: nothing is done."""
+        """Do nothing: a message in memory has no checksum."""
 
     def commit(self) -> None:
-        """As in `Store`; it never fails."""
         if not self._keeps:
             self._puts, self._updates, self._keys = {}, {}, {}
         for key in self._removes:
@@ -324,24 +312,22 @@ class MemoryStore:
         self._mark = self._reserved
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        """As in `Store`; done at once."""
         self.commit()
         done(None)
 
     def room(self) -> int | None:
-        """As in `Store`: it needs no disk."""
         return None
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """As in `Store`. There is nothing to do."""
+        """Do nothing: there is no file."""
 
     def close(self) -> None:
-        """As in `Store`. What was committed can still be read."""
+        """Commit the open batch. What was committed can still be read."""
         self.commit()
 
 
 def stored(queue: str, message: Storable) -> Stored:
-    """A copy of a message as it is now.
+    """Return the message that was stored, for use after a restart.
 
     >>> stored("q", Stored("", 1, "m-1", "/queue/q", b"\\n\\0")).queue
     'q'

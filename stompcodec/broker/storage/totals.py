@@ -1,8 +1,8 @@
-"""Totals: how many messages each queue of a store holds, kept beside the rows, so that a missing row is noticed.
+"""The totals of a store: how many messages each queue holds, kept beside the rows, so that a missing row is noticed.
 
-A total counts the rows up to one key, `high`. Whatever removes such a row lowers the total in the same transaction.
-Newer rows are not counted yet, so a message that comes and goes costs nothing here; `take` counts them before the WAL
-is taken over into the file, where a row may get lost without a trace. (In the WAL, frames have checksums.)
+A total counts the rows up to one key, `high`. Removing such a row lowers the total in the same transaction. Newer rows
+are not counted yet, so a message that is soon consumed costs nothing here. `take` counts them before the WAL is copied
+into the database, where a row may get lost without a trace. (In the WAL, frames have checksums.)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stompcodec.broker.storage.damage import Damage, shown
 
 __all__ = ["SEQ_BITS", "Total", "Totals"]
 
-#: Bits of a key that hold the seq of a message; above them is the number of its queue.
+#: Bits of a key that hold the seq of a message. The higher bits are the number of its queue.
 SEQ_BITS = 45
-#: Queues that are counted in one go while others wait.
+#: Queues counted in one step while other work waits.
 _MOST_AT_ONCE = 500
 _REPLACE = "INSERT OR REPLACE INTO queue (id, name, suspect, count, high, crc) VALUES (?, ?, ?, ?, ?, ?)"
 _EMPTY = f"""SELECT id FROM queue WHERE NOT EXISTS (
@@ -36,7 +36,7 @@ class Total(NamedTuple):
     suspect: int = 0
     """Messages with lower keys went through a crash."""
     rows: int | None = 0
-    """Messages with keys up to `high`; None when that is not known."""
+    """Number of messages with keys up to `high`; None if unknown."""
     high: int = -1
 
     @classmethod
@@ -46,33 +46,33 @@ class Total(NamedTuple):
 
 
 class Totals:
-    """The totals of all queues, by their numbers. Used by one thread at a time, as the writer is.
+    """The totals of all queues, by queue number. Any thread may use it, but only one at a time, as with the writer.
 
     Args:
-        damage: where differences are reported.
+        damage: gets the differences that are found.
     """
 
     def __init__(self, damage: Damage) -> None:
         self._damage = damage
         self.known: dict[int, Total] = {}
-        #: `high` of each total that counts something. Empty most of the time, where messages are soon consumed.
+        #: `high` of each total above 0. Usually empty, because most messages are soon consumed.
         self._highs: dict[int, int] = {}
-        #: The greatest seq that is counted in any queue.
+        #: The greatest counted seq of any queue.
         self.top = 0
-        #: Numbers of the queues that `take` has still to look at in this round.
+        #: Numbers of the queues left to count in this round.
         self._round: list[int] = []
-        #: Queues whose rows say something else on the disk.
+        #: Queues whose total on disk is out of date.
         self._stale: set[int] = set()
-        #: Damaged rows, which stay in the file, by queue.
+        #: Number of damaged rows, which stay in the file, by queue.
         self.aside: Counter[int] = Counter()
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
-        """Take the table over when a store is opened, and forget queues that hold nothing.
+        """Read the table of totals, and delete queues that hold nothing.
 
         Args:
-            db: the connection, to write what changes.
-            rows: id, name (bytes), suspect, count, high and crc of each.
-            unclean: all messages went through a crash.
+            db: the connection, to write the changes.
+            rows: id, name (bytes), suspect, count, high and crc of each queue.
+            unclean: the last broker crashed, so all messages are suspect.
         """
         for row in rows:
             number, name, suspect, count, high, crc = row
@@ -111,14 +111,14 @@ class Totals:
             self._damage.missing(total.rows, total.name)
 
     def write(self, db: sqlite3.Connection, changes: dict[int, Total]) -> None:
-        """Write totals, in the transaction that is open. They count once `set` is told of them."""
+        """Write totals in the open transaction. They take effect with `committed`."""
         if changes:
             db.executemany(
                 _REPLACE, [(number, *total, record_crc(number, *total)) for number, total in changes.items()]
             )
 
     def raised(self, keys: Iterable[int]) -> dict[int, Total]:
-        """Return the totals as they are with new messages of these keys, which may be lower than those of old ones."""
+        """Return the totals raised by new messages with these keys. Only keys below `high` raise a total."""
         found: dict[int, Total] = {}
         for key in keys:
             total = found.get(key >> SEQ_BITS) or self.known.get(key >> SEQ_BITS)
@@ -127,11 +127,11 @@ class Totals:
         return found
 
     def lowered(self, removes: Iterable[int], totals: dict[int, Total]) -> dict[int, Total]:
-        """Return the totals as they are without the messages of these keys.
+        """Return the totals lowered by the removal of these keys.
 
         Args:
             removes: the keys.
-            totals: those that were changed before.
+            totals: those that the transaction has changed already.
         """
         highs = self._highs
         if not highs:
@@ -148,11 +148,11 @@ class Totals:
         }
 
     def committed(self, db: sqlite3.Connection, dropped: Iterable[int], changes: dict[int, Total]) -> None:
-        """Note a transaction that has succeeded.
+        """Apply a transaction that has succeeded.
 
         Args:
-            db: the connection, to look whether a queue without messages has rows.
-            dropped: numbers of the queues that were forgotten.
+            db: the connection, to check whether a drained queue has rows left.
+            dropped: numbers of the queues that were deleted.
             changes: the totals that were written.
         """
         for number in dropped:
@@ -163,7 +163,7 @@ class Totals:
                 self._compare_drained(db, number, total)
 
     def _compare_drained(self, db: sqlite3.Connection, number: int, total: Total) -> None:
-        """Compare the total of a queue that has drained with the rows that are left, other than damaged ones."""
+        """Compare the total of a drained queue with the rows that are left, not counting damaged ones."""
         aside = self.aside[number]
         left = db.execute(
             f"SELECT count(*) FROM (SELECT 1 FROM message WHERE key >= ? AND key <= ? LIMIT {aside + 1000})",
@@ -174,20 +174,21 @@ class Totals:
             self._set(number, total._replace(rows=None))
 
     def doubt(self, numbers: Iterable[int]) -> None:
-        """Note that the totals of these queues may be wrong, as after a fault of the disk: count them anew."""
+        """Mark the totals of these queues as unknown, for example after a disk error, so that they are counted
+        again."""
         for number in numbers:
             total = self.known.get(number)
             if total is not None:
                 self._set(number, total._replace(rows=None))
 
     def loaded(self, number: int, count: int, high: int, all_of_it: int) -> None:
-        """Compare a queue that was read to its end, and take over what was found.
+        """Compare the total of a queue that was read to its end, and adopt what was found.
 
         Args:
             number: of the queue.
             count: rows with keys up to its `high`.
-            high: the highest key of all.
-            all_of_it: all rows.
+            high: the highest key found.
+            all_of_it: number of all rows found.
         """
         total = self.known.get(number)
         if total is None:
@@ -199,11 +200,11 @@ class Totals:
             self._stale.add(number)
 
     def take(self, db: sqlite3.Connection, everything: bool = False) -> None:
-        """Count what is new, in a transaction of its own.
+        """Count new rows, in a transaction of its own.
 
         Args:
-            db: the connection; no transaction is open.
-            everything: all queues; otherwise some, so that it does not take long.
+            db: the connection, without an open transaction.
+            everything: count all queues; otherwise a few, to be quick.
         """
         if everything or not self._round:
             self._round = list(self.known)

@@ -1,1 +1,1 @@
-"""Repair: a data folder of a broker that does not run, checked, salvaged and rewritten."""
+"""Repair: checks, salvages and compacts the data folder of a broker that is not running."""

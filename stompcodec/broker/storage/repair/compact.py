@@ -1,4 +1,4 @@
-"""A data file of an older version, rewritten once, so that it gives space back by itself afterwards."""
+"""Compaction of a data file made by an older version, so that it gives space back by itself afterwards."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["compact"]
 def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Rewrite the data file without empty pages, and return its size before and after, in bytes.
 
-    It takes some seconds per GiB, and on the disk twice the size of what the file holds. A call that is interrupted
-    changes nothing.
+    It takes some seconds per GiB, and needs free space of twice the size of the content. An interrupted call changes
+    nothing.
 
     Args:
-        folder: the data folder of a broker that does not run.
+        folder: the data folder of a broker that is not running.
 
     Raises:
-        StoreError: it is no data folder, a broker uses it, or there is not enough space.
+        StoreError: the folder is not a data folder, is in use by a broker, or the disk lacks space.
 
     >>> import tempfile
     >>> from stompcodec.broker.storage.sqlite import SqliteStore
@@ -74,7 +74,8 @@ def _rewrite(database: Path) -> tuple[int, int]:
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[None]:
-    """Let SQLite put its temporary file beside the data: /tmp may be small, and other users can look at its size."""
+    """Let SQLite put its temporary file beside the data: /tmp may be too small, and its file sizes are visible to
+    all."""
     before = os.environ.get("SQLITE_TMPDIR")
     os.environ["SQLITE_TMPDIR"] = str(folder.absolute())
     try:

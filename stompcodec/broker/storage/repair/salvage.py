@@ -1,4 +1,4 @@
-"""The data folder of a broker that does not run: checked without writing to it, and copied as far as it is whole."""
+"""Check and salvage the data folder of a broker that is not running, without writing to it."""
 
 from __future__ import annotations
 
@@ -27,55 +27,55 @@ from stompcodec.errors import StoreError
 
 __all__ = ["Findings", "check", "salvage"]
 
-#: Problems of SQLite's own check that are listed.
+#: Problems listed from SQLite's own check.
 _MOST_LISTED = 100
-#: Messages that are copied by one commit, and the bytes in them.
+#: Messages copied in one commit, and bytes in them.
 _BATCH, _BATCH_OCTETS = 500, 4 * 2**20
 
 
 @dataclass
 class Findings:
-    """What `check` and `salvage` found."""
+    """The result of `check` or `salvage`."""
 
     folder: str
     messages: int = 0
-    """Whole messages."""
+    """Number of intact messages."""
     octets: int = 0
     """Bytes in them: headers and bodies."""
     unchecked: int = 0
-    """Whole messages of an older version, which have no checksum."""
+    """Intact messages from an older version, which have no checksum."""
     queues: int = 0
-    """Queues that hold whole messages."""
+    """Queues that hold intact messages."""
     subscriptions: int = 0
-    """Whole durable subscriptions."""
+    """Intact durable subscriptions."""
     keys: int = 0
-    """Whole idempotency keys."""
+    """Intact idempotency keys."""
     lost: list[dict[str, str]] = field(default_factory=list)
-    """Messages that are not whole: id and destination, as far as they can be read, and why."""
+    """Damaged messages: id and destination, as far as they can be read, and why."""
     problems: list[str] = field(default_factory=list)
-    """Everything else that is damaged."""
+    """All other damage."""
     notes: list[str] = field(default_factory=list)
-    """What is worth saying, and no damage."""
+    """Remarks that are not damage."""
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is damaged."""
+        """True if nothing is damaged."""
         return not self.lost and not self.problems
 
     @property
     def record(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """The findings as a dictionary for JSON."""
         return {"whole": self.whole, **vars(self)}
 
 
 def check(folder: str | os.PathLike[str]) -> Findings:
-    """Read everything in a data folder, and report what is damaged. Nothing of it is changed.
+    """Read everything in a data folder, and report damage. Nothing is changed.
 
     Args:
-        folder: of a broker that does not run.
+        folder: of a broker that is not running.
 
     Raises:
-        StoreError: it is no data folder, cannot be read, or a broker uses it.
+        StoreError: the folder is not a data folder, cannot be read, or is in use by a broker.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -98,18 +98,19 @@ def check(folder: str | os.PathLike[str]) -> Findings:
 
 
 def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Findings:
-    """Copy what is whole into a new data folder, also from a file that SQLite cannot read.
+    """Copy what is intact into a new data folder, even from a file that SQLite cannot read.
 
-    The new folder appears when it is complete. A copy that was interrupted leaves a folder beside it, whose name begins
-    with a dot and ends in `.salvage`; the next call removes that. Large bodies are linked where both folders are on one
-    disk. The old folder is not changed.
+    The new folder appears when it is complete. An interrupted copy leaves a folder beside it, whose name begins with a
+    dot and ends in `.salvage`; the next call removes it. Large bodies are hard-linked if both folders are on one disk.
+    The old folder is not changed.
 
     Args:
-        folder: of a broker that does not run.
+        folder: of a broker that is not running.
         new: must not exist.
 
     Raises:
-        StoreError: `folder` is no data folder, cannot be read, or a broker uses it; or `new` exists, or cannot be made.
+        StoreError: `folder` is not a data folder, cannot be read, or is in use by a broker; or `new` exists, or cannot
+            be created.
     """
     path, target = Path(folder), Path(new).absolute()
     if os.path.lexists(target):
@@ -145,7 +146,7 @@ def _read(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _unused(folder: Path) -> Iterator[None]:
-    """See to it that no broker uses a folder meanwhile, without a write to it."""
+    """Ensure that no broker uses a folder meanwhile, without writing to it."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is no folder (name the data folder of a broker)")
     if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
@@ -177,7 +178,7 @@ def _unused(folder: Path) -> Iterator[None]:
 
 
 def _clear(part: Path) -> None:
-    """Remove what an interrupted call has left."""
+    """Remove the remains of an interrupted call."""
     if not os.path.lexists(part):
         return
     if part.is_symlink() or not part.is_dir() or (kind_of(part) != "data" and any(part.iterdir())):
@@ -207,11 +208,11 @@ def _sync(folder: Path) -> None:
 
 
 class _Reading:
-    """Everything of a folder, row by row. Iterate over `messages` to the end, then ask for the rest.
+    """A reader of everything in a folder, row by row. Iterate over `messages` to the end before the other results.
 
     Args:
         folder: the data folder.
-        behind: read frames of the WAL, too, that stand behind a bad one.
+        behind: also read frames of the WAL after a damaged one.
     """
 
     def __init__(self, folder: Path, *, behind: bool) -> None:
@@ -301,7 +302,7 @@ class _Reading:
         return True
 
     def keys(self) -> Iterator[SentKey]:
-        """Yield every whole idempotency key. To be read to its end before `messages`, which closes the file."""
+        """Yield every intact idempotency key. Read it to its end before `messages`, which closes the file."""
         damaged = 0
         done: set[int] = set()
         for number, row in self._pages.rows(self._roots["sent"]) if "sent" in self._roots else ():
@@ -316,7 +317,7 @@ class _Reading:
             self.findings.problems.append(f"{damaged} rows of the table sent, idempotency keys, are damaged")
 
     def messages(self) -> Iterator[Stored]:
-        """Yield every whole message, by queue and seq as far as the pages are in order."""
+        """Yield every intact message, by queue and seq if the pages are in order."""
         last, disorder = -1, False
         done: set[int] = set()
         if "message" in self._roots:
@@ -417,7 +418,7 @@ class _Reading:
                 self.findings.problems.append(f"of the queue {name}, {what}")
 
     def look_at_files(self) -> None:
-        """Note the files of bodies that no message has."""
+        """Note body files that belong to no message."""
         known = {file.file for file in self._files.values()}
         with suppress(FileNotFoundError):
             left = [name for name in os.listdir(self.folder / "bodies") if is_body(name) and name not in known]
@@ -426,7 +427,7 @@ class _Reading:
                 self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
 
 
-#: Columns of the table `subscription` behind the first seven, in the order of the migrations.
+#: Columns that migrations have added to the table `subscription`, in order.
 _LATER_COLUMNS = tuple(
     statement.split()[5]
     for step in MIGRATIONS
@@ -467,10 +468,10 @@ def _copy(reading: _Reading, store: SqliteStore) -> None:
 
 
 def _ask_sqlite(database: Path, findings: Findings) -> None:
-    """Have SQLite look at the structure of the file, which rows and totals may not show."""
+    """Have SQLite check the structure of the file, where damage may not show in rows and totals."""
     try:
         log = database.with_name(f"{database.name}-wal")
-        how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"  # which makes no file
+        how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"  # creates no file
         with closing(sqlite3.connect(f"{database.absolute().as_uri()}?{how}", uri=True)) as connection:
             connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
             for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):

@@ -1,1 +1,1 @@
-"""SQLite's files as they are on the disk: pages and write-ahead log, read without SQLite."""
+"""Readers of SQLite's files, pages and write-ahead log, that do not use SQLite."""

@@ -1,7 +1,7 @@
-"""A reader of SQLite's file format that goes on where SQLite stops: page by page, row by row, and never writes.
+"""A reader of SQLite's file format that continues where SQLite gives up: page by page, row by row, without writing.
 
-It reads tables without indexes, as a store has them. What cannot be read is handed to `problem`, and left out. Every
-loop is bounded by the number of pages, whatever the pages say.
+It reads tables without indexes, as a store has them. Unreadable pages and rows are reported to `problem` and skipped.
+Every loop is bounded by the number of pages, whatever the pages contain.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _NUMBERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 class _Bad(Exception):
-    """A page or row that cannot be read."""
+    """Raised for a page or row that cannot be read."""
 
 
 class Pages:
-    """The pages of a database, as they are with the frames of its WAL.
+    """The pages of a database, including the frames of its WAL.
 
     Args:
-        path: of the database. A missing one has the pages of its WAL alone.
-        behind: whether intact frames count that stand behind a bad one, which SQLite drops.
-        problem: told what cannot be read.
+        path: of the database. If it is missing, only the pages of its WAL are read.
+        behind: also use intact frames after a damaged one, which SQLite drops.
+        problem: called with each problem.
 
     Raises:
         OSError: the files cannot be read.
@@ -66,7 +66,7 @@ class Pages:
         self.size = size
         self._usable = size - (head[20] if len(head) > 20 and head[20] <= 32 else 0)
         self.count = max([self._file.seek(0, 2) // size, *self._newer], default=0)
-        #: Pages that were read, with their overflow pages.
+        #: Pages that were read, including overflow pages.
         self.seen: set[int] = set()
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Pages:
         self.close()
 
     def page(self, number: int) -> bytes:
-        """Return a page as the last transaction has left it."""
+        """Return a page in its newest version."""
         if not 1 <= number <= self.count:
             raise _Bad(f"there is no page {number}")
         if number in self._newer:
@@ -95,7 +95,7 @@ class Pages:
         return octets
 
     def tables(self) -> dict[str, int]:
-        """Return the first page of each table, by its name."""
+        """Return the first page of each table, by name."""
         found = {}
         for _rowid, row in self.rows(1):
             if len(row) == 5 and row[0] == b"table" and isinstance(row[1], bytes) and isinstance(row[3], int):
@@ -125,7 +125,7 @@ class Pages:
                 self._problem(f"page {number} cannot be read: {error}")
 
     def strays(self) -> Iterator[tuple[int, list[Any]]]:
-        """Yield what looks like rows in pages that no table leads to and that are not free. Some may be rubbish."""
+        """Yield apparent rows of pages that are neither free nor part of a table. Some may be garbage."""
         free = self._free()
         for number in range(2, self.count + 1):
             if number in self.seen or number in free:
@@ -138,7 +138,7 @@ class Pages:
                 continue
 
     def _free(self) -> set[int]:
-        """The pages on the free list, as far as it can be read."""
+        """Return the pages on the free list, as far as it can be read."""
         free: set[int] = set()
         try:
             (trunk,) = unpack_from(">I", self.page(1), 32)
@@ -197,7 +197,7 @@ class Pages:
 
 
 def _varint(octets: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 1 to 9 bytes, and where it ends."""
+    """Return a number of 1 to 9 bytes, and the position after it."""
     value = 0
     for number in range(8):
         byte = octets[at + number]

@@ -1,8 +1,8 @@
-"""SQLite's write-ahead log as a file: which commits recovery takes over, and whether it passes over intact ones.
+"""SQLite's write-ahead log as a file: which commits recovery applies, and whether it skips intact ones.
 
 Each frame is one page, with a checksum over itself and all frames before it. Recovery stops at the first bad frame and
-drops what follows without a word. A torn write at a power cut looks the same, but it can only hit the last commit: the
-broker syncs each one before it begins the next. So an intact frame behind a damaged commit means damage.
+silently drops the rest. A torn write at a power cut looks the same, but can only affect the last commit, because the
+broker syncs each commit before it begins the next. So an intact frame after a damaged commit means damage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Frame", "Wal", "examine_wal"]
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
-#: The last bit says that checksums read big-endian words.
+#: The lowest bit is set if checksums use big-endian words.
 _MAGIC = 0x377F0682
 _DEFAULT_PAGE = 8192
 _MASK = 2**32 - 1
@@ -28,24 +28,24 @@ class Frame(NamedTuple):
     """A frame that belongs to the current run of the log."""
 
     number: int
-    """The page that it holds."""
+    """Number of the page that it holds."""
     offset: int
-    """Where the page begins in the file."""
+    """Position of the page in the file."""
     commits: bool
-    """It is the last one of a transaction."""
+    """True for the last frame of a transaction."""
 
 
 class Wal(NamedTuple):
-    """What `examine_wal` found."""
+    """The result of `examine_wal`."""
 
     taken: list[Frame]
-    """Frames that recovery takes over: whole transactions up to the first bad frame."""
+    """Frames that recovery applies: whole transactions up to the first bad frame."""
     behind: list[Frame]
-    """Intact frames behind the bad one, which recovery drops."""
+    """Intact frames after the bad one, which recovery drops."""
     lost: int
-    """Transactions at least that are dropped although they were synced."""
+    """Least number of dropped transactions that had been synced."""
     torn: bool
-    """The last transaction is complete by its marks, but not by its checksums: a power cut, or damage."""
+    """The last transaction has all its marks but wrong checksums: a power cut, or damage."""
     page: int = _DEFAULT_PAGE
     """Bytes of a page."""
 
@@ -55,12 +55,12 @@ class _Scanned(NamedTuple):
     head: bytes
     salts: tuple[int, int]
     before: tuple[int, int]
-    """The computed checksum of the frame before."""
+    """The computed checksum of the previous frame."""
     stored: tuple[int, int]
     chained: tuple[int, int]
-    """The checksum as it follows from the stored one of the frame before."""
+    """The checksum that follows from the stored one of the previous frame."""
     computed: tuple[int, int]
-    """The checksum as it follows from the computed one of the frame before."""
+    """The checksum that follows from the computed one of the previous frame."""
 
     @property
     def intact(self) -> bool:
@@ -71,7 +71,7 @@ def examine_wal(path: Path) -> Wal:
     """Read a log without changing it. A missing or empty one has no frames.
 
     Args:
-        path: of the log, `messages.sqlite-wal`. Nobody may write to it meanwhile.
+        path: of the log, `messages.sqlite-wal`, which must not be written to meanwhile.
 
     Raises:
         OSError: it cannot be read.
@@ -104,7 +104,7 @@ def _examine(file: BinaryIO, head: bytes) -> Wal:
     good = [one.frame for one in scanned[:taken]]
     if end == len(scanned):
         return Wal(good, [], 0, False, page)
-    last = end  # of the transaction with the bad frame, which may be a torn one
+    last = end  # of the transaction with the bad frame, which may be torn
     while sound and last < len(scanned) - 1 and not scanned[last].frame.commits:
         last += 1
     behind = [one.frame for one in scanned[end:] if one.salts == run and one.intact]
@@ -121,7 +121,7 @@ def _examine(file: BinaryIO, head: bytes) -> Wal:
 
 
 def _scan(file: BinaryIO, page: int, words: str, seed: tuple[int, int]) -> Iterator[_Scanned]:
-    """Yield every frame of the file, of earlier runs, too."""
+    """Yield every frame of the file, including those of earlier runs."""
     computed, stored, offset = seed, seed, _HEADER.size
     while True:
         head, content = file.read(_FRAME.size), file.read(page)
@@ -139,7 +139,7 @@ def _scan(file: BinaryIO, page: int, words: str, seed: tuple[int, int]) -> Itera
 
 
 def _checksum(words: str, octets: bytes, seed: tuple[int, int]) -> tuple[int, int]:
-    """Return SQLite's checksum of the log: two sums that go through each other."""
+    """Return SQLite's checksum of the log: two interleaved sums."""
     first, second = seed
     for one, two in struct.iter_unpack(words + "II", octets):
         first = first + one + second & _MASK
@@ -148,12 +148,12 @@ def _checksum(words: str, octets: bytes, seed: tuple[int, int]) -> tuple[int, in
 
 
 def _usual_salts(scanned: list[_Scanned]) -> tuple[int, int]:
-    """Return the salts of most frames, where the header cannot be trusted."""
+    """Return the salts of most frames, for use when the header is damaged."""
     return Counter(one.salts for one in scanned).most_common(1)[0][0] if scanned else (0, 0)
 
 
 def _is_one_bit(bad: _Scanned, words: str, file: BinaryIO, page: int) -> bool:
-    """Return whether one flipped bit in its head explains a bad frame. A torn write leaves no such thing."""
+    """Return whether one flipped bit in its head explains a bad frame, which a torn write would not cause."""
     wrong = (bad.stored[0] ^ bad.computed[0]) << 32 | bad.stored[1] ^ bad.computed[1]
     if bin(wrong).count("1") == 1:
         return True
