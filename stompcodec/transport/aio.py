@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from stompcodec.transport.accept import Acceptor, bind
@@ -39,33 +40,22 @@ __all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
 log = logging.getLogger("stompcodec.transport")
 
 
+@dataclass(eq=False)
 class _Plan:
-    """What the wires of one listener, or of one call of connect, have in common."""
+    """The settings that the wires of one listener, or of one call of connect, share."""
 
-    def __init__(
-        self,
-        make_owner: Callable[[], Owner],
-        make_layer: Callable[[str], Layer] | None,
-        *,
-        secure: bool,
-        whole_frames: bool,
-        high: int,
-        timeout: float,
-        pace: Callable[[Owner], None] | None = None,
-        note: Callable[[Owner, int], None] | None = None,
-    ) -> None:
-        self.make_owner = make_owner
-        self.make_layer = make_layer
-        self.secure = secure
-        self.whole_frames = whole_frames
-        self.high = high
-        self.timeout = timeout
-        self.pace = pace
-        self.note = note
-        #: Where all wires read into.
-        self.view = read_buffer()
-        self.opening: set[Wire] = set()
-        self.waiter: asyncio.Future[None] | None = None
+    make_owner: Callable[[], Owner]
+    make_layer: Callable[[str], Layer] | None
+    secure: bool
+    whole_frames: bool
+    high: int
+    timeout: float
+    pace: Callable[[Owner], None] | None = None
+    note: Callable[[Owner, int], None] | None = None
+    #: The buffer that all wires read into.
+    view: memoryview = field(default_factory=read_buffer)
+    opening: set[Wire] = field(default_factory=set)
+    waiter: asyncio.Future[None] | None = None
 
     def __call__(self) -> Wire:
         return Wire(self)
@@ -447,30 +437,24 @@ async def connect(
         OSError: nobody is there, TLS or WebSocket failed, or TimeoutError.
         MissingExtraError: WebSocket without the package it needs.
     """
-    loop = asyncio.get_running_loop()
-    make_layer = client_layer(address, ssl)
-    plan = _Plan(
-        lambda: owner,
-        None if make_layer is None else lambda _own: make_layer(),
-        secure=address.tls,
-        whole_frames=address.websocket,
-        high=high,
-        timeout=timeout,
-    )
-    plan.waiter = loop.create_future()
-    wire: Wire | None = None
-
-    async def reach() -> Wire:
-        nonlocal wire
-        _, wire = await loop.create_connection(plan, address.host, address.port)
-        assert plan.waiter is not None
-        await plan.waiter
-        return wire
-
+    layer = client_layer(address, ssl)
+    make_layer = None if layer is None else lambda _own: layer()
+    plan = _Plan(lambda: owner, make_layer, address.tls, address.websocket, high, timeout)
     try:
-        return await asyncio.wait_for(reach(), timeout)
+        return await asyncio.wait_for(_reach(plan, address), timeout)
     except asyncio.TimeoutError:
         raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
+
+
+async def _reach(plan: _Plan, place: Place) -> Wire:
+    """Return a wire whose handshakes are done; leave nothing behind where that fails or is cancelled."""
+    loop = asyncio.get_running_loop()
+    plan.waiter = loop.create_future()
+    wire: Wire | None = None
+    try:
+        _, wire = await loop.create_connection(plan, place.host, place.port)
+        await plan.waiter
+        return wire
     finally:
         plan.waiter.cancel()
         if not plan.waiter.cancelled():
@@ -499,39 +483,26 @@ async def listen(
     """Accept connections.
 
     Args:
-        host: address to listen on; None: all there are.
-        port: 0 for any that is free.
+        host, port: the address to listen on (None: all of this machine), and the port (0: any free one).
         make_owner: called for each connection once its handshakes are done.
-        ssl: speak TLS.
-        websocket: speak WebSocket.
-        path: over WebSocket, the only path that is served; None: any.
-        max_message: over WebSocket, octets of a message at most.
+        ssl, websocket: speak TLS, speak WebSocket.
+        path, max_message: over WebSocket, the only path that is served (None: any), and the bytes of a message at most.
         backlog: connections that the kernel keeps until they are accepted.
-        high: octets that wait to be written when an owner is told.
+        high: unwritten bytes at which an owner is told to stop writing.
         timeout: seconds for the handshakes of TLS and WebSocket.
-        pace: called with an owner when its share of the loop is used up, but not what was read. Whoever gives this
-            calls `go_on` of the owner's wire when its next turn has come, and gets what a share holds in one piece.
-            None: each turn of the loop has a share.
-        admit: over WebSocket, asked about each request; those that it refuses get 403. It must not raise.
-        refusal: octets for a client that cannot be served for lack of file descriptors, before it is closed.
-        note: called with an owner and the bytes that have come and that its layers still keep, when that has changed,
-            before the owner gets what the layers hand over.
+        pace: called with an owner that has used up its share of the loop before all that was read was handed over. The
+            caller then calls `go_on` of the owner's wire when its next turn comes, and gets the share as one piece.
+            None: one share in each turn of the loop.
+        admit: over WebSocket, called with each request; requests that it refuses get 403. It must not raise.
+        refusal: bytes for a client that cannot be served for lack of file descriptors, before it is closed.
+        note: called with an owner and the bytes that its layers keep, whenever that number has changed.
 
     Raises:
         OSError: the port cannot be had.
         MissingExtraError: WebSocket without the package it needs.
     """
     make_layer = server_layer(ssl, websocket, max_message, path, admit)
-    plan = _Plan(
-        make_owner,
-        make_layer,
-        secure=ssl is not None,
-        whole_frames=websocket,
-        high=high,
-        timeout=timeout,
-        pace=pace,
-        note=note,
-    )
+    plan = _Plan(make_owner, make_layer, ssl is not None, websocket, high, timeout, pace, note)
     loop = asyncio.get_running_loop()
     sockets = await bind(host, port, backlog)
     names = [each.getsockname() for each in sockets]
