@@ -63,26 +63,32 @@ def session(
     except ImportError:
         raise MissingExtraError("spark", "pyspark") from None
     _check_version()
-    there = _there(SparkSession)
-    if there is not None:
-        _set(there, conf)
-        register(there)
-        return there
+    spark = _there(SparkSession)
+    if spark is None:
+        spark = _made(SparkSession.builder.appName(name), cores, memory, conf)
+    else:
+        _set(spark, conf)
+    register(spark)
+    return spark
+
+
+def _made(
+    builder: SparkSession.Builder, cores: int | None, memory: str | None, conf: Mapping[str, object]
+) -> SparkSession:
+    """Start a session; settings in `conf` override ours, except that Java options are added to ours."""
     settings: dict[str, object] = {**_RUNTIME, "spark.sql.shuffle.partitions": cores or _cores()}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
         os.environ.update(spark_env())
         settings.update(_of_driver(memory))
         if str(conf.get("spark.master", "local")).startswith("local"):
             settings.update(_on_this_machine(cores))
-    if _JAVA_OPTIONS in settings and _JAVA_OPTIONS in conf:
-        conf[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"
+    java_options = [settings[_JAVA_OPTIONS]] if _JAVA_OPTIONS in settings else []
     settings.update(conf)
-    builder = SparkSession.builder.appName(name)
+    if _JAVA_OPTIONS in conf:
+        settings[_JAVA_OPTIONS] = " ".join(map(str, [*java_options, conf[_JAVA_OPTIONS]]))
     for key, value in settings.items():
         builder = builder.config(key, _text(value))
-    spark = builder.getOrCreate()
-    register(spark)
-    return spark
+    return builder.getOrCreate()
 
 
 def _there(kind: type[SparkSession]) -> SparkSession | None:

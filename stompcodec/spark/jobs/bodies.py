@@ -128,8 +128,8 @@ def parse_xml(data: bytes, most: int) -> Element:
         raise BodyError(f"the body is larger than {most} octets")
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    stack: list[Element] = []
-    root: list[Element] = []
+    document = Element("", {})
+    stack = [document]
     count = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -137,36 +137,30 @@ def parse_xml(data: bytes, most: int) -> Element:
         count += 1
         if count > _MOST_ELEMENTS:
             raise BodyError(f"XML: more than {_MOST_ELEMENTS} elements")
-        if len(stack) >= _DEEPEST:
+        if len(stack) > _DEEPEST:
             raise BodyError(f"XML: nested deeper than {_DEEPEST}")
         element = Element(_local(name), {_local(key): text for key, text in attributes.items()})
-        if stack:
-            stack[-1].children.append(element)
-            stack[-1].parts.append(element)
-        else:
-            root.append(element)
+        stack[-1].children.append(element)
+        stack[-1].parts.append(element)
         stack.append(element)
 
     def refused(*_: object) -> Any:
         raise BodyError("XML: a DTD is not accepted")
 
-    def text(data: str) -> None:
-        stack[-1].parts.append(data)
-
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _name: stack.pop()
-    parser.CharacterDataHandler = text
+    parser.CharacterDataHandler = lambda data: stack[-1].parts.append(data)
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.UnparsedEntityDeclHandler = refused
     parser.ExternalEntityRefHandler = refused
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise BodyError(f"XML: {expat.ErrorString(error.code)}, line {error.lineno}, column {error.offset}") from None
+    except BodyError:
+        raise
     except (ValueError, LookupError) as error:  # an encoding that Python does not know, or cannot use
-        if isinstance(error, BodyError):
-            raise
         raise BodyError(f"XML: {error}") from None
-    return root[0]
+    return document.children[0]
 
 
 def _local(name: str) -> str:

@@ -57,26 +57,7 @@ def metrics(
         that is not known; size_p50 … p99, octets of whole frames; gaps; redelivered; errors: malformed frames;
         sequences.
     """
-    here = set(frames.columns)
-    size = [F.col("length")] if "length" in here else []
-    size += [F.octet_length("body")] if "body" in here else []
-    length = F.coalesce(*size, F.lit(0)).cast("bigint")
-    lag = F.lit(None).cast("bigint")
-    if {"received_at", "sent_at"} <= here:
-        lag = (F.unix_micros("received_at") - F.unix_micros("sent_at")) / 1000
-    number = F.lit(None).cast("struct<name: string, n: bigint>")
-    if sequence is not None:
-        number = _number(F.col("headers")[sequence])
-    rows = frames.select(
-        moment(frames).alias("_at"),
-        F.col("destination"),
-        length.alias("_size"),
-        _rounded(length).alias("_length"),
-        _rounded(lag).alias("_lag"),
-        number.alias("_number"),
-        _flag(frames, "redelivered").alias("_again"),
-        (F.col("error").isNotNull() if "error" in here else F.lit(False)).alias("_bad"),
-    )
+    rows = _measured(frames, sequence)
     grouped = rows.withWatermark("_at", watermark).groupBy(F.window("_at", window).alias("_window"), "destination")
     whole = grouped.agg(
         F.count(F.lit(1)).alias("count"),
@@ -88,6 +69,30 @@ def metrics(
         F.count_if("_bad").alias("errors"),
     )
     return _named(whole, sequence is not None)
+
+
+def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
+    """Return what is aggregated of each frame."""
+    here = set(frames.columns)
+    size = [F.col("length")] if "length" in here else []
+    size += [F.octet_length("body")] if "body" in here else []
+    length = F.coalesce(*size, F.lit(0)).cast("bigint")
+    lag = F.lit(None).cast("bigint")
+    if {"received_at", "sent_at"} <= here:
+        lag = (F.unix_micros("received_at") - F.unix_micros("sent_at")) / 1000
+    number = F.lit(None).cast("struct<name: string, n: bigint>")
+    if sequence is not None:
+        number = _number(F.col("headers")[sequence])
+    return frames.select(
+        moment(frames).alias("_at"),
+        F.col("destination"),
+        length.alias("_size"),
+        _rounded(length).alias("_length"),
+        _rounded(lag).alias("_lag"),
+        number.alias("_number"),
+        _flag(frames, "redelivered").alias("_again"),
+        (F.col("error").isNotNull() if "error" in here else F.lit(False)).alias("_bad"),
+    )
 
 
 def _named(whole: DataFrame, numbered: bool) -> DataFrame:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column as C
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from stompcodec.spark.jobs.output import moment
@@ -106,12 +106,7 @@ def paced(
     rows = outgoing(frames.select("*", at).orderBy("_at", *order), F.col("_at"), **how)
     sent = 0
     waiting: list[Any] = []
-    start: tuple[float, int] | None = None
-    for each in rows.toLocalIterator():
-        if speed is not None and each["_at"]:
-            start = start or (clock(), each["_at"])
-            while (seconds := start[0] + (each["_at"] - start[1]) / 1e6 / speed - clock()) > 0:
-                sleep(min(seconds, _NAP))
+    for each in _in_time(rows.toLocalIterator(), speed, clock, sleep):
         body = bytes(each["body"] or b"")
         waiting.append(client.send(each["destination"], body, each["headers"], receipt=receipts, wait=False))
         sent += 1
@@ -126,3 +121,16 @@ def paced(
         receipt.wait()
     client.ping()
     return sent
+
+
+def _in_time(
+    rows: Iterator[Row], speed: float | None, clock: Callable[[], float], sleep: Callable[[float], object]
+) -> Iterator[Row]:
+    """Yield each row when it is due; rows without a time, and all rows without a speed, at once."""
+    start: tuple[float, int] | None = None
+    for row in rows:
+        if speed is not None and row["_at"]:
+            start = start or (clock(), row["_at"])
+            while (seconds := start[0] + (row["_at"] - start[1]) / 1e6 / speed - clock()) > 0:
+                sleep(min(seconds, _NAP))
+        yield row

@@ -72,62 +72,73 @@ def report(
     until: datetime | None = None,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """Write `out`/report.html and `out`/report.json.
+    """Write report.html and report.json to the folder `out`, and return the contents of report.json.
 
     Args:
-        archive: the folder that the job archive wrote.
-        exploded: that of explode, or several: for the quarantine. A folder that is not there is left out.
-        metrics: that of metrics: for gaps in sequences.
-        spool: a capture: for its state.
-        checkpoint: of the streaming query that reads the spool: for how far it has come.
-        proof: counted by whoever made the feed: `produced`, `in_sink`, `missing`, `duplicates`, and more.
-        thresholds: others than those of `verdict.THRESHOLDS`: name to (look here above, unhealthy above).
-        silence_seconds: what is longer than this, and than 20 mean intervals between frames, is a silence.
-        since, until: only frames that came at or after `since`, and before `until`.
-        now: the time of the report, in seconds since 1970.
-
-    Returns:
-        What stands in report.json.
+        archive: folder that the job `archive` wrote.
+        exploded: folder, or folders, that `explode` wrote, for the quarantine; missing ones are skipped.
+        metrics: folder that `metrics` wrote, for gaps in sequences.
+        spool: capture whose state is reported.
+        checkpoint: checkpoint of the streaming query that reads the spool, for the backlog.
+        proof: counts made by the producer of the feed: `produced`, `in_sink`, `missing`, `duplicates`, and others.
+        thresholds: limits that replace those of `verdict.THRESHOLDS`: name -> (look here above, unhealthy above).
+        silence_seconds: a silence is longer than this, and longer than 20 mean intervals between frames.
+        since, until: report only frames that were received at or after `since` and before `until`.
+        now: time of the report, in seconds since 1970; None for the current time.
 
     Raises:
         StoreError: there is no archive, or the report cannot be written.
-        ConfigError: a threshold that is none.
+        ConfigError: a threshold has an unknown name or invalid limits.
     """
-    from stompcodec.spark import jobs  # PySpark is imported when it is needed
-    from stompcodec.spark.report import data
-
     limits = thresholds_of(thresholds)
-    frames = _there(jobs.read_archive, spark, archive)
-    if frames is None:
-        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
-    frames = data.between(frames, since, until)
-    found: dict[str, Any] = {
-        "report": 1,
-        "title": title or "STOMP feed",
-        "archive": os.fspath(archive),
-        "generated": int((time.time() if now is None else now) * 1e6),
-        "verdict": None,
-        **data.figures(data.narrowed(frames), silence_seconds=silence_seconds),
-        "malformed": None,
-        "quarantine": None,
-        "spool": None,
-        "proof": dict(proof) if proof else None,
-        "thresholds": [threshold._asdict() for threshold in limits],
-    }
+    found: dict[str, Any] = {"report": 1, "title": title or "STOMP feed", "archive": os.fspath(archive)}
+    found |= {"generated": int((time.time() if now is None else now) * 1e6), "verdict": None}
+    found |= _archived(spark, archive, since, until, silence_seconds)
     figures = found["figures"]
-    if figures["malformed"]:
-        found["malformed"] = data.malformed(frames)
-    _exploded(spark, found, exploded)
-    counted = None if metrics is None else _there(jobs.read_metrics, spark, metrics)
-    figures["sequence_gaps"], found["gaps"] = (None, []) if counted is None else data.gaps(counted)
-    last = figures["last"]
-    figures["age_seconds"] = None if last is None else max(0.0, (found["generated"] - last) / 1e6)
+    found["quarantine"] = _quarantine(spark, figures, exploded)
+    found["spool"] = _spool(found, spool, checkpoint)
+    found |= {"proof": dict(proof or {}) or None, "thresholds": [each._asdict() for each in limits]}
+    found["gaps"] = _gaps(spark, figures, metrics)
+    figures["age_seconds"] = _seconds_between(figures["last"], found["generated"])
     figures["missing"], figures["sink_duplicates"] = ((proof or {}).get(name) for name in ("missing", "duplicates"))
-    _spool(found, spool, checkpoint)
     found["verdict"] = verdict_of(figures, limits)
     found = _plain(found)
     _write(Path(out), found)
     return found
+
+
+def _archived(
+    spark: SparkSession,
+    archive: str | os.PathLike[str],
+    since: datetime | None,
+    until: datetime | None,
+    silence_seconds: float,
+) -> dict[str, Any]:
+    """Return the figures of an archive, and a list of its malformed frames."""
+    from stompcodec.spark import jobs  # PySpark is imported when it is needed
+    from stompcodec.spark.report import data
+
+    frames = _there(jobs.read_archive, spark, archive)
+    if frames is None:
+        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
+    frames = data.between(frames, since, until)
+    found = data.figures(data.narrowed(frames), silence_seconds=silence_seconds)
+    return {**found, "malformed": data.malformed(frames) if found["figures"]["malformed"] else None}
+
+
+def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
+    """Return the gaps in sequences; their number goes into the figures."""
+    from stompcodec.spark import jobs
+    from stompcodec.spark.report import data
+
+    counted = None if metrics is None else _there(jobs.read_metrics, spark, metrics)
+    figures["sequence_gaps"], found = (None, []) if counted is None else data.gaps(counted)
+    return found
+
+
+def _seconds_between(start: int | None, end: int) -> float | None:
+    """Return the seconds from one time in us to another, 0 at least; None if the start is not known."""
+    return None if start is None else max(0.0, (end - start) / 1e6)
 
 
 def _there(
@@ -144,17 +155,14 @@ def _there(
         raise
 
 
-def _exploded(spark: SparkSession, found: dict[str, Any], folders: Any) -> None:
-    """Count what was exploded, and what is in quarantine."""
+def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
+    """Return what is in quarantine; the numbers of records go into the figures."""
     from stompcodec.spark import jobs
     from stompcodec.spark.report import data
 
-    figures = found["figures"]
     figures["records"] = figures["quarantined"] = None
-    if folders is None:
-        return
     good, bad, known = 0, None, False
-    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders:
+    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
         rows = _there(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
         held = _there(jobs.read_quarantine, spark, folder)
         known = known or rows is not None or held is not None
@@ -162,25 +170,29 @@ def _exploded(spark: SparkSession, found: dict[str, Any], folders: Any) -> None:
         if held is not None:
             held = held.select("_reason", "_raw", "message_id", "destination", "received_at")
             bad = held if bad is None else bad.unionByName(held)
-    if known:
-        empty = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
-        found["quarantine"] = empty if bad is None else data.quarantine(bad)
-        figures["quarantined"] = found["quarantine"]["total"]
-        figures["records"] = good + figures["quarantined"]
+    if not known:
+        return None
+    empty: dict[str, Any] = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
+    found = empty if bad is None else data.quarantine(bad)
+    figures["quarantined"] = found["total"]
+    figures["records"] = good + figures["quarantined"]
+    return found
 
 
-def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> None:
-    found["figures"]["stale_seconds"] = found["figures"]["backlog_octets"] = None
+def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any] | None:
+    """Return the state of the spool; the backlog, and how long nothing came, go into the figures."""
+    figures = found["figures"]
+    figures["stale_seconds"] = figures["backlog_octets"] = None
     if spool is None:
-        return
+        return None
     try:
         state = spool_state(spool, checkpoint)
     except StoreError as error:
         state = missing_spool(spool, error)
-    found["spool"] = state
-    found["figures"]["backlog_octets"] = state["behind"]
-    if state["open"] and state["newest"] is not None:
-        found["figures"]["stale_seconds"] = max(0.0, (found["generated"] - state["newest"]) / 1e6)
+    figures["backlog_octets"] = state["behind"]
+    if state["open"]:
+        figures["stale_seconds"] = _seconds_between(state["newest"], found["generated"])
+    return state
 
 
 def _plain(value: Any) -> Any:
