@@ -1,1 +1,1 @@
-"""Options of readers and writers, as tables that also check them."""
+"""Options of readers and writers: tables, and the parsers that check them."""

@@ -1,4 +1,4 @@
-"""The options of a connection, which source and sink "stomp" share. They hold no secret, only where there is one."""
+"""Connection options, shared by the source and the sink "stomp". They say where the passcode is, but never hold it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAFE = "a passcode would be seen in Spark's plan: give passcodeEnv (a variable'
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """How to connect.
+    """Options of a connection.
 
     >>> link, rest = parse_link({"url": "stomp://ann@h"}, ())
     >>> link.addresses, link.heartbeat, rest
@@ -46,10 +46,10 @@ class LinkOptions:
     heartbeat: float
 
     def passcode(self) -> str | None:
-        """The passcode, from where it is kept; None where none was asked for.
+        """Read the passcode; None if neither passcodeEnv nor passcodeFile is given.
 
         Raises:
-            OptionError: it is not there.
+            OptionError: the variable is not set, or the file cannot be read.
         """
         if self.passcode_env is not None:
             passcode = os.environ.get(self.passcode_env)
@@ -68,7 +68,7 @@ class LinkOptions:
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `stompcodec.client.connect` beside the address. The passcode is read now.
+        """Return keyword arguments for `stompcodec.client.connect`. The passcode is read now.
 
         Raises:
             OptionError: the passcode or the certificates cannot be read.
@@ -89,10 +89,10 @@ class LinkOptions:
 def parse_link(
     options: Mapping[str, Any], table: Iterable[Option], *, also: Iterable[str] = ()
 ) -> tuple[LinkOptions, dict[str, Any]]:
-    """The options of a connection, and the values of those in a further table.
+    """Return the options of a connection, and the values of a further table.
 
     Raises:
-        OptionError: one of them cannot be so; the message names it, and shows no secret.
+        OptionError: an option is invalid; the message names it and shows no secret.
     """
     given = {str(name).lower() for name in options}
     for name in _SECRETS:

@@ -1,4 +1,4 @@
-"""The options of "stomp" as a source: where the broker is, and how what it sends gets into the spool."""
+"""Options of the source "stomp": how to reach the broker, and how messages get into the spool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, 
 
 __all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
 
-#: Beside those of a connection, and those of "stompfile".
+#: Added to the options of a connection and of "stompfile".
 LIVE_OPTIONS = (
     Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
     Option("destination", "names", ..., "what to read, such as /queue/a,/topic/b"),
@@ -47,21 +47,21 @@ LIVE_OPTIONS = (
     Option("maxFrames", "count positive", None, "batch and availableNow: or after so many messages"),
     Option("queryName", "text", None, "names this query to another one that is refused its spool"),
 )
-#: Messages that a subscription may have on their way: where the spool acknowledges them, and where batches without
-#: bounds do. No more of a connection: brokers count them in 16 bits, or have a limit for a session.
+#: Default prefetch with ackMode=spool, and with ackMode=batch when batches have no bounds. One connection takes at most
+#: `_MOST_UNACKNOWLEDGED`: some brokers count in 16 bits or limit a session.
 _PREFETCH = 1000
 _UNBOUNDED = 20_000
 _MOST_UNACKNOWLEDGED = 65_000
-#: Octets of a small frame, to tell messages from maxBytesPerTrigger.
+#: Size of a small frame in bytes, to convert maxBytesPerTrigger to messages.
 _SMALL = 512
 _DRAINING = ("idletimeout", "draintimeout", "maxframes")
-#: What Spark itself takes out of the options.
+#: Options that Spark itself reads.
 _ELSEWHERE = ("path", "checkpointLocation")
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """How a broker is read. It holds no secret, only where there is one.
+    """Options for reading a broker through a spool. They hold no secret.
 
     >>> parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", "retain": "2"}).retain
     7200.0
@@ -90,14 +90,14 @@ class LiveOptions:
     max_frames: int | None
     query_name: str | None
     drains: bool = False
-    """Whether an option of draining was given: where Spark hides its trigger, the first batch then drains."""
+    """True if a draining option was given. A Spark that hides its trigger then drains with the first batch."""
 
 
 def parse_live(options: Mapping[str, Any]) -> LiveOptions:
-    """The options of "stomp" as a source.
+    """Return the options of the source "stomp".
 
     Raises:
-        OptionError: one of them cannot be so; the message names it, and shows no secret.
+        OptionError: an option is invalid; the message names it and shows no secret.
     """
     given = {str(name).lower(): str(value) for name, value in options.items()}
     if re.fullmatch(r"\s*[0-9.]+\s*", given.get("retain", "")):
@@ -106,7 +106,7 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
-    values.pop("replay")  # "broker" has options of its own
+    values.pop("replay")  # parse_replay reads replay=broker
     values["prefetch"] = values["prefetch"] or _prefetch(values, file)
     values["drains"] = any(name in given for name in _DRAINING)
     result = LiveOptions(link, file, **values)
@@ -115,10 +115,10 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
 
 
 def _prefetch(values: Mapping[str, Any], file: FileOptions) -> int:
-    """Return how many messages a subscription may have on their way.
+    """Return the prefetch of a subscription, in messages.
 
-    With ackMode=batch nothing is acknowledged before a batch is in Spark's log, so this bounds what a trigger gets: it
-    is enough for the batch that Spark works on, and for the next one.
+    With ackMode=batch nothing is acknowledged before its batch is in Spark's log, so the prefetch bounds a batch: it is
+    enough for the batch that Spark is working on and for the next one.
     """
     if values["ack_mode"] != "batch":
         return _PREFETCH
@@ -133,7 +133,7 @@ def _prefetch(values: Mapping[str, Any], file: FileOptions) -> int:
 
 
 def _folder(path: str) -> str:
-    """As Spark names folders: a path, or file: and a path."""
+    """Return the path of a folder as Spark names it: a path, or a file: URI."""
     found = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", path)
     if found is None and re.match(r"[a-z][a-z0-9+.-]+:", path, re.IGNORECASE):
         raise OptionError(f"option spoolDir is {path!r:.80}: it has to be a folder on a mounted disk")
@@ -151,7 +151,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def _check(options: LiveOptions) -> None:
-    """What does not go together."""
+    """Refuse options that do not go together."""
     try:
         access_of(options.spool_mode, options.spool_group)
     except ValueError as error:

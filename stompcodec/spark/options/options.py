@@ -1,4 +1,4 @@
-"""Options of our sources: tables of name, kind, default and meaning, and what becomes of a user's values."""
+"""Option tables of the sources and the sink, and the parser that checks users' values against them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "paths_of",
 ]
 
-#: Stands for all commands.
+#: All commands.
 ALL = ("*",)
 
 
 class OptionError(StompError, ValueError):
-    """An option has a value that it cannot have, or there is no such option. One line, which names it.
+    """Error for an unknown option or an invalid value: one line that names the option.
 
     >>> issubclass(OptionError, ValueError)
     True
@@ -40,23 +40,23 @@ class OptionError(StompError, ValueError):
 
 
 class Option(NamedTuple):
-    """One option of a source.
+    """One option of a source or sink.
 
     >>> Option("mode", ("PERMISSIVE", "FAILFAST"), "PERMISSIVE", "what happens to what is malformed").field
     'mode'
     """
 
     name: str
-    """As users write it. Spark does not look at the case of its letters."""
+    """Name as users write it; Spark ignores its case."""
     kind: str | tuple[str, ...]
-    """One of `_KINDS`, or the values there are."""
+    """A key of `_KINDS`, perhaps followed by " positive", or the tuple of allowed values."""
     default: Any
-    """Its value where it is not given; `...` where it has to be given."""
+    """Value when the option is not given; `...` makes it mandatory."""
     meaning: str
 
     @property
     def field(self) -> str:
-        """Its name in Python: batchRows is batch_rows."""
+        """Name in Python: batchRows becomes batch_rows."""
         return re.sub(r"(?<=[a-z])([A-Z])", lambda found: "_" + found[1].lower(), self.name).lower()
 
 
@@ -66,7 +66,7 @@ _TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 def _count(text: str) -> int:
-    """Also 10k and 1m, by thousands."""
+    """Parse a number; k and m are thousands and millions."""
     found = re.fullmatch(r"([0-9]{1,15})([km]?)", text)
     if not found:
         raise ValueError
@@ -99,7 +99,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _time(text: str) -> int:
-    """Return microseconds since 1970. A time without a zone is UTC."""
+    """Return microseconds since 1970; a time without a zone is UTC."""
     moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     return (moment.replace(tzinfo=moment.tzinfo or timezone.utc) - _EPOCH) // timedelta(microseconds=1)
 
@@ -110,7 +110,7 @@ def _text(text: str) -> str:
     return text
 
 
-#: Kind of an option: how it is read, and what to tell who got it wrong. "positive" forbids 0 for the kind before it.
+#: Kinds of options: the function that parses a value, and the text that errors show. " positive" forbids 0.
 _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "count": (_count, "a number such as 10000, 10k or 1m"),
     "size": (_size, "octets such as 33554432, 512k or 32m"),
@@ -124,10 +124,10 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def _value(option: Option, text: str) -> Any:
-    """What a user's value means.
+    """Convert a user's value to the kind of its option.
 
     Raises:
-        OptionError: it means nothing.
+        OptionError: the value is invalid.
     """
     if isinstance(option.kind, tuple):
         for choice in option.kind:
@@ -149,14 +149,14 @@ def _value(option: Option, text: str) -> Any:
 
 
 def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
-    """The values of all options of a table, by their names in Python.
+    """Return the values of all options in a table, keyed by their names in Python.
 
     Args:
-        options: of the user, by names in any case.
-        also: further names that may stand there, and are passed over.
+        options: options that the user gave; names in any case.
+        also: further names that are allowed and ignored.
 
     Raises:
-        OptionError: a value that cannot be, one that is missing, or a name that no option has.
+        OptionError: a value is invalid, a mandatory option is missing, or a name is unknown.
 
     >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
     {'batch_rows': 10000}
@@ -183,7 +183,7 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
 
 
 _MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-#: Of "stompfile"; "stomp" has those that are about frames, too.
+#: Options of "stompfile". "stomp" shares them.
 FILE_OPTIONS = (
     Option(
         "mode",
@@ -211,24 +211,24 @@ FILE_OPTIONS = (
     Option("maxFramesPerTrigger", "count positive", None, "streams: frames of a batch"),
     Option("failOnDataLoss", "bool", True, "streams: the query ends when frames were deleted before they were read"),
 )
-#: Of "stompfile" alone: which frames become rows, beside `commands`.
+#: Options of "stompfile" alone that choose which frames become rows.
 CHOICE_OPTIONS = (
     Option("destination", "names", None, "frames with one of these destinations become rows; all without it"),
     Option("since", "time", None, "frames that were received then or later; needs a capture, which knows when"),
     Option("until", "time", None, "frames that were received before then; needs a capture, which knows when"),
 )
-#: What Spark itself, or our readers, take out of the options.
+#: Options that Spark or `paths_of` reads.
 _ELSEWHERE = ("path", "paths", "checkpointLocation", "queryName")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The frames that become rows, by what a reader can tell before it makes a row.
+    """Choice of the frames that become rows, by what a reader can tell before it builds a row.
 
     Attributes:
-        destinations: of the frames; empty for all.
-        since, until: microseconds since 1970 between which a frame was received, the second one excluded; None for any
-            time. A frame of unknown time is left out once either is given.
+        destinations: destinations to keep; empty for all.
+        since, until: keep frames received from `since` up to but not including `until`, in microseconds since 1970;
+            None for no bound. If either is given, frames of unknown time are left out.
 
     >>> Choice(since=0).is_timed, Choice().is_timed
     (True, False)
@@ -240,13 +240,13 @@ class Choice:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it matters when a frame was received."""
+        """True if the time of arrival matters."""
         return self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How captures and streams of frames are read.
+    """Options for reading captures and streams of frames.
 
     >>> FileOptions(batch_rows=100).mode
     'PERMISSIVE'
@@ -269,10 +269,10 @@ class FileOptions:
 
 
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
-    """The options of "stompfile".
+    """Return the options of "stompfile".
 
     Raises:
-        OptionError: as for `parse`.
+        OptionError: see `parse`.
 
     >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
     1048576
@@ -283,10 +283,10 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:
-    """The paths that a user gave to `load`.
+    """Return the local paths that a user gave to `load`.
 
     Raises:
-        OptionError: there is none, or it is of another file system.
+        OptionError: there is no path, or it names another file system.
 
     >>> paths_of({"path": "file:///data/feed.stompcap"})
     ['/data/feed.stompcap']

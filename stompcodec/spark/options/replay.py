@@ -1,4 +1,4 @@
-"""The options of "stomp" with replay=broker: our broker keeps the messages, numbered, so there is no spool."""
+"""Options of the source "stomp" with replay=broker: our broker keeps numbered messages, so no spool is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, 
 
 __all__ = ["REPLAY_OPTIONS", "ReplayOptions", "is_replay", "parse_replay"]
 
-#: Beside those of a connection, and those of "stompfile" that are about frames.
+#: Added to the options of a connection and of "stompfile".
 REPLAY_OPTIONS = (
     Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
     Option("destination", "names", ..., "queues of our broker, such as /queue/a,/queue/b"),
@@ -25,7 +25,7 @@ _ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """How queues of our broker are read by the numbers of their messages. It holds no secret.
+    """Options for reading queues of our broker by message number. They hold no secret.
 
     >>> parse_replay({"url": "stomp://h", "destination": "/queue/a", "replay": "broker"}).destination
     ('/queue/a',)
@@ -41,7 +41,7 @@ class ReplayOptions:
 
 
 def is_replay(options: Mapping[str, Any]) -> bool:
-    """Whether these options ask for it.
+    """Return True if the options say replay=broker.
 
     >>> is_replay({"Replay": "broker"}), is_replay({})
     (True, False)
@@ -50,10 +50,10 @@ def is_replay(options: Mapping[str, Any]) -> bool:
 
 
 def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
-    """The options of "stomp" with replay=broker.
+    """Return the options of "stomp" with replay=broker.
 
     Raises:
-        OptionError: one of them cannot be so; the message names it, and shows no secret.
+        OptionError: an option is invalid; the message names it and shows no secret.
     """
     link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
     file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})

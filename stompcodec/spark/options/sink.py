@@ -1,4 +1,4 @@
-"""The options of "stomp" as a sink: where the broker is, and how rows get there."""
+"""Options of the sink "stomp"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompcodec.spark.options.options import Option, OptionError
 
 __all__ = ["SINK_OPTIONS", "SinkOptions", "parse_sink"]
 
-#: Beside those of a connection.
+#: Added to the options of a connection.
 SINK_OPTIONS = (
     Option("destination", "text", None, "where rows go if there is no column destination"),
     Option("transaction", "bool", True, "a task's rows take effect together or not at all"),
@@ -24,15 +24,15 @@ SINK_OPTIONS = (
     Option("receiptTimeout", "seconds positive", 60.0, "a task fails when the broker has not answered for so long"),
     Option("reconnectTimeout", "seconds positive", 30.0, "a task tries for so long to connect"),
 )
-#: What Spark itself takes out of the options.
+#: Options that Spark itself reads.
 _ELSEWHERE = ("path", "checkpointLocation", "queryName")
-#: What the sink writes itself.
+#: Headers that the sink writes itself.
 _TAKEN = ("destination", "content-length", "transaction", "receipt")
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """How rows are sent. It holds no secret, only where there is one.
+    """Options for sending rows. They hold no secret.
 
     >>> parse_sink({"url": "stomp://h", "transaction": "false"}).receipt_every
     1000
@@ -49,10 +49,10 @@ class SinkOptions:
 
 
 def parse_sink(options: Mapping[str, Any]) -> SinkOptions:
-    """The options of "stomp" as a sink.
+    """Return the options of the sink "stomp".
 
     Raises:
-        OptionError: one of them cannot be so; the message names it, and shows no secret.
+        OptionError: an option is invalid; the message names it and shows no secret.
     """
     link, values = parse_link(options, SINK_OPTIONS, also=_ELSEWHERE)
     result = SinkOptions(link, **values)

@@ -1,1 +1,1 @@
-"""Reading: the source "stompfile", from paths and offsets to batches of columns."""
+"""Reading captures and streams of frames into rows."""

@@ -1,4 +1,4 @@
-"""Text of headers as other types, column by column. What cannot be cast is null, and is told by its row."""
+"""Header text cast to other types, column by column. A failed cast gives null and is reported for its row."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pyarrow.compute as pc
 
 __all__ = ["cast", "milliseconds", "utf8"]
 
-#: From the year 1 to 9999, in us: others have no name in Python or SQL.
+#: Years 1 to 9999, in µs: Python and SQL cannot express others.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 _DIGITS = r"^[+-]?[0-9]{1,18}$"
 
 
 def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """A column of text as another type, and the rows whose text means no such thing.
+    """Return a column of text cast to another type, and the rows whose text does not fit.
 
     Args:
-        values: an Arrow array of strings.
-        kind: an Arrow type that no others are nested in.
+        values: Arrow array of strings.
+        kind: Arrow type without nested types.
 
     >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[0].to_pylist()
     [1, 2, None, None]
@@ -40,7 +40,7 @@ def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
 
 
 def _one_by_one(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """Where one of them cannot be cast, all the others still can."""
+    """Cast each value alone, so that one bad value does not spoil the others."""
     result, bad = [], []
     for row, value in enumerate(values):
         try:
@@ -52,7 +52,7 @@ def _one_by_one(values: Any, kind: Any) -> tuple[Any, list[int]]:
 
 
 def _moments(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """Times are milliseconds, or written as ISO 8601 says; without a zone they are UTC."""
+    """Cast times, written as milliseconds or as ISO 8601; without a zone they are UTC."""
     numbers = milliseconds(values)
     if numbers.null_count > values.null_count:
         others = pc.if_else(pc.is_valid(numbers), pa.scalar(None, pa.string()), values)
@@ -76,7 +76,7 @@ def _written(values: Any) -> Any:
 
 
 def milliseconds(values: Any) -> Any:
-    """Times in ms since 1970, written in digits; null for everything else.
+    """Return times written as digits, in ms since 1970; null for everything else.
 
     >>> milliseconds(pa.array(["1700000000000", "soon", "99999999999999999"])).cast(pa.int64()).to_pylist()
     [1700000000000000, None, None]
@@ -92,7 +92,7 @@ def milliseconds(values: Any) -> Any:
 
 
 def utf8(bodies: Any) -> tuple[Any, list[int]]:
-    """Octets as text, and the rows whose octets are no UTF-8.
+    """Return bytes as text, and the rows that are not UTF-8.
 
     >>> texts, bad = utf8(pa.array([b"a", b"\\xff"]))
     >>> texts.to_pylist(), bad

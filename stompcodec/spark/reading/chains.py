@@ -1,6 +1,6 @@
-"""Chains that grow, as a stream reads them: how far they are, how much of that a batch takes, and its splits.
+"""Chains as a stream reads them: their ends, the part that a batch takes, and its splits.
 
-A place in a chain is the offset of its first octet that was not read. A bare stream is a chain too.
+A position in a chain is the offset of its first unread byte. A bare stream is a chain, too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _log = logging.getLogger("stompcodec.spark")
 
 
 def unit_of(capture: Capture, segment: Segment) -> Unit:
-    """A segment as a file to cut."""
+    """Return a segment as a unit to cut."""
     spool = str(capture.path) if segment.chain == "frames" else f"{capture.path}#{segment.chain}"
     return Unit(str(segment.path), spool, segment.chain, segment.base, True, capture.single)
 
 
 class Chain:
-    """Files that follow each other.
+    """A sequence of files.
 
     Args:
-        name: for messages.
-        units: in order.
+        name: name used in messages.
+        units: its files, in order.
     """
 
     def __init__(self, name: str, units: list[Unit], options: FileOptions) -> None:
@@ -45,14 +45,14 @@ class Chain:
 
     @property
     def first(self) -> int:
-        """The first offset there is."""
+        """First offset that still exists."""
         return self._units[0].base if self._units else 0
 
     def end(self, start: int) -> int:
-        """The offset behind the last whole frame that was synced.
+        """Return the offset behind the last complete frame that was synced.
 
         Args:
-            start: no frame before is of interest.
+            start: lower bound: earlier frames do not matter.
         """
         if not self._units:
             return start
@@ -86,20 +86,22 @@ class Chain:
     def limited(
         self, start: int, end: int, octets: int | None, frames: int | None, at_least: int = 1
     ) -> tuple[int, int, int]:
-        """How far a batch goes that begins at `start`: so many octets and frames at most.
+        """Return the end of a batch that begins at `start`, within limits.
 
         Args:
-            at_least: frames that are taken in any case: 1 or 0.
+            octets: most bytes; None for no limit.
+            frames: most frames; None for no limit.
+            at_least: frames taken in any case, 1 or 0.
 
         Returns:
-            The offset, and how many octets and frames that are; frames are only counted where they are limited.
+            The offset, and the numbers of bytes and frames; frames are only counted if they are limited.
         """
         if frames is None and (octets is None or end - start <= octets):
             return end, end - start, 0
         at, took, count = start, 0, 0
         for unit, follows in self._followed(end):
             if follows <= at or unit.compression:
-                continue  # it may be gone: what was read is deleted by its writer
+                continue  # it may be gone: writers delete what was read
             stop = min(end - unit.base, os.path.getsize(unit.path))
             at = max(at, unit.base)
             for ends in whole_frames(unit.path, at - unit.base, stop, self._options):
@@ -115,10 +117,10 @@ class Chain:
         return (at if took else end), took, count
 
     def splits(self, start: int, end: int) -> list[Split]:
-        """The splits between two offsets.
+        """Return the splits between two offsets.
 
         Raises:
-            StoreError: frames are missing, and the option failOnDataLoss says that this ends the query.
+            StoreError: frames are missing, and failOnDataLoss is on.
         """
         if end < start:
             self._lost(f"{self.name}: it ends at offset {end}, and was read to {start}: it was replaced")
@@ -145,7 +147,7 @@ class Chain:
         return splits
 
     def _followed(self, end: int) -> Iterator[tuple[Unit, int]]:
-        """Each file, and the offset where the next one begins."""
+        """Yield each file with the offset where the next one begins."""
         return zip(self._units, [*(unit.base for unit in self._units[1:]), end])
 
     def _lost(self, text: str) -> None:

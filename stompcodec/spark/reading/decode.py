@@ -1,4 +1,4 @@
-"""Octets of frames as Arrow record batches: a part of a file at a time, in memory of a fixed size."""
+"""Frames as Arrow record batches, one part of a file at a time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,65 +26,65 @@ from stompcodec.spec import Limits, dialect_of
 __all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_split"]
 
 _FIRST = 256 * 1024
-#: The most octets of a malformed frame that its row shows.
+#: Most bytes of a malformed frame that its row shows.
 _SHOWN = 2**20
-#: Octets that are read at once where they are passed over.
+#: Bytes read at once when they are skipped.
 _CHUNK = 2**20
 _LEAST = 64 * 1024
-#: So many rows go to Spark as they are; fewer, as behind a filter or an error, wait for more.
+#: Fewer rows than this, as after a filter or an error, wait for more before they go to Spark.
 _FEW = 256
 _USUAL = dialect_of("1.2").commands
 
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """Frames that one task reads: a part of a file."""
+    """Part of a file whose frames one task reads."""
 
     path: str
     start: int
-    """In the file. A frame begins there."""
+    """Offset in the file where a frame begins."""
     stop: int | None
-    """In the file, behind a frame; None for the end of a compressed one."""
+    """Offset in the file behind a frame; None for the end of a compressed file."""
     base: int = 0
-    """Offset in the chain of the first octet of the file."""
+    """Offset in the chain of the file's first byte."""
     chain: str = "frames"
     spool: str = ""
-    """What the column of that name says."""
+    """Value of the column `spool`."""
     compression: str | None = None
     version: str = "1.2"
     single: bool = False
-    """The index may stand in the file itself."""
+    """True if the index may be inside the file itself."""
     row: int = 0
-    """Number of the first row of the index that tells of these frames."""
+    """Number of the first index row of these frames."""
     rows: int = 0
-    """How many there are; 0 where it is not known when the frames came."""
+    """Number of index rows; 0 if the times of the frames are unknown."""
     problem: str = ""
-    """What is wrong with what begins here, other than a frame. It gets a row of its own."""
+    """Problem found at the start of the split, other than a malformed frame. It gets a row of its own."""
     since: int | None = None
     until: int | None = None
-    """When the first and the last of the frames came, in us; None where that is not known of any."""
+    """Times when the first and the last frame were received, in µs; None if no time is known."""
 
 
 def limits_of(options: FileOptions) -> Limits:
-    """What is accepted of a frame."""
+    """Return the limits of an accepted frame."""
     return Limits(max_body=options.max_body)
 
 
 def most_of(options: FileOptions) -> int:
-    """The most octets of a frame that are looked at, with the head."""
+    """Return the most bytes of a frame, head included, that are examined."""
     return options.max_body + 2**24
 
 
 def extra_of(options: FileOptions) -> tuple[str, ...]:
-    """Return the commands that are none of STOMP's, and are read all the same."""
+    """Return the commands that STOMP does not know but that are read all the same."""
     return tuple(name for name in options.commands if name not in _USUAL and name not in ALL)
 
 
 def read_split(split: Split, projection: Projection, options: FileOptions) -> Iterator[Any]:
-    """The frames of a split, as record batches of the projection's schema.
+    """Yield the frames of a split as record batches of the projection's schema.
 
     Raises:
-        MalformedError: the mode is FAILFAST, and there is something malformed.
+        MalformedError: mode is FAILFAST, and a frame is malformed.
         OSError: the file cannot be read.
     """
     with ExitStack() as stack:
@@ -104,15 +104,15 @@ def read_split(split: Split, projection: Projection, options: FileOptions) -> It
 def read_numbered(
     read: Callable[[Any], int], header: str, spool: str, projection: Projection, options: FileOptions
 ) -> Iterator[Any]:
-    """Frames that come with their numbers, as record batches of the projection's schema.
+    """Yield numbered frames as record batches of the projection's schema.
 
     Args:
-        read: fills a buffer with the next octets, and says how many there were.
-        header: of a frame, with its number, which its place is.
-        spool: what the column of that name says.
+        read: fills a buffer with the next bytes and returns their number.
+        header: header with the number of a frame, which is its position.
+        spool: value of the column `spool`.
 
     Raises:
-        MalformedError: as for `read_split`.
+        MalformedError: see `read_split`.
     """
     split = Split(spool, 0, None, spool=spool)
     batches = _Batches(Projector(projection, options, spool, 0, _Times(None, split), header))
@@ -132,7 +132,7 @@ def _index_of(split: Split, stack: ExitStack) -> IndexFile | None:
 
 
 class _Frames:
-    """Goes through a window: many frames at once, one by one where something is wrong."""
+    """Parser of a window: many frames at once, one by one around malformed ones."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _Frames:
         }
 
     def read(self) -> Iterator[Any]:
-        """Batches, as they get full."""
+        """Yield batches as they fill up."""
         window, size = self._window, _FIRST
         while self._fill(size):
             with window.view as view, view[:size] as part:
@@ -192,7 +192,7 @@ class _Frames:
             self._batches.error(window.offset, f"truncated: the file has {gone} octets less than it had")
 
     def _fill(self, size: int) -> bool:
-        """Read on; False where there is nothing left."""
+        """Read on; return False at the end."""
         window, base = self._window, self._split.base
         at = window.offset + len(window)
         try:
@@ -209,13 +209,12 @@ class _Frames:
         return len(window) > 0
 
     def _next_size(self, taken: int, rows: int) -> int:
-        """Octets of about as many frames as a batch takes; rather less, since one row too much makes two batches."""
+        """Return the bytes to read for the next batch: rather too few, for one row too many makes two batches."""
         wanted = self._options.batch_rows * taken * 31 // (max(rows, 1) * 32)
         return max(_LEAST, min(wanted, self._options.batch_bytes))
 
     def _malformed(self, kind: str, noticed: int, size: int) -> int:
-        """Go on behind the malformed frame, or the garbage, at the start of the window; how many octets to look at
-        next."""
+        """Skip the malformed frame or garbage at the start of the window; return how many bytes to look at next."""
         window, at = self._window, self._window.offset
         with window.view as view:
             is_frame = begins_frame(view, self._extra)
@@ -229,10 +228,10 @@ class _Frames:
         return _LEAST
 
     def _end_of(self, view: memoryview, offset: int) -> int | None:
-        """Return where the malformed frame at the start of the octets ends, maybe behind them; None if that is where
-        the first NUL is that follows.
+        """Return where the malformed frame at the start of the view ends, which may be behind the view; None if it ends
+        at the first NUL to come.
 
-        The content-length of a frame that is too large is believed if a NUL is where it says.
+        The content-length of an oversized frame is believed if there is a NUL where it says.
         """
         limits = limits_of(self._options)
         end = declared_end(view)
@@ -247,7 +246,7 @@ class _Frames:
         return frame_end(view, False, limits)
 
     def _pass(self, count: int | None) -> int:
-        """Leave so many octets behind, or all up to the first NUL; how many that were."""
+        """Skip `count` bytes, or everything up to the first NUL; return how many bytes that were."""
         window, start = self._window, self._window.offset
         while (count is None or window.offset - start < count) and (len(window) or self._fill(_CHUNK)):
             with window.view as view:
@@ -261,12 +260,12 @@ class _Frames:
         return window.offset - start
 
     def _wrong(self, is_frame: bool, offset: int, text: str, length: int, octets: bytes) -> None:
-        """A row for a malformed frame; garbage is one with the garbage before it."""
+        """Add a row for a malformed frame; garbage joins the garbage before it."""
         add = self._batches.error if is_frame else self._batches.garbage
         add(offset, text, length, octets)
 
     def _left_over(self) -> int:
-        """What is no whole frame, although nothing follows."""
+        """Handle bytes at the end that are not a complete frame."""
         window, at = self._window, self._window.offset
         with window.view as view:
             is_frame = begins_frame(view, self._extra)
@@ -279,7 +278,7 @@ class _Frames:
 
 
 class _Batches:
-    """Gathers rows until there are enough for a batch."""
+    """Rows gathered until there are enough for a batch."""
 
     def __init__(self, projector: Projector) -> None:
         self.projector = projector
@@ -289,10 +288,10 @@ class _Batches:
         self._rows = self._octets = 0
 
     def frames(self, columns: Any, offset: int) -> int:
-        """Take what was parsed of octets at an offset.
+        """Add the parsed frames of the bytes at an offset.
 
         Returns:
-            How far behind the start of the malformed frame the error was noticed.
+            The distance from the start of the malformed frame to the place where the error was noticed, in bytes.
         """
         if not columns.rows:
             return 0
@@ -309,17 +308,17 @@ class _Batches:
         return int(noticed)
 
     def error(self, offset: int, text: str, length: int = 0, octets: bytes | None = None) -> None:
-        """A row for what is wrong."""
+        """Add a row for a problem."""
         if self._garbage is not None and offset >= self._garbage.offset + self._garbage.length:
             self.end_garbage()
         self._errors.append({"offset": offset, "length": min(length, 2**31 - 1), "body": octets, "error": text})
         self._rows += 1
         self._octets += len(octets or b"")
 
-    # ---- garbage: a row that may grow ----
+    # ---- garbage: one row for a run of it ----
 
     def passed(self, view: memoryview, count: int) -> None:
-        """Tell of octets that were read: EOLs may stand between garbage, and a frame, chosen or not, ends it."""
+        """Note bytes that were read: EOLs may separate pieces of garbage, but any frame ends the run."""
         if self._garbage is not None and count:
             octets = bytes(view[: min(count, _LEAST)])
             if octets.strip(b"\r\n"):
@@ -328,13 +327,13 @@ class _Batches:
                 self._garbage.gap += octets
 
     def garbage(self, offset: int, text: str, length: int, octets: bytes) -> None:
-        """Add octets that are no frame. What was wrong first is what the row says."""
+        """Add bytes that are not a frame. The row shows the first problem of the run."""
         if self._garbage is None:
             self._garbage = _Garbage(offset, text)
         self._garbage.add(offset, length, octets)
 
     def end_garbage(self) -> None:
-        """What follows is no garbage: its row is done."""
+        """Finish the row of the current garbage."""
         garbage, self._garbage = self._garbage, None
         if garbage is not None:
             self.error(garbage.offset, garbage.text, garbage.length, b"".join(garbage.octets))
@@ -345,13 +344,13 @@ class _Batches:
             self._errors = []
 
     def full(self) -> Iterator[Any]:
-        """Batches, if there are enough rows for one."""
+        """Yield batches if there are enough rows for one."""
         options = self.projector.options
         if self._rows >= min(_FEW, options.batch_rows) or self._octets >= options.batch_bytes:
             yield from self._all()
 
     def rest(self) -> Iterator[Any]:
-        """Batches of all rows that there are."""
+        """Yield batches of all remaining rows."""
         self.end_garbage()
         yield from self._all()
 
@@ -370,7 +369,7 @@ class _Batches:
 
 
 class _Garbage:
-    """A run of octets that are no frames."""
+    """A run of bytes that are not frames."""
 
     def __init__(self, offset: int, text: str) -> None:
         self.offset = offset
@@ -378,11 +377,11 @@ class _Garbage:
         self.length = 0
         self.octets: list[bytes] = []
         self.gap = b""
-        """EOLs behind it."""
+        """EOLs behind the run."""
         self._shown = 0
 
     def add(self, offset: int, length: int, octets: bytes) -> None:
-        """Take what follows."""
+        """Append the next bytes."""
         self.length = offset + length - self.offset
         for part in (self.gap, octets):
             shown = part[: _SHOWN - self._shown]
@@ -392,14 +391,14 @@ class _Garbage:
 
 
 class _Times:
-    """When frames came. It is asked for places that ascend."""
+    """Times of frames, looked up at ascending offsets."""
 
     def __init__(self, index: IndexFile | None, split: Split) -> None:
         self._rows = iter(()) if index is None else index.rows(split.row, split.rows, trusted=True)
         self._ends = self._times = np.empty(0, np.int64)
 
     def __call__(self, places: Any) -> Any:
-        """The times of frames at these places of the file, in us; 0 where that is not known."""
+        """Return the times of the frames at these offsets of the file, in µs; 0 if unknown."""
         if not len(places):
             return np.empty(0, np.int64)
         behind, last = np.searchsorted(self._ends, places.min(), "right"), places.max()
@@ -417,7 +416,7 @@ class _Times:
 
 
 class _Sums:
-    """Compares octets with the checksums of the index, row by row, for the rows that are whole in the split."""
+    """Check of bytes against the checksums of the index, for rows that lie entirely in the split."""
 
     def __init__(self, index: IndexFile, split: Split) -> None:
         self._chunks = index.rows(split.row, split.rows, trusted=True)
@@ -429,7 +428,7 @@ class _Sums:
         self._part = self._start < split.start
 
     def _load(self) -> bool:
-        """The next rows; False where there are none."""
+        """Load the next rows; return False if there are none."""
         rows = next(self._chunks, None)
         if rows is None:
             return False
@@ -437,7 +436,7 @@ class _Sums:
         return True
 
     def feed(self, at: int, data: memoryview) -> list[tuple[int, int]]:
-        """Take the next octets; start and end of rows that do not fit."""
+        """Take the next bytes; return start and end of each row whose checksum differs."""
         wrong = []
         begin, stop = at, at + len(data)
         while at < stop and (self._next < len(self._ends) or self._load()):

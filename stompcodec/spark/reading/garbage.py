@@ -1,7 +1,8 @@
-"""Octets that are no frames: where a run of them ends, and where a frame that is larger than it may be ends.
+"""Garbage: bytes between frames that are not frames, and how to find the next frame behind them or behind an oversized
+one.
 
-A frame begins with a line that is a command. Whatever else stands between two frames is garbage, and a run of it is one
-row, however many NULs are in it.
+A frame begins with a line that is a command. Everything else between two frames is garbage; a run of it is one row,
+however many NULs it contains.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _BEGIN = re.compile(rb"[^\r\n]")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")
 _LENGTH = re.compile(rb"\ncontent-length:([^\n\0]*)\n")
 _LINE = re.compile(rb"[\r\n\0]")
-#: Octets that are looked at in one go.
+#: Bytes examined at once.
 _SOME = 65536
-#: EOLs behind a frame that are passed over for all frames together; more are looked at one by one.
+#: EOLs behind a frame that are skipped for all frames at once; longer runs are examined one by one.
 _EOLS = 4
 
 
 def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether octets begin with a frame, behind EOLs: with a line that is a command, or a part of one.
+    """Return whether bytes begin, after EOLs, with a command line or a part of one.
 
     Args:
         extra: further commands.
@@ -51,10 +52,10 @@ def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
 
 
 def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether a frame begins at a place of a file, or the file ends there.
+    """Return whether a frame begins at an offset of a file, or the file ends there.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as stream:
         stream.seek(place)
@@ -63,8 +64,8 @@ def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
 
 
 def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
-    """Return for each of these places whether a frame begins there, or behind EOLs. Octets behind the view count as
-    none."""
+    """Return for each of these offsets whether a frame begins there, after EOLs. The end of the view counts as no
+    frame."""
     data = np.frombuffer(view, np.uint8)
     at = ends.copy()
     for _ in range(_EOLS):
@@ -89,8 +90,8 @@ def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
 
 
 def declared_end(view: Any) -> int | None:
-    """Return where the frame at the start of the octets ends by its content-length, which may be behind them; None if
-    it has none, or its head is not whole.
+    """Return where the content-length of the first frame says that it ends, which may be behind the view; None if it
+    has none or the head is incomplete.
 
     >>> declared_end(b"SEND\\ncontent-length:900\\n\\nabc"), declared_end(b"SEND\\n\\nabc")
     (926, None)
@@ -107,15 +108,17 @@ def declared_end(view: Any) -> int | None:
 
 
 def rest_of_run(view: memoryview, end: int) -> int:
-    """Return where NULs and EOLs behind a place end; EOLs at their end are left out, for they may be heart-beats."""
+    """Return where the NULs and EOLs behind an offset end, without trailing EOLs, which may be heart-beats."""
     octets = bytes(view[end : end + _SOME])
     run = octets[: len(octets) - len(octets.lstrip(b"\0\r\n"))]
     return end + len(run.rstrip(b"\r\n"))
 
 
 def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
-    """Return a function that gives the octet at a place of a file, or b"" where it has none. In a compressed file that
-    is slow, and only done for frames that are too large."""
+    """Return a function that reads the byte at an offset of a file; b"" behind its end.
+
+    In a compressed file that is slow, and only done for oversized frames.
+    """
 
     def look(place: int) -> bytes:
         from contextlib import ExitStack

@@ -1,6 +1,6 @@
-"""Rows of a capture's index in numbers, many at once: which frames came when, and where to cut.
+"""Index rows of a capture as arrays: when frames were received, and where a file can be cut.
 
-The same rows as those of `stompcodec.capture.index`, which says what they are; here a million of them is normal.
+`stompcodec.capture.index` describes the rows; this module reads millions of them at once.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ __all__ = ["IndexFile", "Rows", "open_index"]
 _LAYOUT = np.dtype([("end", "<u8"), ("time", "<i8"), ("sum", "<u4"), ("check", "<u4")])
 _SEAL = np.uint64(2**63)
 _LARGEST = 2**62
-#: Rows that are looked at in one go.
+#: Rows read at once.
 _MANY = 1 << 15
 
 
 class Rows(NamedTuple):
-    """Some rows that follow each other."""
+    """Consecutive index rows."""
 
     first: int
-    """Number of the first of them."""
+    """Number of the first row."""
     start: int
-    """Where its frames begin in the segment."""
+    """Offset in the segment where their frames begin."""
     ends: Any
-    """Where the frames of each row end; int64."""
+    """Offsets where the frames of each row end; int64."""
     times: Any
-    """When they came, in us; 0 where that is not known; int64."""
+    """Times when they were received, in µs; 0 if unknown; int64."""
     sums: Any
-    """Their CRC-32; uint32."""
+    """CRC-32 of the frames of each row; uint32."""
 
 
 class IndexFile:
-    """An index on the disk.
+    """An index on disk.
 
     Args:
-        stream: the file that holds it.
-        start: where in the file.
-        length: its octets.
-        base: of the segment.
-        size: octets that the segment has for frames. A row that ends behind them is not believed.
+        stream: file that holds it.
+        start: its offset in that file.
+        length: its size in bytes.
+        base: offset of the segment in the chain.
+        size: bytes of frames in the segment; a row that ends behind them is not believed.
     """
 
     def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:
@@ -56,21 +56,21 @@ class IndexFile:
         self._base = base
         self.size = size
         self.count = max(0, length // ROW - 1)
-        """Rows that are whole, the seal included."""
+        """Number of complete rows, including the seal."""
         self.inside = start > 0
-        """It stands behind the frames, in the same file."""
+        """True if it is behind the frames in the same file."""
         self.sealed = False
         self.damaged = False
-        """Found while rows were read: nothing behind them is to be believed."""
+        """True once a damaged row was read; rows behind it are not believed."""
 
     def close(self) -> None:
         self._stream.close()
 
     def rows(self, first: int = 0, count: int | None = None, *, trusted: bool = False) -> Iterator[Rows]:
-        """Rows from a number on. They stop at the seal, at the end, and at what does not fit.
+        """Yield rows from number `first` on, up to the seal, the end, or a damaged row.
 
         Args:
-            trusted: their checksums were looked at before.
+            trusted: skip the checksums, which were verified before.
         """
         stop = self.count if count is None else min(self.count, first + count)
         before = self._before(first)
@@ -100,7 +100,7 @@ class IndexFile:
             first += believed
 
     def find(self, place: int) -> int:
-        """The number of the row whose frames hold an octet, if the rows ascend as they should."""
+        """Return the number of the row whose frames contain an offset, provided that rows ascend."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -113,7 +113,7 @@ class IndexFile:
         return low
 
     def last(self) -> int | None:
-        """Where the frames of the last row end; None if that cannot be told without a look at all of them."""
+        """Return where the frames of the last row end; None if that takes a look at all rows."""
         first = max(0, self.count - 2)
         end = None if self.count else 0
         for rows in self.rows(first):
@@ -121,7 +121,7 @@ class IndexFile:
         return None if self.damaged else end
 
     def _before(self, first: int) -> tuple[int, int] | None:
-        """Where the frames of a row begin, and the checksum before it."""
+        """Return where the frames of a row begin, and the checksum before it; None if the index is damaged."""
         data = self._read(first, 1)
         if first == 0:
             decoder = IndexDecoder(self._base)
@@ -139,7 +139,7 @@ class IndexFile:
 
 
 def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
-    """How many rows fit their checksums up to a seal, the last checksum, and whether there is a seal."""
+    """Return the number of rows with correct checksums before a seal, the last checksum, and 1 if there is a seal."""
     with memoryview(data) as view:
         count = 0
         for at in range(0, len(data), ROW):
@@ -154,7 +154,7 @@ def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
 
 
 def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
-    """The index of a segment: the one beside it, or the one inside a single file; None where there is none.
+    """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Small splits packed into tasks: Spark starts a task of Python in about 55 ms, and a small file is read in one."""
+"""Packing small splits into tasks: starting a Python task takes Spark about 55 ms, reading a small file about 1 ms."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stompcodec.spark.reading.decode import Split
 
 __all__ = ["Pack", "gathered", "octets_of", "pack", "packed_splits", "parts_of"]
 
-#: The most parts of a task: 4,096 tiny files take some seconds to open.
+#: Most parts of a task: opening 4,096 tiny files takes some seconds.
 _MOST = 4096
-#: What frames inflate to, as a multiple of a compressed file.
+#: Assumed size of inflated frames, as a multiple of the compressed file.
 _INFLATED = 8
-#: A batch with so many rows goes to Spark as it is; smaller ones are put together.
+#: Batches with fewer rows than this are combined before they go to Spark.
 _FEW = 256
 P = TypeVar("P", bound=InputPartition)
 
@@ -32,7 +32,7 @@ class Pack(InputPartition):
 
 
 def pack(parts: Iterable[P], size: Callable[[P], int], most: int) -> list[P | Pack]:
-    """Return the partitions in their order, neighbours packed as long as they have no more than `most` together.
+    """Return the partitions in their order, with neighbours packed while their total size is at most `most`.
 
     >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], octets_of, 10)]
     [3, 1, 1, 1]
@@ -58,17 +58,17 @@ def pack(parts: Iterable[P], size: Callable[[P], int], most: int) -> list[P | Pa
 
 
 def octets_of(split: Split) -> int:
-    """Return about how many octets of frames a split has."""
+    """Return about how many bytes of frames a split has."""
     if split.stop is not None:
         return split.stop - split.start
     try:
         return _INFLATED * os.path.getsize(split.path)
-    except OSError:  # the task tells of it
+    except OSError:  # the task reports it
         return 0
 
 
 def packed_splits(splits: Iterable[Split], options: FileOptions) -> list[Split | Pack]:
-    """Return the partitions of these splits: small ones share a task, up to the option splitBytes."""
+    """Return partitions of these splits: small ones share a task, up to splitBytes."""
     return pack(splits, octets_of, options.split_bytes)
 
 
@@ -78,7 +78,7 @@ def parts_of(partition: InputPartition) -> Sequence[InputPartition]:
 
 
 def gathered(batches: Iterable[Any], options: FileOptions) -> Iterator[Any]:
-    """Yield record batches of one schema in their order, small neighbours as one batch."""
+    """Yield the record batches in their order, with small neighbours combined."""
     few: list[Any] = []
     rows = octets = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What to read: files of paths, globs and folders; splits of a batch; offsets and batches of a stream."""
+"""Planning: the files behind paths, globs and folders; splits of a batch; offsets and batches of a stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "spool_start",
 ]
 
-#: Name of a chain to the offset up to which it was read. Spark compares them as text, so names stand in order.
+#: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.
 Offset = dict[str, int]
 
 _SUFFIXES = (".stomp", ".stompcap")
@@ -44,19 +44,19 @@ _THREADS = 4
 
 
 class _Found(NamedTuple):
-    """A capture, or a file of frames."""
+    """A capture or a file of frames."""
 
     path: Path
     key: str
-    """What stands before the names of its chains in an offset."""
+    """Prefix of the names of its chains in an offset."""
     folder: bool
 
 
 def _find(paths: Iterable[str], *, missing: bool = False) -> list[_Found]:
-    """The captures and files at these paths, each once.
+    """Return the captures and files at these paths, each once.
 
     Args:
-        missing: a path may come later; if not, that is an error.
+        missing: accept paths that do not exist yet, instead of raising.
     """
     found: dict[Path, _Found] = {}
     paths = list(paths)
@@ -75,7 +75,7 @@ def _find(paths: Iterable[str], *, missing: bool = False) -> list[_Found]:
 
 
 def _root(text: str) -> Path:
-    """What the names of captures are relative to, so that a stream knows them again when all are moved."""
+    """Return the folder that names of captures are relative to, so that a stream recognizes them after a move."""
     if not glob.has_magic(text) or Path(text).exists():
         return Path(text)
     parts = list(takewhile(lambda part: not glob.has_magic(part), Path(text).parts))
@@ -83,7 +83,7 @@ def _root(text: str) -> Path:
 
 
 def _at(path: Path, root: Path | None) -> list[_Found]:
-    """A capture, a file, or those in a folder."""
+    """Return a capture or file, or those in a folder."""
     if not path.is_dir() or _is_capture(path):
         return [_found(path, root)]
     return [
@@ -99,7 +99,7 @@ def _found(path: Path, root: Path | None) -> _Found:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a file in a folder is one of frames, by its name."""
+    """Return whether the name of a file in a folder is that of a stream of frames."""
     name = name.lower()
     for packed in _PACKED:
         name = name.removesuffix(packed)
@@ -111,10 +111,10 @@ def _is_capture(folder: Path) -> bool:
 
 
 def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
-    """The files of a capture, or the one file.
+    """Return the files of a capture, or the one file.
 
     Args:
-        missing: it may be gone meanwhile; if not, that is an error.
+        missing: accept that it was deleted meanwhile, instead of raising.
     """
     try:
         return _there(found)
@@ -143,7 +143,7 @@ def _there(found: _Found) -> list[Unit]:
 
 
 def _is_single(path: Path) -> bool:
-    """Whether a file is a capture of its own."""
+    """Return whether a file is a single-file capture."""
     if path.suffix == ".stompcap" or index_path(path).exists():
         return True
     with path.open("rb") as stream:
@@ -156,14 +156,14 @@ def _is_single(path: Path) -> bool:
 
 
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
-    """All that is there now, in splits of about `splitBytes`.
+    """Return splits of about `splitBytes` for everything that exists now.
 
     Args:
-        paths: of captures, files, folders of them, and globs.
-        options: its `choice` leaves out splits whose frames were all received at other times.
+        paths: captures, files, folders of them, and globs.
+        options: `choice` leaves out splits whose frames were all received at other times.
 
     Raises:
-        StoreError: there is nothing, or it cannot be read.
+        StoreError: there is nothing to read, or it cannot be read.
     """
     units = [unit for found in _find(paths) for unit in _units(found)]
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -174,7 +174,7 @@ def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
 
 
 def _with_gaps(units: list[Unit], parts: list[list[Split]]) -> list[list[Split]]:
-    """Tell of segments that are missing in the middle of a chain."""
+    """Add a problem to splits before which segments of their chain are missing."""
     for before, unit, part, splits in zip(units, units[1:], parts, parts[1:]):
         if unit.capture and before.spool == unit.spool and part and splits:
             end = before.base + (part[-1].stop or 0)
@@ -185,7 +185,7 @@ def _with_gaps(units: list[Unit], parts: list[list[Split]]) -> list[list[Split]]
 
 
 def _is_chosen(split: Split, choice: Choice) -> bool:
-    """Return whether a split may hold frames that were received when `choice` says."""
+    """Return whether a split may hold frames received in the chosen time."""
     if split.since is None or split.until is None:
         return False
     return (choice.since is None or split.until >= choice.since) and (
@@ -197,8 +197,10 @@ def _is_chosen(split: Split, choice: Choice) -> bool:
 
 
 def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
-    """The chains at these paths that there are now, by their names in an offset, in order. Those of one capture are
-    called as they are; of several, with the name of the capture before."""
+    """Return the chains that exist at these paths, by their names in an offset, in order.
+
+    Chains of a single capture keep their names; those of several captures are prefixed with the name of the capture.
+    """
     chains: dict[str, list[Unit]] = {}
     for found in _find(paths, missing=True):
         for unit in _units(found, missing=True):
@@ -208,11 +210,11 @@ def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
 
 
 def ends_of(chains: Mapping[str, Chain], start: Mapping[str, int], target: Mapping[str, int] | None = None) -> Offset:
-    """The offset behind the last synced frame of each chain.
+    """Return the offset behind the last synced frame of each chain.
 
     Args:
-        start: no frame before is of interest.
-        target: how far the chains were when the query began that reads only what was there.
+        start: lower bounds: earlier frames do not matter.
+        target: with the trigger availableNow, the ends of the chains when the query began.
     """
     if target is not None:
         return {key: max(target[key], start.get(key, 0)) for key in sorted(target)}
@@ -226,8 +228,14 @@ def limit_chains(
     max_bytes: int | None,
     max_frames: int | None,
 ) -> Offset:
-    """How far a batch goes: from `start` towards `end`, so many octets and frames at most, one frame at least. Chains
-    share what there is, the one with the least to read first, so that none waits for ever."""
+    """Return the end of a batch that goes from `start` towards `end` within limits, but takes one frame at least.
+
+    Chains share the limits, beginning with the one that has the least to read, so that none starves.
+
+    Args:
+        max_bytes: most bytes of the batch; None for no limit.
+        max_frames: most frames of the batch; None for no limit.
+    """
     result = dict(end)
     begins = {key: start.get(key, chain.first) for key, chain in chains.items()}
     waiting = [key for key in end if key in chains and end[key] > begins[key]]
@@ -247,10 +255,10 @@ def limit_chains(
 def splits_between(
     chains: Mapping[str, Chain], start: Mapping[str, int], end: Mapping[str, int], options: FileOptions
 ) -> list[Split]:
-    """The splits between two offsets. A chain that `start` does not name begins with its first octet.
+    """Return the splits between two offsets; a chain that `start` does not name begins with its first byte.
 
     Raises:
-        StoreError: frames are missing, and the option failOnDataLoss is on.
+        StoreError: frames are missing, and failOnDataLoss is on.
     """
     splits = []
     for key, stop in end.items():
@@ -263,12 +271,12 @@ def splits_between(
 
 
 def spool_start(capture_path: str) -> Offset:
-    """The first offset of each chain of a capture."""
+    """Return the first offset of each chain of a capture."""
     return {key: chain.first for key, chain in _spool(capture_path).items()}
 
 
 def spool_end(capture_path: str) -> Offset:
-    """The offset behind the last synced frame of each chain of a capture."""
+    """Return the offset behind the last synced frame of each chain of a capture."""
     return ends_of(_spool(capture_path), {})
 
 
@@ -279,14 +287,14 @@ def limited(
     max_bytes: int | None,
     max_frames: int | None,
 ) -> Offset:
-    """As `limit_chains`, for a capture."""
+    """Return the end of a batch from one capture; see `limit_chains`."""
     return limit_chains(_spool(capture_path), start, end, max_bytes, max_frames)
 
 
 def spool_splits(
     capture_path: str, start: Mapping[str, int], end: Mapping[str, int], options: FileOptions
 ) -> list[Split]:
-    """As `splits_between`, for a capture."""
+    """Return the splits of one capture between two offsets; see `splits_between`."""
     return splits_between(_spool(capture_path, options), start, end, options)
 
 

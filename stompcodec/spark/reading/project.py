@@ -1,4 +1,4 @@
-"""Parsed frames as the columns that were asked for: times, casts, text, inflated bodies, what was wrong with a row."""
+"""Parsed frames as the requested columns: times, casts, text, inflated bodies, and the problems of each row."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _TYPES = {
     "offset": pa.int64(),
     "length": pa.int32(),
 }
-#: What is wrong with rows, by their numbers.
+#: Problems by row number.
 Errors = dict[int, list[str]]
 _GZIP = b"\x1f\x8b\x08"
-#: What `decode_content` knows. Other codings are for those who know them.
+#: Codings that `decode_content` knows. Bodies with others are passed on undecoded.
 _CODINGS = frozenset(("identity", "gzip", "x-gzip", "deflate", "base64"))
 
 
 class MalformedError(StompError, ValueError):
-    """With mode FAILFAST: a frame is malformed.
+    """Error for a malformed frame with mode FAILFAST.
 
     >>> issubclass(MalformedError, ValueError)
     True
@@ -39,7 +39,7 @@ class MalformedError(StompError, ValueError):
 
 
 def told(kind: str, offset: int) -> str:
-    """What is wrong with a frame, for the column `error`.
+    """Return the text of the column `error` for a malformed frame.
 
     >>> told("missing-null", 7)
     'missing-null: no NUL follows the octets that content-length counted, at offset 7'
@@ -48,12 +48,13 @@ def told(kind: str, offset: int) -> str:
 
 
 class Raw:
-    """What is parsed out of frames, before it becomes what was asked for: columns of the frame, then headers, then what
-    is wrong. A batch of it may have any number of rows.
+    """Layout of parsed frames before projection: columns of the frame, then headers, then the problem of the row.
+
+    Its batches may have any number of rows.
 
     Args:
-        columns: of `_TYPES`.
-        names: of headers.
+        columns: keys of `_TYPES`.
+        names: header names.
     """
 
     def __init__(self, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -63,7 +64,7 @@ class Raw:
         self.schema = pa.schema([*fields, *((name, pa.string()) for name in names), ("#error", pa.string())])
 
     def frames(self, batch: Any, offset: int) -> Any:
-        """Rows as `parse_columns` gave them, out of octets at an offset."""
+        """Return rows made of a batch of `parse_columns`; `offset` is that of the parsed bytes."""
         arrays = [batch.column(index) for index in range(len(self.columns))]
         if "offset" in self.columns:
             place = self.columns.index("offset")
@@ -73,7 +74,7 @@ class Raw:
         return pa.RecordBatch.from_arrays([*arrays, pa.nulls(batch.num_rows, pa.string())], schema=self.schema)
 
     def errors(self, rows: list[dict[str, Any]]) -> Any:
-        """Rows of what was wrong: `offset`, `length`, `body` and `error` of each."""
+        """Return rows for problems, each given as `offset`, `length`, `body` and `error`."""
         given = [pa.array([row.get(name) for row in rows], _TYPES[name]) for name in self.columns]
         empty = [pa.nulls(len(rows), pa.string()) for _ in self.names]
         wrong = pa.array([row["error"] for row in rows], pa.string())
@@ -81,13 +82,13 @@ class Raw:
 
 
 class Projector:
-    """Makes record batches for Spark.
+    """Maker of record batches for Spark.
 
     Args:
-        spool: value of the column of that name.
-        base: offset in the chain of the octet that offsets in raw batches are counted from.
-        times: when the frames at these places came; ascending.
-        numbered: the header that holds the place of a frame, where that is no offset.
+        spool: value of the column `spool`.
+        base: offset in the chain from which offsets in raw batches are counted.
+        times: returns the times of the frames at ascending offsets.
+        numbered: header with the position of a frame, if positions are not offsets.
     """
 
     def __init__(
@@ -111,10 +112,10 @@ class Projector:
         self.raw = Raw(tuple(name for name in _TYPES if name in columns), names)
 
     def batches(self, raw: Any) -> Iterator[Any]:
-        """What becomes of a raw batch: more than one, where bodies inflate to much; fewer rows, where they are dropped.
+        """Yield the batches of a raw batch: several if bodies inflate a lot, with fewer rows if some are dropped.
 
         Raises:
-            MalformedError: the mode is FAILFAST, and a row is malformed.
+            MalformedError: mode is FAILFAST, and a row is malformed.
         """
         self._fail_on(raw["#error"])
         raw, times = self._in_range(raw)
@@ -124,7 +125,7 @@ class Projector:
                 yield from self._checked(part, *self._project(part, some, bodies, contents, notes))
 
     def _in_range(self, raw: Any) -> tuple[Any, Any]:
-        """The rows that came in time, and when they came."""
+        """Return the rows received in the chosen time, and their times."""
         choice = self.options.choice
         if not (choice.is_timed or self._projection.timed):
             return raw, None
@@ -142,10 +143,10 @@ class Projector:
     # ---- bodies ----
 
     def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
-        """Parts of a batch, so that what bodies inflate to fits into a batch.
+        """Yield parts of a batch that stay small enough after their bodies are inflated.
 
         Returns:
-            Place of the part, part, the column `body`, what bodies are without a coding, what was wrong by row.
+            Start of the part, the part, the column `body`, bodies without their coding, and problems by row.
         """
         bodies: Any = raw["#body"] if "body" in self.raw.columns else None
         rule = self.options.decode
@@ -185,7 +186,7 @@ class Projector:
         return rule == "auto" and bool(pc.any(pc.starts_with(raw["#body"], _GZIP)).as_py())
 
     def _content(self, body: bytes, coding: str | None, rule: str) -> tuple[bytes | None, str]:
-        """A body without its coding, None where that is not possible, and what is wrong with it."""
+        """Return a body without its coding, None if that fails, and the problem."""
         if rule == "gzip":
             coding = "gzip"
         elif coding is None:
@@ -202,7 +203,7 @@ class Projector:
     def _project(
         self, raw: Any, times: Any, bodies: Any, contents: Any, notes: dict[int, str]
     ) -> tuple[list[Any], Errors]:
-        """The columns, and what was found to be wrong with rows meanwhile."""
+        """Return the columns, and the problems found in their rows."""
         errors: Errors = {row: [note] for row, note in notes.items()}
         arrays: list[Any] = []
         for column, field in zip(self._projection.fields, self.schema):
@@ -217,7 +218,7 @@ class Projector:
         return arrays, errors
 
     def _column(self, column: Column, kind: Any, raw: Any, times: Any, bodies: Any) -> tuple[Any, list[int], str]:
-        """The values, rows whose value is bad, and what is wrong with those."""
+        """Return the values, the rows with bad values, and what is wrong with them."""
         source = column.source
         if source == "header" or column.is_text:
             return *cast(_first(raw, column.headers), kind), f"is no {kind}"
@@ -228,7 +229,7 @@ class Projector:
         return self._fixed(source, raw, times), [], ""
 
     def _fixed(self, source: str, raw: Any, times: Any) -> Any:
-        """Columns that are never bad."""
+        """Return a column that never has bad values."""
         if source == "received_at":
             unknown = (times == 0) | (times < EARLIEST) | (times > LATEST)
             return pa.array(times, pa.int64(), mask=unknown).cast(pa.timestamp("us", "UTC"))
@@ -254,7 +255,7 @@ class Projector:
             raise MalformedError(f"{self._spool}: {first} (mode is FAILFAST: PERMISSIVE gives such frames as rows)")
 
     def _checked(self, raw: Any, arrays: list[Any], errors: Errors) -> Iterator[Any]:
-        """The batch, by what the mode says of malformed rows."""
+        """Yield the batch with its malformed rows treated as `mode` says."""
         wrong = raw["#error"]
         if errors:
             texts = [[text] if text else [] for text in wrong.to_pylist()]
@@ -280,12 +281,12 @@ def _empty(rows: int) -> Any:
 
 
 def _first(raw: Any, names: tuple[str, ...]) -> Any:
-    """The first of these headers that a frame has."""
+    """Return the first of these headers that each frame has."""
     return raw[names[0]] if len(names) == 1 else pc.coalesce(*(raw[name] for name in names))
 
 
 def _texts(raw: Any, contents: Any) -> tuple[Any, list[int]]:
-    """Bodies as text, where they are text, and the rows where they should be and are not."""
+    """Return bodies as text where they are text, and the rows where they should be but are not."""
     types, wrong = raw["content-type"], raw["#error"]
     if all(_is_utf8(each) for each in pc.unique(types).to_pylist()):
         texts, bad = utf8(contents)
@@ -307,12 +308,12 @@ def _texts(raw: Any, contents: Any) -> tuple[Any, list[int]]:
 
 
 def _is_own(content_type: str) -> bool:
-    """Whether a type is text by rules of its own, without a charset."""
+    """Return whether a content type is text without naming a charset."""
     return content_type.partition(";")[0].strip().lower().endswith(("/json", "/xml", "+json", "+xml"))
 
 
 def _is_utf8(content_type: str | None) -> bool:
-    """Whether a body of that type is text in UTF-8, if it is UTF-8 at all."""
+    """Return whether a body of this content type is UTF-8 text if it is text at all."""
     if content_type is None:
         return True
     encoding = encoding_of(content_type)
@@ -320,7 +321,7 @@ def _is_utf8(content_type: str | None) -> bool:
 
 
 class _Content:
-    """What `text_of` looks at."""
+    """Minimal message for `text_of`."""
 
     def __init__(self, body: bytes, content_type: str) -> None:
         self.body: bytes | None = body
@@ -331,12 +332,12 @@ class _Content:
 
 
 def _text(body: bytes, content_type: str | None) -> str | None:
-    """The text of a body; None where it is none.
+    """Return the text of a body; None if it is binary.
 
     Raises:
-        StompError: it should be text, and is not.
+        StompError: the body should be text but is not.
     """
-    if content_type is None:  # most feeds of JSON name no type
+    if content_type is None:  # most JSON feeds name no type
         try:
             return body.decode()
         except UnicodeDecodeError:

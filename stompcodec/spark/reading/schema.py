@@ -1,8 +1,8 @@
-"""The columns of frames: all there are, and those that a user's schema asks for.
+"""The columns of frames: those that exist, and those that a user's schema asks for.
 
-A column that is none of `FRAME_SCHEMA` is the header of its name; where a frame has no header `a_b`, it is `a-b`. Its
-value is cast to the type of the column, as Arrow casts text, with these additions: a timestamp or date may be
-milliseconds since 1970, as brokers write them, and spaces around a value do not count.
+A column that is not in `FRAME_SCHEMA` is the header of its name; `a_b` stands for `a-b` if the frame has no header
+`a_b`. Its value is cast to the type of the column as Arrow casts text, with two additions: a timestamp or date may be
+milliseconds since 1970, as brokers write them, and surrounding spaces are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stompcodec.errors import StompError
 
 __all__ = ["FRAME_SCHEMA", "Column", "Projection", "SchemaError", "frame_schema"]
 
-#: Every column there is. Without a schema of the user's there are all of them but `text`.
+#: All columns of frames. Without a user's schema a table has all of them but `text`.
 FRAME_SCHEMA = T.StructType(
     [
         T.StructField("command", T.StringType()),
@@ -39,7 +39,7 @@ FRAME_SCHEMA = T.StructType(
     ]
 )
 _TYPES = {field.name: field.dataType for field in FRAME_SCHEMA.fields}
-#: Columns of a header with another name.
+#: Columns that hold a header, and its name.
 _HEADERS = {
     "destination": "destination",
     "message_id": "message-id",
@@ -50,7 +50,7 @@ _HEADERS = {
     "redelivered": "redelivered",
 }
 _STRUCT = ("command", "headers", "body", "offset", "length", "error")
-#: What a header can be cast to.
+#: Types that a header can be cast to.
 _CASTS = (
     T.StringType, T.BinaryType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType,
     T.DoubleType, T.DecimalType, T.TimestampType, T.TimestampNTZType, T.DateType,
@@ -58,7 +58,7 @@ _CASTS = (
 
 
 class SchemaError(StompError, ValueError):
-    """A schema asks for what frames do not have. One line, which names the column.
+    """Error for a schema that asks for something that frames do not have: one line that names the column.
 
     >>> issubclass(SchemaError, ValueError)
     True
@@ -66,7 +66,7 @@ class SchemaError(StompError, ValueError):
 
 
 def frame_schema(headers: bool = True) -> T.StructType:
-    """The columns there are without a schema of the user's.
+    """Return the columns of a table without a user's schema.
 
     >>> "text" in frame_schema().fieldNames(), "headers" in frame_schema(headers=False).fieldNames()
     (False, False)
@@ -76,27 +76,27 @@ def frame_schema(headers: bool = True) -> T.StructType:
 
 
 class Column(NamedTuple):
-    """A column that is asked for, and where it comes from."""
+    """A requested column and its source."""
 
     name: str
-    """As the user writes it."""
+    """Name as the user writes it."""
     source: str
-    """One of `FRAME_SCHEMA`; "header" for any other."""
+    """A column of `FRAME_SCHEMA`, or "header"."""
     headers: tuple[str, ...]
-    """The headers to look at; the first that a frame has counts."""
+    """Headers to look up; the first one that a frame has counts."""
     is_text: bool
-    """Its values are those of the header, as they are."""
+    """True if the values are the header's values, without a cast."""
 
 
 class Projection:
-    """What a schema asks for, and what has to be read for it. Small, and can be pickled.
+    """The columns that a schema asks for, and what must be parsed for them. Small and picklable.
 
     Args:
-        schema: of the user's.
-        decode: the option of that name.
+        schema: the user's schema.
+        decode: value of the option `decode`.
 
     Raises:
-        SchemaError: there is no such column.
+        SchemaError: the schema asks for an impossible column.
 
     >>> asked = T.StructType([T.StructField("destination", T.StringType()), T.StructField("priority", T.IntegerType())])
     >>> Projection(asked).names, Projection(asked).columns
@@ -114,18 +114,18 @@ class Projection:
         elif "body" in sources and decode != "none":
             wanted += ["content-encoding"]
         self.names = tuple(dict.fromkeys(wanted))
-        """Headers that get a column of their own when frames are parsed."""
+        """Headers that are parsed into columns of their own."""
         needed = sources & {"command", "headers", "body", "length"}
         if "text" in sources:
             needed.add("body")
         if sources & {"pos", "received_at"}:
             needed.add("offset")
         self.columns = tuple(name for name in _STRUCT if name in needed)
-        """Other columns that are needed of them."""
+        """Other columns that must be parsed."""
         self.timed = "received_at" in sources
 
     def arrow_schema(self) -> Any:
-        """The schema of record batches, exactly as Spark wants it."""
+        """Return the schema of record batches exactly as Spark wants it."""
         if "timezone" in inspect.signature(to_arrow_schema).parameters:
             return to_arrow_schema(self.schema, timezone="UTC")
         return to_arrow_schema(self.schema)  # before PySpark 4.3
@@ -156,7 +156,7 @@ def _column(field: T.StructField) -> Column:
 
 
 def _can_become(usual: T.DataType, kind: T.DataType) -> bool:
-    """Whether a column that is no header can have another type than its own."""
+    """Return whether a column that is not a header can be read as another type."""
     if isinstance(usual, T.BinaryType):
         return isinstance(kind, T.StringType)
     if isinstance(usual, T.TimestampType):

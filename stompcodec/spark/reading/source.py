@@ -1,6 +1,6 @@
-"""The format "stompfile": captures and bare streams of frames as a table, and as a stream of what is added to them.
+"""The format "stompfile": captures and bare streams of frames, as a table or as a stream of what is appended to them.
 
-Spark imports this module whenever it looks for sources, so the heavy ones are imported when something is read.
+Spark imports this module whenever it looks for sources, so heavy modules are imported only when something is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Offset = dict[str, int]
 
 
 class StompFile(Shipped, DataSource):
-    """`spark.read.format("stompfile")` and `spark.readStream.format("stompfile")`. Options: `options.FILE_OPTIONS`."""
+    """Data source behind `spark.read.format("stompfile")` and `spark.readStream.format("stompfile")`; for its options
+    see `options.FILE_OPTIONS`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -58,7 +59,7 @@ class StompFile(Shipped, DataSource):
 
 
 def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
-    """Yield the record batches of a partition; one without a split has none."""
+    """Yield the record batches of a partition; a partition without a split has none."""
     from stompcodec.spark.reading.decode import Split, read_split
     from stompcodec.spark.reading.pack import gathered, parts_of
 
@@ -69,10 +70,10 @@ def read_partition(partition: InputPartition, projection: Projection, options: F
 
 
 class FileReader(Shipped, DataSourceReader):
-    """A reader of what is there.
+    """Reader of the frames that exist now.
 
-    It takes no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, so
-    that counts are silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
+    It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
+    makes counts silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
     """
 
     def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
@@ -93,7 +94,7 @@ class FileReader(Shipped, DataSourceReader):
 
 
 class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is added. Spark makes two of them; nothing is opened before one is asked for something."""
+    """Reader of appended frames. Spark makes two of them, so nothing is opened before the first request."""
 
     def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
         from stompcodec.spark.reading.schema import Projection
@@ -122,8 +123,10 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Where the next batch ends. Both limits of our options hold, also when Spark was told of one. Spark before 4.2
-        gives no arguments."""
+        """Return the end of the next batch.
+
+        Both limits of our options hold even if Spark was told only one of them. Spark before 4.2 passes no arguments.
+        """
         from stompcodec.spark.reading.plan import ends_of, limit_chains
 
         if start is None:

@@ -1,4 +1,4 @@
-"""A file of frames cut into splits, exactly between frames: by its index where there is one, else by a light parse."""
+"""Cutting a file of frames into splits exactly between frames, by its index if it has one, else by a light parse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Unit", "splits_of", "version_of", "whole_frames"]
 
 _PIECE = 8 * 2**20
 _VERSIONS = ("1.0", "1.1", "1.2")
-#: Every content-length is believed, or none.
+#: Limits that accept every content-length, or none.
 _ALL, _NONE = Limits(max_body=2**62), Limits(max_body=0)
 
 
@@ -36,22 +36,22 @@ class Unit(NamedTuple):
     spool: str
     chain: str = "frames"
     base: int = 0
-    """Offset in the chain of its first octet."""
+    """Offset of its first byte in the chain."""
     capture: bool = False
-    """It is a segment or a single file, so it has an index."""
+    """True for a segment or a single-file capture, which has an index."""
     single: bool = False
     compression: str | None = None
 
 
 def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None = None) -> list[Split]:
-    """The splits of a file.
+    """Return the splits of a file.
 
     Args:
-        start, stop: the octets of the file that are wanted, between frames; None for all that were synced, or of a bare
-            stream all.
+        start, stop: range of bytes in the file, between frames; a `stop` of None means all that was synced, or the
+            whole of a bare stream.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     whole = Split(unit.path, start, stop, unit.base, unit.chain, unit.spool, unit.compression, single=unit.single)
     try:
@@ -68,7 +68,7 @@ def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None
 
 
 def version_of(unit: Unit, options: FileOptions) -> str:
-    """The version of a bare stream: what its first frame says, where that is CONNECTED."""
+    """Return the STOMP version of a bare stream: that of its first frame if it is CONNECTED, else 1.2."""
     if options.version != "auto":
         return options.version
     with ExitStack() as stack:
@@ -85,7 +85,7 @@ def version_of(unit: Unit, options: FileOptions) -> str:
 
 
 def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
-    """The splits of a segment or single file."""
+    """Return the splits of a segment or a single-file capture."""
     index = open_index(Path(whole.path), whole.base, single=whole.single)
     if index is None:
         whole = replace(whole, stop=size if whole.stop is None else whole.stop)
@@ -93,7 +93,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
         return _scanned(replace(whole, problem=problem), options)
     with closing(index):
         splits = list(_by_rows(whole, index, options))
-        if index.damaged and whole.start:  # the first row that was looked at may have been the damaged one
+        if index.damaged and whole.start:  # the search may have hit the damaged row first
             splits = list(_by_rows(whole, index, options, find=False))
         splits = list(_outside_of_garbage(splits, options))
         covered = (splits[-1].stop or 0) if splits else whole.start
@@ -107,10 +107,10 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
 
 
 def _by_rows(whole: Split, index: IndexFile, options: FileOptions, *, find: bool = True) -> Iterator[Split]:
-    """Splits between rows, as far as the index is good. They are of about the size asked for."""
+    """Yield splits of about equal size between rows, as far as the index is sound."""
     at = whole.start
     total = max(1, (index.size if whole.stop is None else whole.stop) - at)
-    # Of one size, so that no task is left with a few octets; rows have a size of their own, hence the two per cent.
+    # Equal sizes, so that no task gets only a few bytes; the 2 % are for rows, which cannot be cut.
     most = round(1.02 * total / -(-total // options.split_bytes))
     part = _Rows(0)
     first = index.find(at) if find and at else 0
@@ -124,7 +124,7 @@ def _by_rows(whole: Split, index: IndexFile, options: FileOptions, *, find: bool
         while taken < last:
             fit = min(last, int(np.searchsorted(rows.ends, at + most, "right")))
             if fit == taken and not part.count:
-                fit += 1  # one row that is larger
+                fit += 1  # a single row larger than a split
             part.add(rows.times[taken:fit], int(rows.ends[fit - 1]) if fit > taken else part.end)
             taken = fit
             if taken < last:
@@ -137,7 +137,7 @@ def _by_rows(whole: Split, index: IndexFile, options: FileOptions, *, find: bool
 
 
 class _Rows:
-    """Rows of a split that is being put together."""
+    """Index rows of a split that is being put together."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -161,7 +161,10 @@ class _Rows:
 
 
 def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[Split]:
-    """Yield the splits, without cuts inside a run of garbage: in a damaged file a row of the index may end there."""
+    """Yield the splits without cuts inside a run of garbage.
+
+    In a damaged file an index row may end inside one.
+    """
     before: Split | None = None
     for split in splits:
         if before is None:
@@ -178,13 +181,13 @@ def _outside_of_garbage(splits: list[Split], options: FileOptions) -> Iterator[S
 
 
 def _not_too_large(split: Split, options: FileOptions) -> list[Split]:
-    """One row may tell of very many frames."""
+    """Cut a split again if its single row covers too many bytes."""
     assert split.stop is not None
     return _scanned(split, options) if split.rows == 1 else [split]
 
 
 def _scanned(split: Split, options: FileOptions) -> list[Split]:
-    """Cut a split between frames, by its octets. What is wrong with it is told once."""
+    """Cut a split between frames by parsing its bytes. Its problem stays with the first part."""
     assert split.stop is not None
     if split.stop - split.start <= options.split_bytes:
         return [split] if split.stop > split.start or split.problem else []
@@ -200,16 +203,19 @@ def _scanned(split: Split, options: FileOptions) -> list[Split]:
 
 
 def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: int = 1) -> Iterator[np.ndarray]:
-    """Yield where frames end in a part of a file, in arrays that ascend: at least so many octets apart, and the last of
-    each piece. What is no whole frame at the end is left out. A run of garbage is never cut: it counts with the frame
-    before it. Memory holds a piece.
+    """Yield ascending arrays of the offsets where frames end: at least `every` bytes apart, and the last one of each
+    piece.
+
+    An incomplete frame at the end is left out. A run of garbage is never cut: it counts with the frame before it.
+    Memory holds one piece.
 
     Args:
-        start: where a frame begins.
+        start: offset in the file where a frame begins.
+        stop: offset in the file where reading stops.
     """
     most, extra, size = most_of(options), extra_of(options), _PIECE
     look = looker(path, None)
-    pending: int | None = None  # an end behind which no frame begins, as far as was looked
+    pending: int | None = None  # an end, until it is known that a frame begins behind it
     with ExitStack() as stack:
         window = Window(opened(path, None, start, stop, stack), start)
         while window.fill(size) or len(window):
@@ -247,10 +253,10 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
 def _far_end(
     view: memoryview, offset: int, stop: int, options: FileOptions, look: Callable[[int], bytes]
 ) -> int | None:
-    """Return where the frame at the start of the octets ends that does not end in them; None if that is not known.
+    """Return where the first frame of the view ends if that is behind the view; None if unknown.
 
-    Its content-length is believed if a NUL is where it says. If not, and it is larger than the option maxBody, a frame
-    ends at its first NUL.
+    Its content-length is believed if there is a NUL where it says. Otherwise, if it exceeds the option maxBody, the
+    frame ends at its first NUL.
     """
     end = declared_end(view)
     if end is None:
@@ -258,13 +264,13 @@ def _far_end(
     if end > len(view) and offset + end <= stop and look(offset + end - 1) == b"\0":
         return end
     if offset + end > stop and end <= most_of(options):
-        return None  # it may be on its way
+        return None  # the rest of it may still be written
     ends = frame_ends(view, 1, 1, limits=_NONE)
     return int(ends[0]) if ends else None
 
 
 def _to_nul(window: Window) -> bool:
-    """Pass over all octets up to the first NUL; False if there is none."""
+    """Skip all bytes up to the first NUL; return False if there is none."""
     while len(window) or window.fill(_PIECE) or len(window):
         with window.view as view:
             nul = find_nul(view)

@@ -1,4 +1,4 @@
-"""Octets of frames in bounded pieces: out of plain and compressed files, through a window that moves."""
+"""Bounded pieces of plain and compressed files, seen through a moving window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class UnreadableError(StompError):
-    """A file is damaged, so that it cannot be read any further.
+    """A damaged file that cannot be read any further.
 
     >>> issubclass(UnreadableError, StompError)
     True
@@ -27,22 +27,22 @@ class UnreadableError(StompError):
 
 
 def compression_of(path: str | os.PathLike[str]) -> str | None:
-    """How a file is compressed, by how it begins: "gzip", "zstd" or None."""
+    """Return the compression of a file, by its first bytes: "gzip", "zstd" or None."""
     with open(path, "rb") as stream:
         begin = stream.read(4)
     return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), None)
 
 
 def opened(path: str, compression: str | None, start: int, stop: int | None, stack: ExitStack) -> Callable[[Any], int]:
-    """A function that fills a buffer with the next octets, and says how many there were.
+    """Return a function that fills a buffer with the next bytes of a file and returns their number.
 
     Args:
-        start, stop: where in the file they are; a compressed one is read as a whole.
+        start, stop: range of bytes in the file; a compressed file is read as a whole.
         stack: closes the file.
 
     Raises:
-        OSError: it cannot be read.
-        UnreadableError: from the function: what is compressed is damaged.
+        OSError: the file cannot be read.
+        UnreadableError: raised by the function when compressed data is damaged.
     """
     if compression == "gzip":
         return _guarded(stack.enter_context(gzip.open(path, "rb")))
@@ -54,7 +54,7 @@ def opened(path: str, compression: str | None, start: int, stop: int | None, sta
 
 
 class _Part:
-    """So many octets of a file."""
+    """A bounded number of bytes of a file."""
 
     def __init__(self, stream: Any, left: int | None) -> None:
         self._stream = stream
@@ -78,7 +78,7 @@ def _zstd(path: str) -> Any:
 
 
 def _guarded(stream: Any) -> Callable[[Any], int]:
-    """Tells damage of compressed octets from an error of the disk."""
+    """Return a reader that tells damaged compressed data from a disk error."""
 
     def read(buffer: Any) -> int:
         try:
@@ -91,9 +91,9 @@ def _guarded(stream: Any) -> Callable[[Any], int]:
     return read
 
 
-#: Octets that are read at once where they are passed over.
+#: Bytes read at once when they are skipped.
 _CHUNK = 2**20
-#: A buffer that nobody uses, for the next window: fresh memory costs more than reading into it.
+#: A free buffer for the next window: fresh memory costs more than reading into it.
 _spare: list[bytearray] = []
 _LARGEST_SPARE = 32 * 2**20
 
@@ -106,7 +106,7 @@ def _new_buffer(size: int) -> bytearray:
 
 
 class Window:
-    """The part of a stream that is looked at.
+    """The part of a stream that is in memory.
 
     >>> from io import BytesIO
     >>> window = Window(BytesIO(b"abcdef").readinto, 100)
@@ -122,28 +122,28 @@ class Window:
         self._buffer = bytearray()
         self._start = self._stop = 0
         self.offset = offset
-        """Of the first octet of the view."""
+        """Offset of the first byte of the view."""
         self.ended = False
-        """There are no octets behind the view."""
+        """True if no bytes follow the view."""
 
     @property
     def view(self) -> memoryview:
-        """The octets. Let go of it before the window moves."""
+        """The bytes. Release it before the window moves."""
         return memoryview(self._buffer)[self._start : self._stop]
 
     def __len__(self) -> int:
         return self._stop - self._start
 
     def take(self, count: int) -> None:
-        """Leave the first octets behind."""
+        """Drop the first bytes."""
         self._start += count
         self.offset += count
 
     def pass_over(self, count: int) -> None:
-        """Leave so many octets behind, also those that are not read yet; fewer if there are fewer.
+        """Drop `count` bytes, reading on where necessary; fewer if the stream ends.
 
         Raises:
-            UnreadableError: the stream breaks off.
+            UnreadableError: the stream is damaged.
         """
         while count and (len(self) or self.fill(min(count, _CHUNK)) or len(self)):
             some = min(count, len(self))
@@ -151,10 +151,10 @@ class Window:
             count -= some
 
     def fill(self, size: int) -> bool:
-        """Read on until the view has so many octets; False where there are fewer.
+        """Read until the view has `size` bytes; return False if the stream ends before.
 
         Raises:
-            UnreadableError: the stream breaks off. What was read stays in the view.
+            UnreadableError: the stream is damaged. The bytes read before stay in the view.
         """
         if len(self) < size and not self.ended:
             self._make_room(size)
@@ -172,7 +172,7 @@ class Window:
         return len(self) >= size
 
     def close(self) -> None:
-        """The window is not used any more."""
+        """Release the buffer."""
         buffer, self._buffer, self._start, self._stop = self._buffer, bytearray(), 0, 0
         if not _spare and len(buffer) <= _LARGEST_SPARE:
             _spare.append(buffer)
@@ -184,19 +184,19 @@ class Window:
         if size <= len(self._buffer):
             self._buffer[:rest] = self._buffer[self._start : self._stop]
         else:
-            new = _new_buffer(size + size // 2)  # so that little is moved, also where frames are far smaller
+            new = _new_buffer(size + size // 2)  # spare room, so that bytes are moved rarely
             new[:rest] = self._buffer[self._start : self._stop]
             self._buffer = new
         self._start, self._stop = 0, rest
 
 
 def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) -> int | None:
-    """Where a malformed frame at the start of the octets ends, so that reading goes on there.
+    """Return where a malformed frame at the start of the view ends, so that reading can go on there.
 
-    Where its content-length does: on a NUL; else at the first NUL; else with the octets.
+    It ends where its content-length says if there is a NUL, else at the first NUL, else with the view.
 
     Args:
-        complete: nothing more is looked at; if not, None asks for more octets.
+        complete: no more bytes will follow; otherwise None asks for more.
     """
     ends = frame_ends(view, 1, 1, limits=limits)
     if ends:
@@ -208,7 +208,7 @@ def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) ->
 
 
 def find_nul(view: memoryview) -> int:
-    """Return the place of the first NUL, or -1."""
+    """Return the index of the first NUL, or -1."""
     for at in range(0, len(view), 65536):
         place = bytes(view[at : at + 65536]).find(0)
         if place >= 0:
