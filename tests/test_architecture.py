@@ -116,11 +116,6 @@ LONG = (
     "broker.sessions.session.receive",
     "client.aio.client.subscribe",
     "client.sync.client.subscribe",
-    "spark.jobs.bodies.parse_xml",
-    "spark.jobs.metrics.metrics",
-    "spark.jobs.replay.paced",
-    "spark.report.report",
-    "spark.sessions.session",
 )
 
 
