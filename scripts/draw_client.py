@@ -3,43 +3,29 @@
     draw_client.py            write the block
     draw_client.py --check    exit status 1 if the block is not what the client's core does
 
-Each line of `LIVES` is played on a `ClientCore` with a server that does what the line says. After each step the script
-looks at the client's state, and at that of its present connection; before and after are one arrow in each drawing.
+Each line of `LIVES` is played on a `ClientCore` with a server that does what the line says. Each change of the client's
+state, and of its present connection's, is an arrow. The states are the tables of `stompcodec/client/states.py`.
 """
 
 from __future__ import annotations
 
-import ast
 import logging
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest import mock
 
-from page_blocks import ROOT, run
+from page_blocks import run
 
 from stompcodec import Frame
 from stompcodec.client.core import ClientCore
+from stompcodec.client.link import ClientLink
 from stompcodec.client.options import Options
+from stompcodec.client.states import CLIENT, CONNECTION, State
 from stompcodec.client.subscription import Subscription
 from stompcodec.connection import Connection, Role
-
-CLIENT = ROOT / "stompcodec" / "client"
-#: What the states of a client mean, in the order of a life. Programs see them in `client.state` and `on_state`.
-STATES = {
-    "connecting": "no session yet: addresses are tried in turn",
-    "connected": "there is a session, and all subscriptions are back",
-    "reconnecting": "the connection was lost; calls wait, or are bounded by their timeouts",
-    "closing": "DISCONNECT waits behind all that was to be sent, or for its receipt",
-    "closed": "the end: every call has its outcome",
-}
-#: The same of a connection.
-PHASES = {
-    "down": "there is no transport",
-    "asked": "CONNECT was sent, CONNECTED has not come",
-    "restoring": "SUBSCRIBE was sent for each subscription, and nothing else; receipts are waited for",
-    "up": "the outbox flows",
-}
 
 
 class Life:
@@ -53,16 +39,16 @@ class Life:
     def open(self) -> None:
         """There is a transport."""
         self.server = Connection(Role.SERVER, heart_beat=(0, 0), now=self.now)
-        self.core.opened(self.now, host="h", login=None, passcode=None, whole_frames=False)
+        self.core.link.opened(self.now, host="h", login=None, passcode=None, whole_frames=False)
         self.read()
 
     def read(self) -> list[Frame]:
         """Return the frames that the client has sent since the last time."""
-        return list(self.server.receive(b"".join(self.core.take_output(self.now)), self.now))
+        return list(self.server.receive(b"".join(self.core.link.take_output(self.now)), self.now))
 
     def write(self) -> None:
         """Give the client what the server has to say."""
-        self.core.receive(b"".join(self.server.take_output(self.now)), self.now)
+        self.core.inbound.receive(b"".join(self.server.take_output(self.now)), self.now)
 
     def accept(self) -> None:
         """The server sends CONNECTED."""
@@ -82,22 +68,22 @@ class Life:
         self.write()
 
     def subscribe(self) -> None:
-        call = self.core.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE")
-        self.core.subscribe(Subscription("/queue/a", id="1"), self.now, call)
+        call = self.core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE")
+        self.core.inbound.subscribe(Subscription("/queue/a", id="1"), self.now, call)
 
     def lose(self) -> None:
-        self.core.lost(None, self.now)
+        self.core.link.lost(None, self.now)
 
     def give_up(self) -> None:
         """No more attempts, as the engine says it when the policy of reconnecting is at its end."""
-        self.core.end(ConnectionError("no broker could be reached"))
+        self.core.link.end(ConnectionError("no broker could be reached"))
 
     def close(self) -> None:
-        self.core.close(self.now, self.core.calls.make("close", 30.0, "close"))
+        self.core.close(self.now, self.core.link.calls.make("close", 30.0, "close"))
 
     def wait(self) -> None:
         self.now += 1000.0
-        self.core.tick(self.now)
+        self.core.link.tick(self.now)
 
 
 Step = tuple[str, Callable[[Life], object]]
@@ -132,23 +118,25 @@ Arrows = dict[tuple[str, str], list[str]]
 
 def arrows() -> tuple[Arrows, Arrows]:
     """Return (before, after) -> steps: of the client, and of its connection."""
-    of_client: Arrows = defaultdict(list)
-    of_connection: Arrows = defaultdict(list)
+    found: tuple[Arrows, Arrows] = defaultdict(list), defaultdict(list)
     for options, steps in LIVES:
         life = Life(**options)
         for label, act in steps:
-            core = life.core
-            before = core.state, core._phase
-            act(life)
-            after = core.state, core._phase
-            for found, old, new in zip((of_client, of_connection), before, after):
-                labels = found[old, new] if label and old != new else None
-                if labels is not None and not any(label.startswith(known) for known in labels):
-                    labels.append(label)
-    return of_client, of_connection
+            with mock.patch.object(life.core.link, "happened", partial(watch, life.core.link, found, label)):
+                act(life)
+    return found
 
 
-def picture(found: Arrows, states: dict[str, str]) -> Iterator[str]:
+def watch(link: ClientLink, found: tuple[Arrows, Arrows], label: str, event: str, *args: Any) -> None:
+    """Have an event happen, and enter what it changed."""
+    before = link.state, link.phase
+    ClientLink.happened(link, event, *args)
+    for each, old, new in zip(found, before, (link.state, link.phase)):
+        if label and old != new and label not in each[old, new]:
+            each[old, new].append(label)
+
+
+def picture(found: Arrows, states: dict[str, State]) -> Iterator[str]:
     """Yield a Mermaid state diagram and a table."""
     names = list(states)
     yield "```mermaid"
@@ -160,39 +148,14 @@ def picture(found: Arrows, states: dict[str, str]) -> Iterator[str]:
     yield ""
     yield "| state | meaning |"
     yield "| --- | --- |"
-    yield from (f"| {name} | {meaning} |" for name, meaning in states.items())
-
-
-def named(attribute: str, entering: str) -> set[str]:
-    """Return the states that the code of the client names.
-
-    Args:
-        attribute: what a state is assigned to.
-        entering: a method whose first argument is a state.
-    """
-    found = set()
-    for path in sorted(CLIENT.glob("*.py")):
-        if path.stem == "transaction":  # has a state of its own
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    pairs = [(target, node.value)]
-                    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                        pairs = list(zip(target.elts, node.value.elts))
-                    for left, right in pairs:
-                        if ast.unparse(left) == f"self.{attribute}" and isinstance(right, ast.Constant):
-                            found.add(right.value)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == f"self.{entering}":
-                found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
-    return found
+    yield from (f"| {name} | {state.meaning} |" for name, state in states.items())
 
 
 def draw() -> str:
     """Return the block."""
     of_client, of_connection = arrows()
-    lines = ["### The client", "", *picture(of_client, STATES), ""]
-    lines += ["### Its present connection", "", *picture(of_connection, PHASES)]
+    lines = ["### The client", "", *picture(of_client, CLIENT), ""]
+    lines += ["### Its present connection", "", *picture(of_connection, CONNECTION)]
     return "\n".join(lines)
 
 

@@ -70,7 +70,7 @@ def test_a_stale_block_is_noticed_and_written_alone(
 ) -> None:
     blocks, drawing = load("page_blocks"), load("draw_client")
     page = PAGES[0].read_text("utf-8")
-    other = page.replace("down --> asked : ", "down --> up : ")
+    other = page.replace("down --> connecting : ", "down --> up : ")
     assert other != page
     monkeypatch.setattr(blocks, "PAGE", tmp_path / "ARCHITECTURE.md")
     blocks.PAGE.write_text(other, "utf-8")
@@ -124,12 +124,10 @@ def test_only_calls_into_another_file_are_drawn(load: Load) -> None:
     assert ": added" in text
 
 
-def test_the_states_of_the_client_are_those_that_its_code_names(load: Load) -> None:
+def test_each_step_of_the_clients_tables_is_drawn(load: Load) -> None:
     drawing = load("draw_client")
-    assert drawing.named("state", "_enter") == set(drawing.STATES)
-    assert drawing.named("_phase", "-") == set(drawing.PHASES)
-    for found, states in zip(drawing.arrows(), (drawing.STATES, drawing.PHASES)):
-        assert {state for arrow in found for state in arrow} == set(states)
+    for found, states in zip(drawing.arrows(), (drawing.CLIENT, drawing.CONNECTION)):
+        assert set(found) == {(name, after) for name, state in states.items() for after in state.after.values()}
 
 
 def test_each_state_of_a_message_is_met(load: Load) -> None:

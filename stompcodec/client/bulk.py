@@ -180,12 +180,12 @@ class Bulk:
                 if made.text:
                     self._texts.add(len(self._frames))
         if self._resend:
-            pairs.append((self._client.core.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
+            pairs.append((self._client.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         # In front, for the first of repeated headers counts.
         return Frame("SEND", [*self._extra, *pairs], body)
 
     def _octets_of(self, frames: list[Frame], version: str) -> bytes:
-        if not self._texts or not self._client.core.dialect.jms:
+        if not self._texts or not self._client.core.link.dialect.jms:
             return serialize_many(frames, version)
         return b"".join(
             serialize(frame, version, content_length="never" if index in self._texts else "auto")
@@ -199,7 +199,7 @@ class Bulk:
         if call is not None:
             last = frames[-1]
             frames[-1] = Frame("SEND", [("receipt", call.id), *last.headers.pairs()], last.body)
-        version = self._client.core.version or "1.2"
+        version = self._client.core.link.version or "1.2"
         try:
             block = Block(self._octets_of(frames, version), len(frames), version)
         except (StompError, TypeError) as error:
@@ -214,7 +214,7 @@ class Bulk:
         """What somebody else has serialized; in a transaction with its header."""
         if self._frames:
             yield from self._close_block()
-        if block.version != self._client.core.version or self._resend:
+        if block.version != self._client.core.link.version or self._resend:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)
@@ -235,7 +235,7 @@ class Bulk:
     def _call(self, messages: range) -> Call:
         last = messages.stop - 1
         what = f"messages {messages.start} to {last}" if len(messages) > 1 else f"message {last}"
-        call = self._client.core.calls.make(what, self._timeout, "SEND", resend=self._resend)
+        call = self._client.core.link.calls.make(what, self._timeout, "SEND", resend=self._resend)
         call.group = self._group
         return call
 
@@ -246,7 +246,7 @@ class Bulk:
         until = now() + self._timeout
         try:
             while not engine.do(core.send_block, block, now(), call, self._transaction):
-                waiting = core.calls.make("waiting for room", max(until - now(), 0))
+                waiting = core.link.calls.make("waiting for room", max(until - now(), 0))
                 receipt = self._receipt(waiting)
                 engine.do(core.when_room, waiting, now(), len(block.body), block.count)
                 yield receipt

@@ -1,28 +1,26 @@
-"""The client without I/O: what users ask for, on top of what comes (`inbound`) and what is sent (`link`).
+"""The client without I/O: what programs ask for, on top of its connections (`link`) and what comes (`inbound`).
 
-A shell calls `opened`, `receive`, `writable`, `lost`, `tick`, writes what `take_output` gives, and after each of them
-looks at `connection` (None: abort the transport), `paused`, `calls.finished`, `touched`, `events` and `trace`. The
-core is not thread-safe: a shell holds one lock around it, and runs no code of users under that lock.
+A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
+`link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,
+`link.trace`, `link.calls.finished`, `inbound.paused` and `inbound.touched`. The core is not thread-safe: a shell holds
+one lock around it, and runs no code of users under that lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stompcodec.client.inbound import said
-from stompcodec.client.link import DELETE
+from stompcodec.client.inbound import Inbound
+from stompcodec.client.link import ClientLink
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.offers import Offers
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, OutboxFullError
-from stompcodec.client.receipts import Call, Group
+from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
 from stompcodec.errors import (
-    ConnectionLostError,
     LocalProtocolError,
-    RejectedError,
     RemoteProtocolError,
     StaleAckError,
     StompError,
@@ -34,7 +32,7 @@ __all__ = ["REPLIES", "ClientCore"]
 REPLIES = "/temp-queue/replies"
 
 
-class ClientCore(Offers):
+class ClientCore:
     """One client over all its connections.
 
     Args:
@@ -44,11 +42,11 @@ class ClientCore(Offers):
         message_class: what a MESSAGE becomes.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
-    >>> core.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
-    >>> core.take_output(0.0)
+    >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
+    >>> core.link.take_output(0.0)
     [b'CONNECT\\naccept-version:1.0,1.1,1.2\\nhost:h\\n\\n\\x00']
-    >>> core.receive(b"CONNECTED\\nversion:1.2\\n\\n\\0", 0.1)
-    >>> core.send(Frame("SEND", {"destination": "/queue/a"}, b"hello"), 0.2), core.take_output(0.2)
+    >>> core.inbound.receive(b"CONNECTED\\nversion:1.2\\n\\n\\0", 0.1)
+    >>> core.send(Frame("SEND", {"destination": "/queue/a"}, b"hello"), 0.2), core.link.take_output(0.2)
     (True, [b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'])
     """
 
@@ -59,7 +57,8 @@ class ClientCore(Offers):
         make_replies: Callable[[], Subscription] = lambda: Subscription(REPLIES, id=REPLIES),
         message_class: type[BaseMessage] = BaseMessage,
     ) -> None:
-        super().__init__(options, new_id, message_class)
+        self.link = ClientLink(options)
+        self.inbound = self.link.inbox = Inbound(self.link, new_id, message_class)
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
 
@@ -67,8 +66,8 @@ class ClientCore(Offers):
 
     def when_room(self, call: Call, now: float, octets: int, frames: int = 1) -> None:
         """The call is accepted once the outbox has room for a body of so many octets, or for a block."""
-        self.calls.open(call, now)
-        self._room.append((call, octets, frames))
+        self.link.calls.open(call, now)
+        self.link.room.append((call, octets, frames))
 
     def when_connected(self, call: Call, now: float) -> None:
         """The call is accepted once there is a connection and the subscriptions are back.
@@ -76,19 +75,28 @@ class ClientCore(Offers):
         Raises:
             LocalProtocolError: the client is closed.
         """
-        self._check_open()
-        if self._phase == "up":
-            self._finish(call)
+        self.link.check_open()
+        if self.link.phase == "up":
+            self.link.finish(call)
         else:
-            self.calls.open(call, now)
-            self._waiters.append(call)
+            self.link.calls.open(call, now)
+            self.link.waiters.append(call)
 
     # ---- sending ----
 
-    def send(self, frame: Frame, now: float, call: Call | None = None, *, text: bool = False) -> bool:
+    def send(
+        self,
+        frame: Frame,
+        now: float,
+        call: Call | None = None,
+        *,
+        text: bool = False,
+        transaction: BaseTransaction | None = None,
+    ) -> bool:
         """Send a frame of the user's; with a call, one whose receipt header is the call's id.
 
         Args:
+            transaction: send as part of it; its id is added to the headers.
             text: leave out content-length where the broker would take it for a sign of a binary message.
 
         Returns:
@@ -98,14 +106,20 @@ class ClientCore(Offers):
             LocalProtocolError: the client is closed.
             OutboxFullError: it is full, and the options say not to wait.
             FrameError: the frame cannot be written in this version of STOMP.
+            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
-        self._now = now
-        self._check_open()
-        if not self.outbox.has_room(len(frame.body)):
-            if self.options.outbox_full == "raise":
-                raise OutboxFullError(f"{self.outbox.frames} frames wait to be sent already")
+        link = self.link
+        link.now = now
+        if transaction is not None:
+            transaction.check()
+        link.check_open()
+        if not link.outbox.has_room(len(frame.body)):
+            if link.options.outbox_full == "raise":
+                raise OutboxFullError(f"{link.outbox.frames} frames wait to be sent already")
             return False
-        self._put(frame, call, text=text)
+        if transaction is not None:
+            frame = Frame("SEND", [*frame.headers.pairs(), ("transaction", transaction.id)], frame.body)
+        link.put(frame, call, bound=transaction is not None, text=text)
         return True
 
     def send_block(
@@ -121,103 +135,76 @@ class ClientCore(Offers):
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
             StompError: an earlier call of its group has failed, by this.
         """
-        self._now = now
+        self.link.now = now
         if transaction is not None:
             transaction.check()
-        self._check_open()
+        self.link.check_open()
         if call is not None and call.group is not None and call.group.failed is not None:
             raise call.group.failed
-        if not self.outbox.has_room(len(block.body), block.count):
+        if not self.link.outbox.has_room(len(block.body), block.count):
             return False
-        self._put(block, call, bound=transaction is not None)
+        self.link.put(block, call, bound=transaction is not None)
         return True
-
-    def _refused(self, frame: Frame) -> None:
-        """An ERROR that names no call may be about any frame of a block, and sent again it would come again."""
-        firsts: dict[Group, Call] = {}
-        if frame.get("receipt-id") not in self.calls.sent:
-            for call in self.calls.sent.values():
-                if call.group is not None:
-                    firsts.setdefault(call.group, call)
-        super()._refused(frame)
-        for call in firsts.values():
-            what = f"{call.what}, or what was sent behind, was rejected: {said(frame)}"
-            self._finish(call, RejectedError(what, frame))
 
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
         """SEND with a reply-to of ours. The call's result is the message that comes back. Otherwise as `send`."""
-        self._now = now
-        self._check_open()
-        if self._reply_subscription is None:
-            self._reply_subscription = self._make_replies()
+        link, inbound = self.link, self.inbound
+        link.check_open()
+        if inbound.reply_subscription is None:
+            inbound.reply_subscription = self._make_replies()
             try:
-                self.subscribe(self._reply_subscription, now, self.calls.make("replies", self.options.receipt_timeout))
+                confirmed = link.calls.make("replies", link.options.receipt_timeout)
+                inbound.subscribe(inbound.reply_subscription, now, confirmed)
             except StompError:
-                self._reply_subscription = None
+                inbound.reply_subscription = None
                 raise
-        key = self.new_id()
+        key = inbound.new_id()
         pairs = [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)]
-        call.needs_reply, call.subject = True, key
+        call.needs_reply = True
         if not self.send(Frame("SEND", pairs, body), now, call, text=text):
             return False
-        self._replies[key] = call
+        inbound.expect(inbound.replies, key, call)
         return True
 
-    # ---- subscriptions ----
+    # ---- what only some brokers offer ----
 
-    def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
-        """Subscribe; the call is accepted once the broker has confirmed, or at once where it shall not.
+    def _offers(self, command: str) -> bool:
+        """A connection is there, and the broker named the command in CONNECTED."""
+        offered = None if self.link.server is None else self.link.server.get("commands")
+        return self.link.phase == "up" and offered is not None and command in offered.split(",")
 
-        Raises:
-            LocalProtocolError: the id is taken, the client is closed, or the broker cannot do what is asked.
-        """
-        self._now = now
-        self._check_open()
-        if subscription.id in self.subscriptions:
-            raise LocalProtocolError(f"there is a subscription with the id {subscription.id!r} already")
-        call.command, call.subject = "SUBSCRIBE", subscription
-        subscription.call = call
-        self.subscriptions[subscription.id] = subscription
-        self.calls.open(call, now)
-        if self.in_session:
-            try:
-                self._subscribe(subscription)
-            except StompError:
-                del self.subscriptions[subscription.id]
-                call.done = True
-                raise
-        elif not subscription.confirm:
-            self._finish(call)
+    def ping(self, now: float, call: Call) -> bool:
+        """PING; the call is accepted by its receipt. False where there is no connection, or the broker has no PING."""
+        self.link.now = now
+        self.link.check_open()
+        if not self._offers("PING"):
+            return False
+        self.link.put(Frame("PING", [("receipt", call.id)]), call, bound=True)
+        return True
 
-    def unsubscribe(
-        self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
-    ) -> None:
-        """End a subscription. With explicit acks, what is not acknowledged goes back to the broker.
+    def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
+        """RECEIVE; the call's result is a message, or None for none. False where there is no connection just now.
 
         Args:
-            delete: end a durable subscription for good. The call fails where the broker could not be told.
-        """
-        self._now = now
-        reach = self.in_session and subscription.subscribed and not subscription.closed
-        for_good = delete and subscription.durable is not None and not subscription.deleted
-        over = subscription.closed
-        headers = subscription.unsubscribe_headers(self.dialect, self.options.client_id, delete)
-        self.close_subscription(subscription, None)
-        if not reach or self.state in ("closing", "closed"):
-            if call is not None:
-                self._finish(call, _not_deleted(subscription, over) if for_good else None)
-            return
-        if for_good and self.dialect.delete_apart:
-            self._put(Frame("UNSUBSCRIBE", [("id", subscription.id)]), None, bound=True)
-        subscription.deleted = for_good
-        if call is not None:
-            headers.append(("receipt", call.id))
-            if for_good:
-                call.command = DELETE
-        self._put(Frame("UNSUBSCRIBE", headers), call, bound=True)
+            subscription: for this one message; it is not entered anywhere.
 
-    def _drop_subscription(self, subscription: Subscription) -> None:
-        self.unsubscribe(subscription, self._now)
+        Raises:
+            LocalProtocolError: the broker does not offer it, or the client is closed.
+        """
+        link, inbound = self.link, self.inbound
+        link.now = now
+        link.check_open()
+        if link.phase != "up":
+            return False
+        if not self._offers("RECEIVE"):
+            raise LocalProtocolError("this broker offers no RECEIVE: subscribe, and take one message")
+        subscription.attempt_headers = link.dialect.attempts
+        subscription.folds_case = link.version == "legacy"
+        call.command, call.subject = "RECEIVE", subscription
+        headers = inbound.subscribe_headers(subscription)
+        link.put(Frame("RECEIVE", [*headers, ("receipt", call.id)]), call, bound=True)
+        inbound.expect(inbound.fetches, subscription.id, call)
+        return True
 
     # ---- settling ----
 
@@ -226,21 +213,21 @@ class ClientCore(Offers):
 
         It may only skip: nothing is in the way of the frame, and no header of it needs an escape.
         """
-        subscription = message.subscription
-        connection = self.connection
+        subscription, link = message.subscription, self.link
+        connection = link.connection
         ack = message.frame.get("ack")
         if (
             ack is None
             or message.settled
-            or message.epoch != self.epoch
+            or message.epoch != link.epoch
             or subscription.ack != "client-individual"
             or subscription.closed
-            or self.version != "1.2"
-            or self.state != "connected"
-            or self._phase != "up"
-            or not self._writable
-            or self.outbox
-            or self.trace is not None
+            or link.version != "1.2"
+            or link.state != "connected"
+            or link.phase != "up"
+            or not link.is_writable
+            or link.outbox
+            or link.trace is not None
             or connection is None
             or ":" in ack
             or "\\" in ack
@@ -270,27 +257,27 @@ class ClientCore(Offers):
             LocalProtocolError: it was settled the other way, or this version or broker cannot do it.
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
-        self._now = now
+        self.link.now = now
         subscription = message.subscription
         if transaction is not None:
             transaction.check()
         if not subscription.explicit or message.settled:
             self._settle_again(message, command, call)
             return
-        if message.epoch != self.epoch or subscription.closed or self.state in ("closing", "closed"):
+        if message.epoch != self.link.epoch or subscription.closed or self.link.state in ("closing", "closed"):
             raise StaleAckError(f"{command} after the end of its connection or subscription: the message comes again")
         if subscription.cumulative and message.seq <= subscription.settled_to:
             self._settle_again(message, command, call)
             return
         headers = self._ack_headers(message, command)
         if command == "NACK":
-            headers += self.dialect.nack_headers(requeue, transaction is not None)
+            headers += self.link.dialect.nack_headers(requeue, transaction is not None)
         headers += (more or {}).items()
         if transaction is not None:
             headers.append(("transaction", transaction.id))
         if call is not None:
             headers.append(("receipt", call.id))
-        self._put(Frame(command, headers), call, bound=True)
+        self.link.put(Frame(command, headers), call, bound=True)
         count = message.seq - subscription.settled_to if subscription.cumulative else 1
         if transaction is not None:
             transaction.settled.append((message, subscription.settled_to, count))
@@ -305,19 +292,19 @@ class ClientCore(Offers):
             why = f"it had {message.settled} before" if message.settled else "it is acknowledged without a word"
             raise LocalProtocolError(f"no {command} for this message: {why}")
         if call is not None:
-            self._finish(call)
+            self.link.finish(call)
 
     def _ack_headers(self, message: BaseMessage, command: str) -> list[tuple[str, str]]:
         """What names the message: each version does it otherwise (S12-ACK-01, S11-ACK-01, S11-ACK-02, S10-ACK-01)."""
-        if self.version == "1.2":
+        if self.link.version == "1.2":
             ack = message.frame.get("ack")
             if ack is None:
                 raise RemoteProtocolError("the server sent this message without an ack header: it cannot be settled")
             return [("id", ack)]
-        if self.version in ("1.0", "legacy"):
+        if self.link.version in ("1.0", "legacy"):
             if command == "NACK":
                 raise LocalProtocolError(
-                    f"STOMP {self.version} has no NACK: leave the message, it comes again after a reconnect"
+                    f"STOMP {self.link.version} has no NACK: leave the message, it comes again after a reconnect"
                 )
             return [("message-id", message.id)]
         return [("message-id", message.id), ("subscription", message.subscription.id)]
@@ -326,28 +313,13 @@ class ClientCore(Offers):
 
     def begin(self, transaction: BaseTransaction, now: float) -> bool:
         """BEGIN; False where there is no connection just now: wait (`when_connected`) and try again."""
-        self._now = now
-        self._check_open()
-        if self._phase != "up":
+        self.link.now = now
+        self.link.check_open()
+        if self.link.phase != "up":
             return False
-        self._put(Frame("BEGIN", [("transaction", transaction.id)]), None, bound=True)
-        transaction.state, transaction.epoch = "open", self.epoch
-        self._transactions[transaction.id] = transaction
-        return True
-
-    def send_in(
-        self, transaction: BaseTransaction, pairs: list[tuple[str, str]], body: bytes, now: float, *, text: bool
-    ) -> bool:
-        """SEND in a transaction. Returns and raises as `send` and `BaseTransaction.check`."""
-        self._now = now
-        transaction.check()
-        self._check_open()
-        if not self.outbox.has_room(len(body)):
-            if self.options.outbox_full == "raise":
-                raise OutboxFullError(f"{self.outbox.frames} frames wait to be sent already")
-            return False
-        frame = Frame("SEND", [*pairs, ("transaction", transaction.id)], body)
-        self._put(frame, None, bound=True, text=text)
+        self.link.put(Frame("BEGIN", [("transaction", transaction.id)]), None, bound=True)
+        transaction.state, transaction.epoch = "open", self.link.epoch
+        self.link.transactions[transaction.id] = transaction
         return True
 
     def finish_transaction(self, transaction: BaseTransaction, command: str, now: float, call: Call) -> None:
@@ -356,14 +328,21 @@ class ClientCore(Offers):
         Raises:
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
-        self._now = now
+        self.link.now = now
         transaction.check()
-        self._check_open()
-        call.command, call.subject = command, transaction
+        self.link.check_open()
+        call.command, call.subject, call.after = command, transaction, self._transaction_over
         if command == "ABORT":
             transaction.undo()
-        self._put(Frame(command, [("transaction", transaction.id), ("receipt", call.id)]), call, bound=True)
+        self.link.put(Frame(command, [("transaction", transaction.id), ("receipt", call.id)]), call, bound=True)
         transaction.state = "committing" if command == "COMMIT" else "aborted"
+
+    def _transaction_over(self, call: Call) -> None:
+        """Note the outcome of COMMIT or ABORT."""
+        transaction: BaseTransaction = call.subject
+        self.link.transactions.pop(transaction.id, None)
+        if transaction.state == "committing":
+            transaction.state = "committed" if call.error is None else "aborted"
 
     # ---- the end ----
 
@@ -373,49 +352,43 @@ class ClientCore(Offers):
         Args:
             timeout: seconds to wait for the answer to DISCONNECT; None for the option `close_timeout`.
         """
-        self._now = now
-        if self.state == "closed":
-            self._finish(call)
+        link = self.link
+        link.now = now
+        if link.state == "closed":
+            link.finish(call)
             return
-        self.calls.open(call, now)
-        self._closers.append(call)
-        if self.state == "closing":
+        link.calls.open(call, now)
+        link.closers.append(call)
+        if link.state == "closing":
             return
-        self._enter("closing", None)
-        if not self.in_session:
-            self.end(None)
+        link.happened("close")
+        if not link.in_session:
+            link.end(None)
             return
-        seconds = self.options.close_timeout if timeout is None else timeout
-        bye = self.calls.make("DISCONNECT", seconds, "DISCONNECT")
-        self._put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
+        seconds = link.options.close_timeout if timeout is None else timeout
+        bye = link.calls.make("DISCONNECT", seconds, "DISCONNECT")
+        link.put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
 
     def drain(self, now: float) -> None:
         """Let nothing more in: what is handed out can be finished, what is not goes back to the broker.
 
         Automatic acknowledgements cannot be taken back: those messages stay to be taken.
         """
-        self._now = now
-        for subscription in list(self.subscriptions.values()):
+        self.link.now = now
+        inbound = self.inbound
+        for subscription in list(inbound.subscriptions.values()):
             if subscription.explicit:
                 subscription.deaf = True
-                self.forget(subscription)
-                self.touch(subscription)
-            elif subscription is not self._reply_subscription:
-                self.unsubscribe(subscription, now)
+                inbound.forget(subscription)
+                inbound.touch(subscription)
+            elif subscription is not inbound.reply_subscription:
+                inbound.unsubscribe(subscription, now)
                 self._drained.append(subscription)
 
     def is_quiet(self) -> bool:
         """Nothing waits: no frame, no receipt, no message that was handed out, none that is to be taken."""
-        if self.outbox.frames or self.calls.sent:
+        if self.link.outbox.frames or self.link.calls.sent:
             return False
-        if any(each.explicit and each.open > 0 for each in self.subscriptions.values()):
+        if any(each.explicit and each.open > 0 for each in self.inbound.subscriptions.values()):
             return False
         return not any(each.inbox or each.batch for each in self._drained)
-
-
-def _not_deleted(subscription: Subscription, over: bool) -> StompError:
-    """Return why a durable subscription is still there."""
-    what = f"the durable subscription {subscription.durable!r} was not deleted"
-    if over:
-        return LocalProtocolError(f"{what}: it had been unsubscribed before; subscribe again, then delete it")
-    return ConnectionLostError(f"{what}: there is no connection", sent=False)

@@ -55,16 +55,16 @@ class News:
         self.subscriptions: list[Subscription] = []
         self.events: list[tuple[str, Exception | None]] = []
         self.frames: list[tuple[str, Frame]] = []
-        if core.calls.finished:
-            self.calls, core.calls.finished = core.calls.finished, []
-        if core.touched:
-            self.subscriptions, core.touched = core.touched, []
+        if core.link.calls.finished:
+            self.calls, core.link.calls.finished = core.link.calls.finished, []
+        if core.inbound.touched:
+            self.subscriptions, core.inbound.touched = core.inbound.touched, []
             for subscription in self.subscriptions:
                 subscription.touched = False
-        if core.events:
-            self.events, core.events = core.events, []
-        if core.trace:
-            self.frames, core.trace = core.trace, []
+        if core.link.events:
+            self.events, core.link.events = core.link.events, []
+        if core.link.trace:
+            self.frames, core.link.trace = core.link.trace, []
 
     def __bool__(self) -> bool:
         return bool(self.calls or self.subscriptions or self.events or self.frames)
@@ -94,7 +94,7 @@ class Engine:
         self.lock = threading.Lock()
         self.addresses = list(addresses)
         self._shell = shell
-        self._options: Options = core.options
+        self._options: Options = core.link.options
         self._idle: Waker
         self._waker: Waker | None = None  # what ends the wait that the I/O thread is in
         self._owner: _Owner | None = None  # of the connection that there is
@@ -113,8 +113,8 @@ class Engine:
     def forked(self) -> None:
         """Note that this is a copy in a child process: it has no I/O thread, and its lock may be held for ever."""
         self.is_copy = True
-        self.core.state = "closed"
-        for subscription in self.core.subscriptions.values():
+        self.core.link.state = "closed"
+        for subscription in self.core.inbound.subscriptions.values():
             subscription.batch.clear()  # or they would be taken in both processes
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class Engine:
         with self.lock:
             result = work(*args, **kwargs)
             waker = self._waker
-            news = News(core) if core.calls.finished or core.touched or core.events else None
+            news = News(core) if core.link.calls.finished or core.inbound.touched or core.link.events else None
         if news is not None:
             self._shell.deliver(news)
         if waker is not None:
@@ -162,9 +162,9 @@ class Engine:
 
     def take(self, subscription: Subscription) -> None:
         """Take what is in an inbox. The caller holds the lock. The I/O thread need only know if it may read again."""
-        was = self.core.paused
-        self.core.take(subscription)
-        if was and not self.core.paused and self._waker is not None:
+        was = self.core.inbound.paused
+        self.core.inbound.take(subscription)
+        if was and not self.core.inbound.paused and self._waker is not None:
             self._waker.wake()
 
     @property
@@ -185,7 +185,7 @@ class Engine:
         except Exception as error:  # a fault of ours must not leave anyone waiting
             log.exception("the I/O thread failed")
             with self.lock:
-                self.core.end(error)
+                self.core.link.end(error)
         finally:
             self._tell()
             with self.lock:
@@ -204,11 +204,11 @@ class Engine:
         now = time.monotonic()
         while True:
             with self.lock:
-                chunks = core.take_output(now)
+                chunks = core.link.take_output(now)
                 if not chunks or owner is None:
-                    due = core.next_deadline()
+                    due = core.link.next_deadline()
                     news = News(core)
-                    paused = core.paused
+                    paused = core.inbound.paused
                     break
             owner.wire.write(chunks)
         if owner is not None and owner.paused is not paused:
@@ -229,11 +229,11 @@ class Engine:
             if wire is not None:
                 wire.poll(0)  # what came in the meantime speaks for the peer
         with self.lock:
-            self.core.tick(now, late if late > _LATE else 0.0)
+            self.core.link.tick(now, late if late > _LATE else 0.0)
 
     def _wait(self, until: float | None, attempt: _Attempt | None = None) -> bool:
         """Without a connection: do what is due, until a point in time or the end of an attempt. False: closed."""
-        while self.core.state not in ("closing", "closed"):
+        while self.core.link.state not in ("closing", "closed"):
             due = self._turn(None)
             now = time.monotonic()
             if (until is not None and now >= until) or (attempt is not None and attempt.done):
@@ -256,7 +256,7 @@ class Engine:
             error: BaseException | None = None
             for address in list(self.addresses):
                 error = self._session(address, until)
-                if self.core.state in ("closing", "closed"):
+                if self.core.link.state in ("closing", "closed"):
                     return
                 if error is None:  # there was a session, and it was lost
                     first, until = False, None
@@ -276,7 +276,7 @@ class Engine:
             delays = delays or (backoff.delays(random.Random().random) if backoff else iter(()))
             delay = next(delays, None)
             if delay is None:
-                self._give_up(error or self.core.error or ConnectionLostError("the connection was lost"))
+                self._give_up(error or self.core.link.error or ConnectionLostError("the connection was lost"))
                 return
             if first:
                 # A broker that starts late gets more attempts, up to the time-out, which no delay may pass.
@@ -295,10 +295,10 @@ class Engine:
         else:
             reason = ConnectionLostError(f"cannot connect to {self.addresses[0]}: {error}", sent=False)
             reason.__cause__ = error
-        if self.core.server is not None:  # else whoever connects is told
+        if self.core.link.server is not None:  # else whoever connects is told
             log.error("no more attempts to connect: %s", reason)
         with self.lock:
-            self.core.end(reason)
+            self.core.link.end(reason)
 
     def _session(self, address: Address, until: float | None) -> BaseException | None:
         """Carry one connection to its end.
@@ -322,10 +322,10 @@ class Engine:
         try:
             if error is None:
                 with self.lock:
-                    if core.state in ("closing", "closed"):
+                    if core.link.state in ("closing", "closed"):
                         return None
                     now = time.monotonic()
-                    core.opened(
+                    core.link.opened(
                         now,
                         host=self._options.vhost or address.vhost or address.host,
                         login=attempt.login,
@@ -333,7 +333,7 @@ class Engine:
                         whole_frames=owner.wire.whole_frames,
                         patience=None if until is None else max(until - now, _LAST_CHANCE),
                     )
-                    owner.connection = core.connection
+                    owner.connection = core.link.connection
                     self._waker, self._owner = owner.waker, owner
                 self._serve(owner)
         except StompError as refused:  # CONNECT cannot be written
@@ -344,22 +344,22 @@ class Engine:
                 self._waker, self._owner = self._idle, None
         if error is not None:
             with self.lock:
-                core.lost(error, time.monotonic())
+                core.link.lost(error, time.monotonic())
             return error
         self._was_good = owner.is_good(time.monotonic())
-        return None if owner.was_up else core.error or ConnectionLostError("closed by the server", sent=False)
+        return None if owner.was_up else core.link.error or ConnectionLostError("closed by the server", sent=False)
 
     def _serve(self, owner: _Owner) -> None:
         """Carry one connection to its end."""
         core, wire = self.core, owner.wire
         while True:
             due = self._turn(owner)
-            if core.connection is not owner.connection:
+            if core.link.connection is not owner.connection:
                 break
             if not wire.poll(None if due is None else max(due - time.monotonic(), 0.0)):
                 return
             self._tick(due, wire)
-        if core.state == "closed" and core.error is None:
+        if core.link.state == "closed" and core.link.error is None:
             wire.close()
             until = time.monotonic() + 2 * LINGER
             while wire.poll(LINGER / 4):
@@ -402,22 +402,22 @@ class _Owner:
         engine = self._engine
         core, connection = engine.core, self.connection
         with engine.lock:
-            if connection is not None and core.connection is connection:
+            if connection is not None and core.link.connection is connection:
                 now = time.monotonic()
-                core.receive(data, now)
-                if self.up_at is None and core.in_session:
+                core.inbound.receive(data, now)
+                if self.up_at is None and core.link.in_session:
                     self.up_at = now
                     self.beat = self._beat()
 
     def writable(self, yes: bool) -> None:
         with self._engine.lock:
-            self._engine.core.writable(yes)
+            self._engine.core.link.writable(yes)
 
     def lost(self, error: BaseException | None) -> None:
         core = self._engine.core
         with self._engine.lock:
-            if self.connection is not None and core.connection is self.connection:
-                core.lost(error, time.monotonic())
+            if self.connection is not None and core.link.connection is self.connection:
+                core.link.lost(error, time.monotonic())
 
 
 class _Attempt(threading.Thread):

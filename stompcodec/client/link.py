@@ -6,12 +6,13 @@ Every call gets its outcome here: accepted, rejected, or unknown because the con
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
@@ -24,7 +25,7 @@ from stompcodec.errors import (
     StompError,
 )
 
-__all__ = ["DELETE", "Link", "log"]
+__all__ = ["DELETE", "ClientLink", "Inbox", "log"]
 
 log = logging.getLogger("stompcodec.client")
 
@@ -36,12 +37,34 @@ DELETE = "UNSUBSCRIBE for good"
 _FLUSH = 256 * 1024
 
 
-class Link:
-    """The part of the core that sends. `Intake` adds what comes, `ClientCore` what users ask for."""
+class Inbox(Protocol):
+    """The receiving half of a client, as its link sees it."""
+
+    def restore_all(self) -> None:
+        """Subscribe again on a new session; `restored` is the link's once that is done."""
+
+    def cut(self) -> None:
+        """Drop what a lost connection has delivered and nobody took."""
+
+    def end(self, error: Exception | None) -> None:
+        """End all subscriptions."""
+
+    def weigh(self) -> None:
+        """Decide whether reading goes on."""
+
+    def unread(self) -> float:
+        """Return the seconds of not reading that are not excused yet."""
+
+
+class ClientLink:
+    """A client's connections, one after the other: what it sends, and the outcomes of calls."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.state = "connecting"  # then "connected", "reconnecting"; at last "closing", "closed"
+        self.inbox: Inbox
+        self.state = "connecting"
+        self.phase = "down"
+        self.now = 0.0
         self.epoch = 1  # counts connections
         self.connection: Connection | None = None
         self.version: str | None = None
@@ -52,20 +75,15 @@ class Link:
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
-        self._broken: Exception | None = None
-        self._phase = "down"  # then "asked"; then "restoring"; then "up": the outbox flows
-        self._writable = True
+        self.broken: Exception | None = None
+        self.is_writable = True
         self._whole_frames = False
         self._connected_by: float | None = None
         self._patience = options.connect_timeout
-        self._now = 0.0
-        self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
-        self._transactions: dict[str, BaseTransaction] = {}
-        self._replies: dict[str, Call] = {}  # by correlation-id
-        self._fetches: dict[str, Call] = {}  # those of RECEIVE, by subscription
-        self._waiters: list[Call] = []  # for a connection
-        self._room: list[tuple[Call, int, int]] = []  # for room in the outbox, for so many octets and frames
-        self._closers: list[Call] = []
+        self.transactions: dict[str, BaseTransaction] = {}
+        self.waiters: list[Call] = []  # for a connection
+        self.room: list[tuple[Call, int, int]] = []  # for room in the outbox, for so many octets and frames
+        self.closers: list[Call] = []
 
     # ---- the transport ----
 
@@ -87,8 +105,9 @@ class Link:
             FrameError: CONNECT, which has no escapes, cannot carry the credentials.
         """
         options = self.options
-        self._now = now
-        self._phase, self._writable, self._broken = "asked", True, None
+        self.now = now
+        self.happened("opened")
+        self.is_writable, self.broken = True, None
         self._patience = options.connect_timeout if patience is None else min(patience, options.connect_timeout)
         self._connected_by = now + self._patience
         self._whole_frames = whole_frames
@@ -113,41 +132,41 @@ class Link:
     @property
     def in_session(self) -> bool:
         """CONNECTED came, and the connection is not lost."""
-        return self._phase in ("restoring", "up")
+        return self.phase in ("restoring", "up")
 
     def writable(self, yes: bool) -> None:
         """The transport takes more, or no more."""
-        self._writable = yes
+        self.is_writable = yes
 
     def take_output(self, now: float) -> list[bytes]:
         """What the transport has to write now. Ask again as long as there is some."""
         connection = self.connection
         if connection is None:
             return []
-        self._now = now
-        if self._phase == "up" and self._writable and self.outbox:
+        self.now = now
+        if self.phase == "up" and self.is_writable and self.outbox:
             self._flush()
         chunks = connection.take_output(now)
         self.outbox.flushed()
-        if self._room and self.outbox.is_half_empty():
+        if self.room and self.outbox.is_half_empty():
             self._admit()
         return chunks
 
     def tick(self, now: float, late: float = 0.0) -> None:
         """Do what is due. `late`: seconds in which the shell was held up; they are not held against the peer."""
-        self._now = now
+        self.now = now
         for call in list(self.calls.deadlines.expired(now)):
             self._expire(call)
         connection = self.connection
         if connection is None:
             return
-        connection.excuse(late + self._unread())
+        connection.excuse(late + self.inbox.unread())
         if self._connected_by is not None and now >= self._connected_by:
-            self._break(ConnectionLostError(f"no CONNECTED came in {self._patience:.3g} s", sent=False))
+            self.break_off(ConnectionLostError(f"no CONNECTED came in {self._patience:.3g} s", sent=False))
         elif not connection.tick(now):
             every = connection.heartbeat.receive_every / 1000
-            self._break(ConnectionLostError(f"the server was silent for more than twice {every} s"))
-        self._leave_broken()
+            self.break_off(ConnectionLostError(f"the server was silent for more than twice {every} s"))
+        self.leave_broken()
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do."""
@@ -159,7 +178,7 @@ class Link:
     def lost(self, error: BaseException | None, now: float) -> None:
         """The transport is gone, or an attempt to open one has failed."""
         connection, self.connection = self.connection, None
-        self._now = now
+        self.now = now
         if connection is not None:
             try:
                 connection.close(now)
@@ -176,7 +195,7 @@ class Link:
             if self.options.reconnect is None:
                 self.end(self.error)
             else:
-                self._enter("reconnecting", self.error)
+                self.happened("lost", self.error)
 
     def end(self, error: Exception | None) -> None:
         """The client is over: closed (None), or it gave up. Whatever waits gets its outcome."""
@@ -192,65 +211,46 @@ class Link:
             if waiting.call is not None:
                 again = ConnectionLostError(f"{waiting.call.what}: {reason}", sent=waiting.call.sent)
                 again.__cause__ = error
-                self._finish(waiting.call, again)
+                self.finish(waiting.call, again)
         frames = sum(getattr(waiting.frame, "count", 1) for waiting in unsent if waiting.call is None)
         if frames:
             log.error("%d frames were never sent: %s", frames, reason)
         final = error if error is None or isinstance(error, StompError) else reason
-        self._enter("closed", error)
-        self._end_subscriptions(final)
-        for call in [*self._waiters, *(call for call, *_ in self._room), *self._replies.values()]:
-            self._finish(call, final or reason)
-        self._waiters.clear()
-        self._room.clear()
-        self._wake(self._closers)
-
-    # ---- what `Intake` fills in ----
-
-    def _restore(self) -> None:
-        raise NotImplementedError
-
-    def _end_subscriptions(self, error: Exception | None) -> None:
-        raise NotImplementedError
-
-    def _drop_subscription(self, subscription: Subscription) -> None:
-        raise NotImplementedError
-
-    def _unread(self) -> float:
-        raise NotImplementedError
-
-    def _weigh(self) -> None:
-        raise NotImplementedError
+        self.happened("end", error)
+        self.inbox.end(final)
+        for call in [*self.waiters, *(call for call, *_ in self.room)]:
+            self.finish(call, final or reason)
+        self.waiters.clear()
+        self.room.clear()
+        self.wake(self.closers)
 
     # ---- sending ----
 
-    def _connected(self, frame: Frame) -> None:
+    def connected(self, frame: Frame) -> None:
         """CONNECTED came."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.dialect = row_of(self.options.dialect, frame.get("server"))
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
-        self._phase = "restoring"
-        self._restore()
+        self.happened("accepted")
+        self.inbox.restore_all()
 
-    def _up(self) -> None:
-        """The subscriptions are back: the outbox flows."""
-        self._phase = "up"
-        if self.state != "closing":
-            self._enter("connected", None)
-        self._wake(self._waiters)
+    def restored(self) -> None:
+        """Let the outbox flow: the subscriptions are back."""
+        self.happened("restored")
+        self.wake(self.waiters)
 
-    def _put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
+    def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
         """Send a frame now, or behind what waits already. `bound`: it means nothing on another connection.
 
         Raises:
             FrameError: it cannot be written in this version.
         """
         if call is not None:
-            self.calls.open(call, self._now)
+            self.calls.open(call, self.now)
         try:
-            if self._phase == "up" and self._writable and not self.outbox:
-                self._transmit(frame, call, text)
+            if self.phase == "up" and self.is_writable and not self.outbox:
+                self.transmit(frame, call, text)
                 return
             if not isinstance(frame, Block):
                 serialize(frame, self.version or "1.2", commands=_COMMANDS)  # the caller shall hear of it, not the log
@@ -260,7 +260,7 @@ class Link:
             raise
         self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
 
-    def _transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
+    def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
         """Hand a frame to the connection, or a block."""
         connection = self.connection
         assert connection is not None
@@ -276,7 +276,7 @@ class Link:
             call.sent = True
             if call.resend:
                 call.frame = (frame, text)
-            self._weigh()
+            self.inbox.weigh()
         if self.trace is not None:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
 
@@ -289,77 +289,61 @@ class Link:
             if waiting.call is not None and waiting.call.done:  # its time is over, and its caller told so
                 continue
             try:
-                self._transmit(waiting.frame, waiting.call, waiting.text)
+                self.transmit(waiting.frame, waiting.call, waiting.text)
             except StompError as error:  # another version than when it was put there
                 if waiting.call is not None:
-                    self._finish(waiting.call, error)
+                    self.finish(waiting.call, error)
                 else:
                     log.error("%s was not sent: %s", waiting.frame.command, error)
 
     def _admit(self) -> None:
         """Those who wait for room may try again, if there is enough for them."""
-        room, self._room = self._room, []
+        room, self.room = self.room, []
         for call, octets, frames in room:
             if self.outbox.has_room(octets, frames):
-                self._finish(call)
+                self.finish(call)
             elif not call.done:
-                self._room.append((call, octets, frames))
+                self.room.append((call, octets, frames))
 
     # ---- outcomes ----
 
-    def _finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
+    def finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
         """Give a call its outcome, once."""
         if call.command == "RECEIVE" and call.result is not None:  # whatever became of the receipt, the message came
             error, result = None, call.result
         if not self.calls.finish(call, error, result):
             return
-        if call.command == "RECEIVE":
-            self._fetches.pop(call.subject.id, None)
-        if call.needs_reply:
-            self._replies.pop(call.subject, None)
-        if isinstance(call.subject, BaseTransaction):
-            self._ended(call.subject, call, error)
+        if call.after is not None:
+            call.after(call)
         if error is not None and call.group is not None and call.group.failed is None:
             call.group.failed = error
             self._withdraw(call.group)
-        if self._restoring.pop(call.id, None) is not None:
-            self._restore()
 
     def _withdraw(self, group: Group) -> None:
         """One of the group has failed: what of it has not left stays here, or it would overtake."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
             self.outbox.remove(call)
-            self._finish(call, ConnectionLostError(f"{call.what}: not sent, since what came before failed", sent=False))
-
-    def _ended(self, transaction: BaseTransaction, call: Call, error: Exception | None) -> None:
-        """COMMIT or ABORT has its outcome."""
-        self._transactions.pop(transaction.id, None)
-        if transaction.state == "committing":
-            transaction.state = "committed" if error is None else "aborted"
+            self.finish(call, ConnectionLostError(f"{call.what}: not sent, since what came before failed", sent=False))
 
     def _expire(self, call: Call) -> None:
         """Time is up for a call."""
         message = f"{call.what}: nothing came back in {call.timeout} s"
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
-        self._finish(call, ReceiptTimeoutError(message, sent=call.sent))
+        self.finish(call, ReceiptTimeoutError(message, sent=call.sent))
         if call.command == "DISCONNECT":
             log.info("the server did not answer DISCONNECT")
             self.end(None)
-        if call.command == "SUBSCRIBE":
-            if call.subject.call is call:
-                self._drop_subscription(call.subject)
-            else:
-                log.warning("%s", message)
 
     def _cut(self, reason: ConnectionLostError) -> None:
         """Nothing more can come on this connection: settle all that depended on it."""
-        self._phase, self._broken, self._connected_by = "down", None, None
-        self._restoring.clear()
+        self.inbox.cut()
+        self.happened("cut")
+        self.broken = self._connected_by = None
         self.epoch += 1
-        for transaction in self._transactions.values():
+        for transaction in self.transactions.values():
             transaction.state, transaction.lost = "lost", reason
-        self._transactions.clear()
+        self.transactions.clear()
         again: list[Waiting] = []
         for call in list(self.calls.sent.values()):
             if call.command == "SUBSCRIBE" and call.subject.call is call:
@@ -369,16 +353,16 @@ class Link:
                 frame, text = call.frame
                 again.append(Waiting(frame, call, 0, text))
             elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
-                self._finish(call)  # the end of the connection did it
+                self.finish(call)  # the end of the connection did it
             else:
                 lost = ConnectionLostError(f"{call.what}: the outcome is unknown: {reason}")
                 lost.__cause__ = reason.__cause__
-                self._finish(call, lost)
+                self.finish(call, lost)
         self.calls.sent.clear()
         self.outbox.flushed()
         for waiting in self.outbox.discard():
             if waiting.call is not None:
-                self._finish(waiting.call, self._unsent(waiting))
+                self.finish(waiting.call, self._unsent(waiting))
         self.outbox.push_front(again)
 
     def _unsent(self, waiting: Waiting) -> Exception | None:
@@ -392,25 +376,28 @@ class Link:
             return StaleAckError(f"{command} was not sent before the connection was lost: the message comes again")
         return ConnectionLostError(f"{command} was not sent before the connection was lost", sent=False)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self.state in ("closing", "closed"):
             raise LocalProtocolError("the client is closed")
 
-    def _break(self, error: Exception) -> None:
-        """The connection cannot go on; it is lost as soon as what came is handled (`_leave_broken`)."""
-        if self._broken is None:
-            self._broken = error
+    def break_off(self, error: Exception) -> None:
+        """The connection cannot go on; it is lost as soon as what came is handled (`leave_broken`)."""
+        if self.broken is None:
+            self.broken = error
 
-    def _leave_broken(self) -> None:
-        if self._broken is not None:
-            self.lost(self._broken, self._now)
+    def leave_broken(self) -> None:
+        if self.broken is not None:
+            self.lost(self.broken, self.now)
 
-    def _enter(self, state: str, error: Exception | None) -> None:
+    def happened(self, event: str, error: Exception | None = None) -> None:
+        """Enter the states that an event leads to."""
+        self.phase = follow(CONNECTION, self.phase, event)
+        state = follow(CLIENT, self.state, event)
         if state != self.state:
             self.state = state
             self.events.append((state, error))
 
-    def _wake(self, calls: list[Call]) -> None:
+    def wake(self, calls: list[Call]) -> None:
         for call in calls:
-            self._finish(call)
+            self.finish(call)
         calls.clear()

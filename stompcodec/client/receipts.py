@@ -46,8 +46,8 @@ class Call:
     """
 
     __slots__ = (
-        *("command", "deadline", "done", "error", "frame", "group", "id", "needs_reply", "resend", "result", "sent"),
-        *("subject", "timeout", "wake", "what"),
+        *("after", "command", "deadline", "done", "error", "frame", "group", "id", "needs_reply", "resend"),
+        *("result", "sent", "subject", "timeout", "wake", "what"),
     )
 
     def __init__(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> None:
@@ -64,7 +64,8 @@ class Call:
         self.frame: Any = None  # kept for as long as it may be sent again
         self.group: Group | None = None
         self.needs_reply = False
-        self.subject: Any = None  # the subscription or transaction it is about, or the correlation-id
+        self.subject: Any = None  # the subscription or transaction it is about
+        self.after: Callable[[Call], object] | None = None  # called with the outcome, in the core
         self.wake: Callable[[], object] | None = None
 
     def __repr__(self) -> str:

@@ -93,27 +93,27 @@ class BaseClient:
     @property
     def state(self) -> str:
         """connecting, connected, reconnecting, closing or closed."""
-        return self.core.state
+        return self.core.link.state
 
     @property
     def version(self) -> str | None:
         """The version of STOMP that was negotiated; None before the first connection."""
-        return self.core.version
+        return self.core.link.version
 
     @property
     def dialect(self) -> str:
         """The name of the broker dialect, such as "rabbitmq"; "unknown" where the broker does not say."""
-        return self.core.dialect.name
+        return self.core.link.dialect.name
 
     @property
     def connected(self) -> Frame | None:
         """The last CONNECTED frame, with the headers server, session and heart-beat."""
-        return self.core.server
+        return self.core.link.server
 
     @property
     def epoch(self) -> int:
         """Which connection this is; a message of another one cannot be acknowledged."""
-        return self.core.epoch
+        return self.core.link.epoch
 
     # ---- the engine's side; both are called in the I/O thread ----
 
@@ -129,7 +129,7 @@ class BaseClient:
 
     def _call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:
         seconds = self.options.receipt_timeout if timeout is None else timeout
-        return self.core.calls.make(what, seconds, command, resend=resend)
+        return self.core.link.calls.make(what, seconds, command, resend=resend)
 
     def _send_frame(self, message: Outgoing, call: Call | None, resend: bool | None) -> Frame:
         """SEND; with a call it has its receipt, and where it may be sent twice a header that tells."""
@@ -138,7 +138,7 @@ class BaseClient:
             pairs.append(("receipt", call.id))
             call.resend = self.options.resend if resend is None else resend
             if call.resend:
-                pairs.append((self.core.dialect.duplicate, uuid.uuid4().hex))
+                pairs.append((self.core.link.dialect.duplicate, uuid.uuid4().hex))
         elif resend:
             raise LocalProtocolError("resend=True needs receipt=True: else nobody knows what to send again")
         return Frame("SEND", pairs, message.body)

@@ -53,7 +53,7 @@ class OpenedClient(AsyncClient):
         Raises:
             Exception: as `connect_async`.
         """
-        call = self.core.calls.make("connect", timeout_of_connect(self.options, len(self._engine.addresses)))
+        call = self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self._engine.addresses)))
         done = threading.Event()
         call.wake = done.set
         self._engine.do(self.core.when_connected, call, now())
@@ -67,7 +67,7 @@ class OpenedClient(AsyncClient):
         """Say goodbye and close, whatever became of the loop."""
         self._loop = _NO_LOOP
         seconds = self.options.close_timeout
-        call = self.core.calls.make("close", 2 * seconds)
+        call = self.core.link.calls.make("close", 2 * seconds)
         done = threading.Event()
         call.wake = done.set
         self._engine.do(self.core.close, now(), call, seconds)

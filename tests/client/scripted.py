@@ -34,7 +34,7 @@ class Scripted:
         """A transport is there; the client asks for a session."""
         self.connections += 1
         self.server = Connection(Role.SERVER, versions=[self.version], heart_beat=self.server_beat, now=self.now)
-        self.core.opened(self.now, host="h", login="ann", passcode="s3cret", whole_frames=False)
+        self.core.link.opened(self.now, host="h", login="ann", passcode="s3cret", whole_frames=False)
 
     def connect(self, confirm=True):
         """A session; with `confirm`, its subscriptions are confirmed, too."""
@@ -50,7 +50,7 @@ class Scripted:
     def frames(self):
         """What the client has sent since the last look."""
         found = []
-        while chunks := self.core.take_output(self.now):
+        while chunks := self.core.link.take_output(self.now):
             for frame in self.server.receive(b"".join(chunks), self.now):
                 found.append(frame)
                 self.seen.append((self.connections, frame))
@@ -63,7 +63,7 @@ class Scripted:
 
     def pump(self):
         """What the server wrote goes to the client."""
-        self.core.receive(b"".join(self.server.take_output(self.now)), self.now)
+        self.core.inbound.receive(b"".join(self.server.take_output(self.now)), self.now)
 
     def answer(self, command, headers=(), body=b""):
         self.server.send(Frame(command, headers, body))
@@ -85,26 +85,26 @@ class Scripted:
         if frame is not None:
             headers["receipt-id"] = frame.headers["receipt"]
         # Not by `server.send`: it would hear nothing more, while real servers of 1.0 and 1.1 may go on.
-        self.core.receive(serialize(Frame("ERROR", headers), self.version, content_length="never"), self.now)
+        self.core.inbound.receive(serialize(Frame("ERROR", headers), self.version, content_length="never"), self.now)
 
     def lose(self, error=None):
-        self.core.lost(error, self.now)
+        self.core.link.lost(error, self.now)
 
     def wait(self, seconds):
         """Time passes; the core is ticked when it asks for it."""
         end = self.now + seconds
         for _ in range(10_000):
-            due = self.core.next_deadline()
+            due = self.core.link.next_deadline()
             if due is None or due > end:
                 break
             self.now = max(self.now, due)
-            self.core.tick(self.now)
+            self.core.link.tick(self.now)
         self.now = end
 
     # ---- what users do ----
 
     def call(self, what="call", timeout=30.0, command="SEND", **options):
-        return self.core.calls.make(what, timeout, command, **options)
+        return self.core.link.calls.make(what, timeout, command, **options)
 
     def send(self, body=b"x", receipt=False, resend=False, timeout=30.0, destination="/queue/a"):
         pairs = [("destination", destination)]
@@ -118,7 +118,7 @@ class Scripted:
     def subscribe(self, ack="auto", confirm=True, timeout=30.0, **options):
         name = f"s{next(self._names)}"
         subscription = Subscription(f"/queue/{name}", id=name, ack=ack, confirm=confirm, **options)
-        self.core.subscribe(subscription, self.now, self.call("SUBSCRIBE", timeout, "SUBSCRIBE"))
+        self.core.inbound.subscribe(subscription, self.now, self.call("SUBSCRIBE", timeout, "SUBSCRIBE"))
         return subscription
 
     def subscribed(self, ack="auto", **options):
@@ -139,10 +139,10 @@ class Scripted:
     def flood(self, subscription, count, size=10):
         """Many messages that nobody takes."""
         frame = b"MESSAGE\nsubscription:%s\nmessage-id:m\ndestination:d\nack:a\ncontent-length:%d\n\n%s\0"
-        self.core.receive(frame % (subscription.id.encode(), size, bytes(size)) * count, self.now)
+        self.core.inbound.receive(frame % (subscription.id.encode(), size, bytes(size)) * count, self.now)
 
     def take(self, subscription):
-        self.core.take(subscription)
+        self.core.inbound.take(subscription)
         taken = list(subscription.batch)
         subscription.batch.clear()
         return taken

@@ -66,7 +66,7 @@ def test_a_stale_ack_is_refused_and_never_sent(client):
 def test_an_ack_that_waits_when_the_connection_goes_is_stale(client):
     subscription = client.subscribed("client-individual")
     message = client.deliver(subscription)
-    client.core.writable(False)
+    client.core.link.writable(False)
     call = client.call("ACK", command="ACK")
     client.ack(message, call=call)
     client.lose()
@@ -78,7 +78,7 @@ def test_an_ack_that_waits_when_the_connection_goes_is_stale(client):
 def test_messages_that_nobody_took_go_with_their_connection(client):
     explicit, auto = client.subscribed("client-individual"), client.subscribed("auto")
     for subscription in (explicit, auto):
-        client.core.receive(
+        client.core.inbound.receive(
             b"MESSAGE\nsubscription:%s\nmessage-id:m\ndestination:d\nack:a\n\n\0" % subscription.id.encode(), 0
         )
     client.lose()
@@ -130,7 +130,7 @@ def test_a_stale_ack_in_client_mode(client):
 def test_after_unsubscribe_acks_are_stale(client):
     subscription = client.subscribed("client-individual")
     message = client.deliver(subscription)
-    client.core.unsubscribe(subscription, client.now)
+    client.core.inbound.unsubscribe(subscription, client.now)
     with pytest.raises(StaleAckError):
         client.ack(message)
     assert client.commands() == ["UNSUBSCRIBE"]
@@ -184,8 +184,8 @@ def test_durable_needs_a_client_id_on_some(client):
     client = Scripted(server="ActiveMQ/5.17.2").connect()
     with pytest.raises(LocalProtocolError, match="client_id"):
         client.subscribe(durable="daily")
-    assert not client.core.subscriptions
-    assert Scripted(server="what is this").connect().core.dialect.name == "unknown"
+    assert not client.core.inbound.subscriptions
+    assert Scripted(server="what is this").connect().core.link.dialect.name == "unknown"
 
 
 def test_durable_is_refused_where_it_would_mean_nothing():
@@ -198,7 +198,7 @@ def test_durable_is_refused_where_it_would_mean_nothing():
 def test_a_durable_subscription_of_activemq_is_deleted_in_two_steps():
     client = Scripted(server="ActiveMQ/5.17.2", client_id="me").connect()
     subscription = client.subscribed("client", durable="daily")
-    client.core.unsubscribe(subscription, client.now, delete=True)
+    client.core.inbound.unsubscribe(subscription, client.now, delete=True)
     assert [frame.get("activemq.subscriptionName") for frame in client.frames()] == [None, "daily"]
 
 
@@ -273,8 +273,8 @@ def test_the_server_header_chooses_the_row(server, name):
 
 def test_the_option_wins_and_our_own_broker_keeps_its_nack():
     client = Scripted(server="stompcodec/1", dialect="activemq", client_id="me").connect()
-    assert client.core.dialect.durable == BROKERS["activemq"].durable
-    assert client.core.dialect.discard == (("requeue", "false"),)
+    assert client.core.link.dialect.durable == BROKERS["activemq"].durable
+    assert client.core.link.dialect.discard == (("requeue", "false"),)
 
 
 # ---- which queue stands behind a topic ----
@@ -316,7 +316,7 @@ def test_the_queue_behind_a_topic(server, choice, given, expected):
     names = {"durable", "persistent", "auto-delete", "exclusive", "x-queue-type", "x-queue-name"}
     for destination in ("/topic/a", "/queue/a", "/temp-queue/a", "/exchange/a/b"):
         subscription = Subscription(destination, id=destination, headers=given)
-        client.core.subscribe(subscription, client.now, client.call())
+        client.core.inbound.subscribe(subscription, client.now, client.call())
         (frame,) = client.frames()
         asked = {name: value for name, value in frame.headers.items() if name in names}
         assert asked == (expected if destination == "/topic/a" else given)
@@ -324,14 +324,14 @@ def test_the_queue_behind_a_topic(server, choice, given, expected):
 
 def test_a_durable_subscription_needs_no_other_queue():
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="exclusive").connect()
-    client.core.subscribe(Subscription("/topic/a", id="1", durable="daily"), client.now, client.call())
+    client.core.inbound.subscribe(Subscription("/topic/a", id="1", durable="daily"), client.now, client.call())
     (frame,) = client.frames()
     assert (frame.get("durable"), frame.get("auto-delete"), frame.get("exclusive")) == ("true", "false", None)
 
 
 def test_each_connection_has_a_durable_queue_of_its_own():
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
-    client.core.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
+    client.core.inbound.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
     client.confirm_all()
     client.lose()
     client.connect()
@@ -341,7 +341,7 @@ def test_each_connection_has_a_durable_queue_of_its_own():
 
 def test_a_reconnect_to_a_newer_version_asks_for_what_that_accepts():
     client = Scripted(server="RabbitMQ/4.2.0").connect()
-    client.core.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
+    client.core.inbound.subscribe(Subscription("/topic/a", id="1"), client.now, client.call())
     client.confirm_all()
     client.lose()
     client.server_name = "RabbitMQ/4.3.1"
@@ -365,7 +365,7 @@ def daily():
 
 def deleting(client, subscription):
     call = client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE")
-    client.core.unsubscribe(subscription, client.now, call, delete=True)
+    client.core.inbound.unsubscribe(subscription, client.now, call, delete=True)
     return call
 
 
@@ -388,7 +388,7 @@ def test_it_is_not_deleted_by_the_end_of_the_connection(daily):
 
 def test_it_is_not_deleted_by_a_frame_that_never_left(daily):
     client, subscription = daily
-    client.core.writable(False)
+    client.core.link.writable(False)
     call = deleting(client, subscription)
     client.lose()
     assert (outcome(call), call.error.sent) == ("ConnectionLostError", False)
@@ -396,7 +396,7 @@ def test_it_is_not_deleted_by_a_frame_that_never_left(daily):
 
 def test_it_is_not_deleted_once_it_was_unsubscribed(daily):
     client, subscription = daily
-    client.core.unsubscribe(subscription, client.now)
+    client.core.inbound.unsubscribe(subscription, client.now)
     assert outcome(deleting(client, subscription)) == "LocalProtocolError"
 
 
@@ -425,7 +425,7 @@ _SERVERS = {
 def test_text_has_no_content_length_for_brokers_of_jms(server):
     client = Scripted(server=server).connect()
     assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
-    octets = b"".join(client.core.take_output(client.now))
+    octets = b"".join(client.core.link.take_output(client.now))
     assert (b"content-length" not in octets) == (_SERVERS[server] in ("activemq", "artemis", "apollo"))
 
 

@@ -46,8 +46,8 @@ def test_a_receipt_accepts(client):
     assert outcome(call) == "waits"
     client.receipt(frame)
     assert outcome(call) == "accepted"
-    assert client.core.calls.finished.count(call) == 1
-    assert not client.core.calls.sent
+    assert client.core.link.calls.finished.count(call) == 1
+    assert not client.core.link.calls.sent
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -61,7 +61,7 @@ def test_an_error_goes_to_the_call_that_it_names(version):
     assert second.error.frame.command == "ERROR"
     # 1.2 says that the session is over then; older servers go on.
     assert outcome(first) == ("ConnectionLostError" if version == "1.2" else "waits")
-    assert (client.core.connection is None) == (version == "1.2")
+    assert (client.core.link.connection is None) == (version == "1.2")
 
 
 def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog):
@@ -77,7 +77,7 @@ def test_an_error_that_names_nobody_ends_the_client_that_does_not_reconnect(capl
     client = Scripted(reconnect=None).connect()
     subscription, call = client.subscribed(), client.send(receipt=True)
     client.error(None, "shutting down")
-    assert client.core.state == "closed"
+    assert client.core.link.state == "closed"
     assert isinstance(subscription.error, RejectedError)
     assert outcome(call) == "ConnectionLostError"
     assert isinstance(call.error.__cause__, RejectedError)
@@ -143,26 +143,26 @@ def test_what_waits_survives_and_keeps_its_order(client):
 def test_nothing_overtakes_while_the_transport_is_full(client):
     subscription = client.subscribed("client-individual")
     message = client.deliver(subscription)
-    client.core.writable(False)
+    client.core.link.writable(False)
     client.send(b"reply")
     client.ack(message)
     client.send(b"last")
     assert client.frames() == []
-    client.core.writable(True)
+    client.core.link.writable(True)
     assert client.commands() == ["SEND", "ACK", "SEND"]
 
 
 def test_the_outbox_is_bounded():
     client = Scripted(outbox_frames=3).connect()
-    client.core.writable(False)
+    client.core.link.writable(False)
     for _ in range(3):
         client.send()
     assert not client.core.send(Frame("SEND", {"destination": "a"}), client.now)
     room = client.call("room")
     client.core.when_room(room, client.now, 10)
-    client.core.take_output(client.now)
+    client.core.link.take_output(client.now)
     assert outcome(room) == "waits"
-    client.core.writable(True)
+    client.core.link.writable(True)
     assert client.commands() == ["SEND"] * 3
     assert outcome(room) == "accepted"
 
@@ -173,7 +173,7 @@ def test_the_outbox_is_bounded_in_octets():
     client.send(b"x" * 6000)
     assert not client.core.send(Frame("SEND", {"destination": "a"}, b"x" * 6000), client.now)
     client.send(b"x" * 10)
-    assert client.core.outbox.octets < 10_000
+    assert client.core.link.outbox.octets < 10_000
 
 
 def test_one_frame_that_is_larger_than_the_outbox_may_come_alone():
@@ -194,11 +194,11 @@ def test_acknowledgements_find_room_always():
     client = Scripted(outbox_frames=1).connect()
     subscription = client.subscribed("client-individual")
     messages = [client.deliver(subscription, f"m{number}") for number in range(5)]
-    client.core.writable(False)
+    client.core.link.writable(False)
     client.send()
     for message in messages:
         client.ack(message)
-    client.core.writable(True)
+    client.core.link.writable(True)
     assert client.commands() == ["SEND"] + ["ACK"] * 5
 
 
@@ -210,8 +210,8 @@ def test_a_frame_that_cannot_be_written_is_refused_at_once(client, connected):
     with pytest.raises(FrameError):
         client.core.send(Frame("SEND", {"destination": "\ud800"}), client.now, call)
     client.wait(60)
-    assert client.core.calls.finished.count(call) == 0
-    assert client.core.outbox.frames == 0
+    assert client.core.link.calls.finished.count(call) == 0
+    assert client.core.link.outbox.frames == 0
 
 
 def test_a_frame_that_the_next_version_cannot_carry_fails_alone():
@@ -236,7 +236,7 @@ def test_a_transaction_commits(client):
     subscription = client.subscribed("client-individual")
     message = client.deliver(subscription)
     transaction = client.begin()
-    assert client.core.send_in(transaction, [("destination", "/queue/b")], b"1", client.now, text=False)
+    assert client.core.send(Frame("SEND", {"destination": "/queue/b"}, b"1"), client.now, transaction=transaction)
     client.ack(message, transaction=transaction)
     call = client.finish(transaction)
     frames = client.confirm_all()
@@ -244,7 +244,7 @@ def test_a_transaction_commits(client):
     assert {frame.headers["transaction"] for frame in frames} == {"t1"}
     assert (outcome(call), transaction.state) == ("accepted", "committed")
     with pytest.raises(LocalProtocolError, match="committed"):
-        client.core.send_in(transaction, [("destination", "/queue/b")], b"", client.now, text=False)
+        client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
 
 
 def test_a_transaction_ends_with_its_connection(client):
@@ -255,7 +255,7 @@ def test_a_transaction_ends_with_its_connection(client):
     client.lose()
     client.connect()
     for attempt in (
-        lambda: client.core.send_in(transaction, [("destination", "/queue/b")], b"", client.now, text=False),
+        lambda: client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction),
         lambda: client.ack(message, transaction=transaction),
         lambda: client.finish(transaction),
     ):
@@ -269,7 +269,7 @@ def test_a_commit_that_was_sent_is_unknown_and_one_that_was_not_is_not(client):
     sent = client.begin("t1")
     first = client.finish(sent)
     client.frames()
-    client.core.writable(False)
+    client.core.link.writable(False)
     unsent = client.begin("t2")
     second = client.finish(unsent)
     client.lose()
@@ -308,18 +308,18 @@ def test_begin_waits_for_a_connection(client):
 
 @pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
 def test_close_says_goodbye_behind_all_that_waits(client):
-    client.core.writable(False)
+    client.core.link.writable(False)
     client.send(b"last")
     close = client.call("close", command="")
     client.core.close(client.now, close)
     with pytest.raises(LocalProtocolError, match="closed"):
         client.send(b"too late")
-    client.core.writable(True)
+    client.core.link.writable(True)
     send, disconnect = client.frames()
     assert (send.body, disconnect.command) == (b"last", "DISCONNECT")
     assert outcome(close) == "waits"
     client.receipt(disconnect)
-    assert (outcome(close), client.core.state) == ("accepted", "closed")
+    assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
 @pytest.mark.req("S12-LNG-03", "S12-DIS-04")
@@ -332,7 +332,7 @@ def test_close_copes_without_the_last_receipt(client, how):
         client.lose()
     else:
         client.wait(5.1)
-    assert (outcome(close), client.core.state) == ("accepted", "closed")
+    assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
 def test_closing_twice_is_fine(client):
@@ -355,7 +355,7 @@ def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, cap
     client.core.when_connected(connected, client.now)
     error = RejectedError("login", Frame("ERROR"))
     with caplog.at_level(logging.ERROR, "stompcodec.client"):
-        client.core.end(error)
+        client.core.link.end(error)
     assert outcome(sent) == "ConnectionLostError"
     assert isinstance(waiting.error, ConnectionLostError)
     assert not waiting.error.sent
@@ -375,5 +375,5 @@ def test_an_ack_after_close_is_stale(client):
 def test_secrets_are_masked_in_the_trace():
     client = Scripted(on_frame=lambda *_: None)
     client.open()
-    ((direction, frame),) = client.core.trace
+    ((direction, frame),) = client.core.link.trace
     assert (direction, frame.headers["passcode"]) == ("out", "***")

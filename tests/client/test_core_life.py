@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
 
 ACKS = st.sampled_from(["auto", "client", "client-individual"])
@@ -42,7 +43,7 @@ class Life(RuleBasedStateMachine):
 
     @property
     def up(self):
-        return self.client.core.connection is not None
+        return self.client.core.link.connection is not None
 
     def look(self):
         """Judge what the client sent since."""
@@ -85,7 +86,7 @@ class Life(RuleBasedStateMachine):
 
     def holds_up(self, frame):
         """A subscription that came back and is not confirmed, for as long as that is waited for."""
-        subscription = self.client.core.subscriptions.get(frame.headers["id"])
+        subscription = self.client.core.inbound.subscriptions.get(frame.headers["id"])
         recent = self.client.now - self.connected_at < 30
         return subscription is not None and subscription.id in self.returning and recent and not subscription.confirmed
 
@@ -95,11 +96,11 @@ class Life(RuleBasedStateMachine):
         self.asked.clear()
         self.writable = True
         self.connected_at = self.client.now
-        self.returning = list(self.client.core.subscriptions)
+        self.returning = list(self.client.core.inbound.subscriptions)
         self.client.connect(confirm=False)
         self.look()
         subscribed = [f.headers["id"] for c, f in self.log if c == self.client.connections and f.command == "SUBSCRIBE"]
-        one_by_one = self.client.core._one_by_one  # after a nameless ERROR
+        one_by_one = self.client.core.inbound._one_by_one  # after a nameless ERROR
         assert subscribed == list(self.returning)[: 1 if one_by_one else None]
 
     @precondition(lambda self: self.up)
@@ -148,7 +149,7 @@ class Life(RuleBasedStateMachine):
     @rule(yes=st.booleans())
     def writable(self, yes):
         if self.up:
-            self.client.core.writable(yes)
+            self.client.core.link.writable(yes)
             self.look()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 20.0]))
@@ -161,7 +162,7 @@ class Life(RuleBasedStateMachine):
     @rule(receipt=st.booleans(), resend=st.booleans())
     def send(self, receipt, resend):
         self.counter += 1
-        if not self.client.core.outbox.has_room(10):
+        if not self.client.core.link.outbox.has_room(10):
             return
         call = self.client.send(b"%d" % self.counter, receipt=receipt, resend=resend)
         self.sends[self.counter] = call
@@ -187,7 +188,7 @@ class Life(RuleBasedStateMachine):
         call = self.client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE") if receipt else None
         if call:
             self.calls.append(call)
-        self.client.core.unsubscribe(subscription, self.client.now, call)
+        self.client.core.inbound.unsubscribe(subscription, self.client.now, call)
         self.look()
 
     @precondition(lambda self: self.live)
@@ -206,7 +207,7 @@ class Life(RuleBasedStateMachine):
         elif receipt:
             options["call"] = self.client.call(command, 30.0, command)
         stale = message.subscription.explicit and not message.settled
-        stale = stale and (message.epoch != self.client.core.epoch or message.subscription.closed)
+        stale = stale and (message.epoch != self.client.core.link.epoch or message.subscription.closed)
         try:
             self.client.ack(message, command, **options)
         except StaleAckError:
@@ -219,7 +220,7 @@ class Life(RuleBasedStateMachine):
                 self.calls.append(options["call"])
         self.look()
 
-    @precondition(lambda self: self.client.core.state == "connected")
+    @precondition(lambda self: self.client.core.link.state == "connected")
     @rule()
     def begin(self):
         self.counter += 1
@@ -233,7 +234,8 @@ class Life(RuleBasedStateMachine):
         state = transaction.state
         try:
             if command == "SEND":
-                self.client.core.send_in(transaction, [("destination", "/queue/t")], b"", self.client.now, text=False)
+                frame = Frame("SEND", {"destination": "/queue/t"})
+                self.client.core.send(frame, self.client.now, transaction=transaction)
             else:
                 self.calls.append(self.client.finish(transaction, command))
         except ConnectionLostError:
@@ -249,9 +251,9 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self):
         core = self.client.core
-        assert core.backlog == sum(len(each.inbox) for each in self.subscriptions)
-        assert core.outbox.frames >= len(core.outbox)
-        assert (len(core.outbox) == 0) or (core.outbox.octets > 0)
+        assert core.inbound.backlog == sum(len(each.inbox) for each in self.subscriptions)
+        assert core.link.outbox.frames >= len(core.link.outbox)
+        assert (len(core.link.outbox) == 0) or (core.link.outbox.octets > 0)
         assert all(each.open >= 0 for each in self.live)
 
     def teardown(self):
@@ -263,8 +265,8 @@ class Life(RuleBasedStateMachine):
         client.core.close(client.now, close)
         self.look()
         client.wait(120)
-        assert client.core.state == "closed"
-        told = collections.Counter(id(call) for call in client.core.calls.finished)
+        assert client.core.link.state == "closed"
+        told = collections.Counter(id(call) for call in client.core.link.calls.finished)
         on_wire = collections.Counter(int(f.body) for _, f in self.log if f.command == "SEND" and f.body)
         for call in self.calls:
             assert call.done, f"no outcome: {call}"
@@ -276,7 +278,7 @@ class Life(RuleBasedStateMachine):
                 assert on_wire[number] >= 1
             if isinstance(call.error, (ConnectionLostError, ReceiptTimeoutError)):
                 assert call.error.sent == (on_wire[number] > 0)
-        assert client.core.backlog == sum(len(each.inbox) for each in self.subscriptions)
+        assert client.core.inbound.backlog == sum(len(each.inbox) for each in self.subscriptions)
 
 
 TestLife = Life.TestCase

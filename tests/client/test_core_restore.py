@@ -25,10 +25,10 @@ def test_subscriptions_come_back_before_anything_else(client):
     assert {first.command, second.command} == {"SUBSCRIBE"}
     client.receipt(first)
     assert client.frames() == []
-    assert client.core.state == "reconnecting"
+    assert client.core.link.state == "reconnecting"
     client.receipt(second)
     assert client.commands() == ["SEND"]
-    assert client.core.state == "connected"
+    assert client.core.link.state == "connected"
 
 
 def test_a_subscription_that_asks_for_no_receipt_holds_up_nothing(client):
@@ -68,8 +68,8 @@ def test_one_that_is_refused_on_return_does_not_come_back(client):
     client.error(frames[1], "gone")
     assert isinstance(bad.error, RejectedError)
     client.connect()
-    assert list(client.core.subscriptions) == [good.id]
-    assert client.core.state == "connected"
+    assert list(client.core.inbound.subscriptions) == [good.id]
+    assert client.core.link.state == "connected"
 
 
 def test_an_error_without_a_name_on_return_finds_its_subscription(client):
@@ -80,19 +80,19 @@ def test_an_error_without_a_name_on_return_finds_its_subscription(client):
     for _ in range(5):
         client.connect(confirm=False)
         asked = []
-        while client.core.connection is not None and (frames := client.frames()):
+        while client.core.link.connection is not None and (frames := client.frames()):
             asked += frames
             if any(frame.headers["id"] == bad.id for frame in frames):
                 client.error(None, "not this one")
                 break
             for frame in frames:
                 client.receipt(frame)
-        if client.core.connection is not None:
+        if client.core.link.connection is not None:
             break
-    assert client.core.state == "connected"
+    assert client.core.link.state == "connected"
     assert isinstance(bad.error, RejectedError)
-    assert bad.id not in client.core.subscriptions
-    assert len(client.core.subscriptions) == 3
+    assert bad.id not in client.core.inbound.subscriptions
+    assert len(client.core.inbound.subscriptions) == 3
 
 
 def test_a_loss_while_coming_back_blames_nobody(client):
@@ -103,7 +103,7 @@ def test_a_loss_while_coming_back_blames_nobody(client):
         client.frames()
     client.lose()
     client.connect()
-    assert client.core.state == "connected"
+    assert client.core.link.state == "connected"
     assert all(not subscription.closed for subscription in subscriptions)
 
 
@@ -129,13 +129,13 @@ def test_one_that_is_never_confirmed_is_given_up(client):
     client.wait(4)
     assert outcome(subscription.call) == "ReceiptTimeoutError"
     assert client.commands() == ["UNSUBSCRIBE"]
-    assert not client.core.subscriptions
+    assert not client.core.inbound.subscriptions
 
 
 def test_an_unsubscribed_one_does_not_come_back(client):
     subscription = client.subscribed()
     call = client.call("UNSUBSCRIBE", command="UNSUBSCRIBE")
-    client.core.unsubscribe(subscription, client.now, call)
+    client.core.inbound.unsubscribe(subscription, client.now, call)
     client.frames()
     client.lose()
     assert outcome(call) == "accepted"
@@ -146,7 +146,7 @@ def test_an_unsubscribed_one_does_not_come_back(client):
 def test_two_subscriptions_with_one_id(client):
     client.subscribed(durable=None)
     with pytest.raises(LocalProtocolError, match="id"):
-        client.core.subscribe(Subscription("/queue/x", id="s1"), client.now, client.call())
+        client.core.inbound.subscribe(Subscription("/queue/x", id="s1"), client.now, client.call())
 
 
 def test_1_0_may_leave_the_subscription_out():
@@ -158,9 +158,9 @@ def test_1_0_may_leave_the_subscription_out():
 
 def test_messages_for_nobody_are_dropped(client):
     subscription = client.subscribed()
-    client.core.unsubscribe(subscription, client.now)
+    client.core.inbound.unsubscribe(subscription, client.now)
     client.answer("MESSAGE", {"subscription": subscription.id, "message-id": "m", "destination": "d"}, b"late")
-    assert client.core.backlog == 0
+    assert client.core.inbound.backlog == 0
 
 
 # ---- requests ----
@@ -216,7 +216,7 @@ def test_a_request_may_be_refused_or_time_out(client):
     assert outcome(late) == "ReceiptTimeoutError"
     client.error(frame)
     assert outcome(refused) == "RejectedError"
-    assert not client.core._replies
+    assert not client.core.inbound.replies
 
 
 def test_rabbitmq_makes_the_reply_queue_by_itself():
@@ -230,7 +230,7 @@ def test_rabbitmq_makes_the_reply_queue_by_itself():
     client.lose()
     client.connect(confirm=False)
     assert client.frames() == []
-    assert client.core.state == "connected"
+    assert client.core.link.state == "connected"
 
 
 # ---- draining ----
@@ -251,4 +251,4 @@ def test_drain_gives_back_what_was_not_handed_out(client):
     assert len(client.take(auto)) == 3
     assert client.core.is_quiet()
     client.flood(explicit, 1)
-    assert client.core.backlog == 0
+    assert client.core.inbound.backlog == 0

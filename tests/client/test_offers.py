@@ -94,7 +94,7 @@ class Offering(Scripted):
 
     def fetch(self, ack="auto"):
         subscription = Subscription("/queue/a", id=f"f{next(self._names)}", ack=ack)
-        call = self.core.calls.make("RECEIVE", 5.0)
+        call = self.core.link.calls.make("RECEIVE", 5.0)
         assert self.core.fetch(subscription, self.now, call)
         (frame,) = self.frames()
         assert (frame.command, frame.headers["receipt"]) == ("RECEIVE", call.id)
@@ -115,7 +115,7 @@ def test_answers_find_their_calls_in_any_order_and_nothing_is_restored():
     client.message(two[1], b"late")
     client.pump()
     assert (one[0].result, two[0].result.body) == (None, b"2")
-    assert (one[0].done, client.core._fetches, client.core.subscriptions) == (True, {}, {})
+    assert (one[0].done, client.core.inbound.fetches, client.core.inbound.subscriptions) == (True, {}, {})
 
 
 def test_a_message_that_came_is_not_lost_with_its_receipt():
@@ -123,10 +123,10 @@ def test_a_message_that_came_is_not_lost_with_its_receipt():
     (one, first), (two, _second) = client.fetch(), client.fetch()
     client.message(first)
     client.pump()
-    client.core.lost(OSError("cut"), client.now)
+    client.core.link.lost(OSError("cut"), client.now)
     assert (one.error, one.result.body) == (None, b"x")
     assert isinstance(two.error, stomp.ConnectionLostError)
-    assert client.core._fetches == {}
+    assert client.core.inbound.fetches == {}
 
 
 # ---- typed headers ----
@@ -210,7 +210,7 @@ def test_receipts_may_come_in_another_order():
     client = Scripted(versions=["legacy"], version="legacy", login="ann", passcode="x").connect()
     calls = []
     for number in range(3):
-        call = client.core.calls.make(f"SEND {number}", 5.0, "SEND")
+        call = client.core.link.calls.make(f"SEND {number}", 5.0, "SEND")
         client.core.send(Frame("SEND", {"destination": "/queue/a", "receipt": call.id}), client.now, call)
         calls.append(call)
     assert len(client.frames()) == 3

@@ -116,9 +116,9 @@ def test_the_outbox_counts_right(steps):
 
 def test_news_are_told_once_and_by_one():
     client = Scripted(on_frame=print).connect()
-    client.core.events.clear()
-    client.core.trace.clear()
-    client.core.calls.finished.clear()
+    client.core.link.events.clear()
+    client.core.link.trace.clear()
+    client.core.link.calls.finished.clear()
     empty = News(client.core)
     assert not empty
     subscription = client.subscribed()

@@ -114,7 +114,7 @@ def test_one_that_fails_takes_those_with_it_that_have_not_left():
     group, other = Group(), Group()
     sent = put(scripted, b"1", group=group)
     assert bodies(scripted.frames()) == [b"1"]
-    scripted.core.writable(False)
+    scripted.core.link.writable(False)
     waiting, apart = put(scripted, b"2", group=group), put(scripted, b"3", group=other)
     scripted.lose()
     assert (outcome(sent), outcome(waiting), outcome(apart)) == ("ConnectionLostError", "ConnectionLostError", "waits")
@@ -124,7 +124,7 @@ def test_one_that_fails_takes_those_with_it_that_have_not_left():
     scripted.connect()
     assert bodies(frame for number, frame in scripted.seen if (number, frame.command) == (2, "SEND")) == [b"3"]
     assert outcome(apart) == "accepted"
-    assert scripted.core.outbox.frames == 0
+    assert scripted.core.link.outbox.frames == 0
 
 
 def test_nothing_in_doubt_nothing_fails():
@@ -134,7 +134,7 @@ def test_nothing_in_doubt_nothing_fails():
     group = Group()
     first = put(scripted, b"1", group=group)
     scripted.confirm_all()
-    scripted.core.writable(False)
+    scripted.core.link.writable(False)
     second = put(scripted, b"2", group=group)
     scripted.lose()
     assert (outcome(first), outcome(second)) == ("accepted", "waits")
@@ -148,7 +148,7 @@ def test_resend_keeps_the_order_of_blocks():
     group = Group()
     calls = [put(scripted, b"%d" % number, group=group, resend=True) for number in range(3)]
     scripted.frames()
-    scripted.core.writable(False)
+    scripted.core.link.writable(False)
     calls += [put(scripted, b"%d" % number, group=group, resend=True) for number in range(3, 6)]
     scripted.lose()
     scripted.connect()
@@ -180,14 +180,14 @@ def test_time_runs_out_for_a_block_that_waits():
     scripted.wait(31)
     assert [outcome(call) for call in calls] == ["ReceiptTimeoutError", "ConnectionLostError"]
     assert not any(call.error.sent for call in calls)
-    assert scripted.core.outbox.frames == 0
+    assert scripted.core.link.outbox.frames == 0
 
 
 def test_in_a_transaction_of_an_older_connection_nothing_leaves():
     scripted = Scripted()
     scripted.connect()
     transaction = scripted.begin()
-    scripted.core.writable(False)
+    scripted.core.link.writable(False)
     call = scripted.call()
     assert scripted.core.send_block(block_of(b"1", receipt=call.id), scripted.now, call, transaction)
     scripted.lose()

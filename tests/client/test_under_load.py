@@ -143,7 +143,7 @@ def test_a_slow_consumer_stops_the_server_not_the_memory(shell):
         sender.start()
         time.sleep(4 * beat / 1000)  # longer than the heart-beats: the pause is not held against the server
         assert sender.is_alive()
-        assert client.core.backlog < 1000
+        assert client.core.inbound.backlog < 1000
         assert client.epoch == 1
         for _ in range(total):
             assert subscription.get(patience(5)) is not None
@@ -176,7 +176,7 @@ def test_a_full_outbox_blocks_and_goes_on(shell):
         producer.start()
         time.sleep(0.3)
         assert producer.is_alive()
-        assert client.core.outbox.frames <= 51
+        assert client.core.link.outbox.frames <= 51
         go_on.set()
         producer.join(patience(30))
         client.ping()

@@ -292,7 +292,7 @@ class CoreClient:
     # ---- the transport ----
 
     def connect(self, args: dict[str, Any] | None = None) -> None:
-        if self.core.state == "closed":
+        if self.core.link.state == "closed":
             self.core = self._new_core()
         if not self.wanted:
             self.wanted = True
@@ -307,27 +307,27 @@ class CoreClient:
         self.link = link
         self._writable = True
         self.connections += 1
-        self.core.opened(self.net.clock.now, host="/", login="guest", passcode="guest", whole_frames=False)
+        self.core.link.opened(self.net.clock.now, host="/", login="guest", passcode="guest", whole_frames=False)
         self._after()
 
     def _again(self) -> None:
-        if self.wanted and self.link is None and self.core.state not in ("closing", "closed"):
+        if self.wanted and self.link is None and self.core.link.state not in ("closing", "closed"):
             self.connect()
 
     def received(self, data: bytes) -> None:
         if self.link is not None:
-            self.core.receive(data, self.net.clock.now)
+            self.core.inbound.receive(data, self.net.clock.now)
             self._after()
 
     def writable(self, yes: bool) -> None:
-        self.core.writable(yes)
+        self.core.link.writable(yes)
         if yes:
             self._after()
 
     def lost(self) -> None:
         if self.link is not None:
             self.link = None
-            self.core.lost(None, self.net.clock.now)
+            self.core.link.lost(None, self.net.clock.now)
             self._down()
         self._after()
 
@@ -339,33 +339,33 @@ class CoreClient:
         """What the engine does after each call of the core."""
         core, now = self.core, self.net.clock.now
         for _ in range(100):
-            core.events.clear()
-            finished, core.calls.finished[:] = list(core.calls.finished), []
+            core.link.events.clear()
+            finished, core.link.calls.finished[:] = list(core.link.calls.finished), []
             for call in finished:
                 if call.error is None:
                     self.net.progress(self.name, call.command)
-            touched, core.touched[:] = list(core.touched), []
+            touched, core.inbound.touched[:] = list(core.inbound.touched), []
             for subscription in touched:
                 subscription.touched = False
-                core.take(subscription)
+                core.inbound.take(subscription)
                 batch = list(subscription.batch)
                 subscription.batch.clear()
                 for message in batch:
                     self.net.progress(self.name, "MESSAGE")
                     self._decide(message)
-            chunks = core.take_output(now)
+            chunks = core.link.take_output(now)
             if chunks and self.link is not None:
                 self.link.up.write(b"".join(chunks))
             if not (chunks or finished or touched):
                 break
-        if core.connection is None and self.link is not None:
+        if core.link.connection is None and self.link is not None:
             link, self.link = self.link, None
             link.close(link.up)
             link.cut()
             self._down()
         elif self.link is not None:
-            self.link.read(self.link.down, not core.paused)
-        due = core.next_deadline()
+            self.link.read(self.link.down, not core.inbound.paused)
+        due = core.link.next_deadline()
         if due is not None and (self._armed is None or due < self._armed or self._armed < now):
             self._armed = due
             self.net.clock.after(max(0.0, due - now), partial(self._tick, due))
@@ -373,7 +373,7 @@ class CoreClient:
     def _tick(self, due: float) -> None:
         if self._armed == due:
             self._armed = None
-            self.core.tick(self.net.clock.now)
+            self.core.link.tick(self.net.clock.now)
             self._after()
 
     # ---- what comes ----
@@ -399,7 +399,7 @@ class CoreClient:
 
     def _settle(self, message: Any, command: str) -> None:
         receipt = self.net.chance(self.name, message.id, "receipt") < 0.6
-        call = self.core.calls.make(command, 20.0, command) if receipt else None
+        call = self.core.link.calls.make(command, 20.0, command) if receipt else None
         self._do(partial(self.core.settle, message, command, self.net.clock.now, call))
 
     def _move(self, message: Any, key: int) -> None:
@@ -412,10 +412,10 @@ class CoreClient:
         self.moved += 1
         number = int("".join(filter(str.isdigit, self.name)) or 0)  # two clients may move copies of one message
         body = b"%d." % (10**9 * (1 + number) + key * 1000 + self.moved)
-        self._do(partial(self.core.send_in, transaction, pairs, body, now, text=False))
+        self._do(partial(self.core.send, Frame("SEND", pairs, body), now, transaction=transaction))
         self._do(partial(self.core.settle, message, "ACK", now, transaction=transaction))
         end = "COMMIT" if self.net.chance(self.name, key, "end") < 0.8 else "ABORT"
-        call = self.core.calls.make(end, 20.0, end)
+        call = self.core.link.calls.make(end, 20.0, end)
         self._do(partial(self.core.finish_transaction, transaction, end, now, call))
 
     def _do(self, action: Callable[[], Any]) -> Any:
@@ -434,12 +434,12 @@ class CoreClient:
             pairs, body = _pairs(args, args["key"] + number)
             call = None
             if args.get("receipt", True):
-                call = self.core.calls.make("SEND", 20.0, "SEND", resend=False)
+                call = self.core.link.calls.make("SEND", 20.0, "SEND", resend=False)
                 pairs.append(("receipt", call.id))
             self._do(partial(self.core.send, Frame("SEND", pairs, body), self.net.clock.now, call))
 
     def subscribe(self, args: dict[str, Any]) -> None:
-        if args["id"] in self.core.subscriptions:
+        if args["id"] in self.core.inbound.subscriptions:
             return
         subscription = Subscription(
             args["to"],
@@ -451,14 +451,14 @@ class CoreClient:
             if "durable-subscription-name" in args
             else {},
         )
-        call = self.core.calls.make("SUBSCRIBE", 20.0, "SUBSCRIBE")
-        self._do(partial(self.core.subscribe, subscription, self.net.clock.now, call))
+        call = self.core.link.calls.make("SUBSCRIBE", 20.0, "SUBSCRIBE")
+        self._do(partial(self.core.inbound.subscribe, subscription, self.net.clock.now, call))
 
     def unsubscribe(self, args: dict[str, Any]) -> None:
-        subscription = self.core.subscriptions.get(args["id"])
+        subscription = self.core.inbound.subscriptions.get(args["id"])
         if subscription is not None:
-            call = self.core.calls.make("UNSUBSCRIBE", 20.0, "UNSUBSCRIBE")
-            self._do(partial(self.core.unsubscribe, subscription, self.net.clock.now, call))
+            call = self.core.link.calls.make("UNSUBSCRIBE", 20.0, "UNSUBSCRIBE")
+            self._do(partial(self.core.inbound.unsubscribe, subscription, self.net.clock.now, call))
 
     def transact(self, args: dict[str, Any]) -> None:
         transaction = BaseTransaction(self._new_id())
@@ -468,7 +468,7 @@ class CoreClient:
         key = args["key"]
         for to in args["to"]:
             pairs, body = _pairs({**args, "to": to}, key)
-            self._do(partial(core.send_in, transaction, pairs, body, now, text=False))
+            self._do(partial(core.send, Frame("SEND", pairs, body), now, transaction=transaction))
             key += 1
         end = args["end"]
         if end in ("COMMIT", "ABORT"):
@@ -477,12 +477,14 @@ class CoreClient:
             self.net.clock.after(1.0, partial(self._finish, transaction, "COMMIT"))
 
     def _finish(self, transaction: BaseTransaction, end: str) -> None:
-        call = self.core.calls.make(end, 20.0, end)
+        call = self.core.link.calls.make(end, 20.0, end)
         self._do(partial(self.core.finish_transaction, transaction, end, self.net.clock.now, call))
 
     def disconnect(self, args: dict[str, Any]) -> None:
         self.wanted = False
-        self._do(partial(self.core.close, self.net.clock.now, self.core.calls.make("DISCONNECT", 5.0, "DISCONNECT")))
+        self._do(
+            partial(self.core.close, self.net.clock.now, self.core.link.calls.make("DISCONNECT", 5.0, "DISCONNECT"))
+        )
         if "again" in args:
             self.net.clock.after(args["again"], self.connect)
 

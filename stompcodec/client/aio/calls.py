@@ -9,6 +9,7 @@ from stompcodec.client.aio.link import AsyncLink, AsyncReceipt
 from stompcodec.client.aio.messages import AsyncMessage
 from stompcodec.client.shell import HeaderSource, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
+from stompcodec.codec import Frame
 from stompcodec.errors import StompError
 
 __all__ = ["AsyncTransaction"]
@@ -61,10 +62,10 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
         """
         client, message = self._client, outgoing(destination, body, headers, content_encoding)
+        frame = Frame("SEND", message.pairs, message.body)
 
         def attempt() -> bool:
-            do = client.engine.do
-            return do(client.core.send_in, self, message.pairs, message.body, now(), text=message.text)
+            return client.engine.do(client.core.send, frame, now(), text=message.text, transaction=self)
 
         await client.push(attempt, len(message.body), timeout)
 

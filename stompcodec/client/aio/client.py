@@ -60,7 +60,7 @@ class AsyncClient(BaseClient):
     async def open(self) -> AsyncClient:
         """Connect; once."""
         self._loop = asyncio.get_running_loop()
-        call = self.core.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses)))
+        call = self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses)))
         receipt = AsyncReceipt(call)
         self.engine.do(self.core.when_connected, call, now())
         self.engine.start()
@@ -245,13 +245,13 @@ class AsyncClient(BaseClient):
         """
         checked_policy(on_error)
         if handler is not None and ack != "auto":
-            check_possible(on_error, self.core.dialect)
+            check_possible(on_error, self.core.link.dialect)
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}
         subscription: AsyncSubscription = self._new_subscription(destination, ack, prefetch, **rest)
         receipt = AsyncReceipt(self._call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout))
-        self.engine.do(self.core.subscribe, subscription, now(), receipt._call)
+        self.engine.do(self.core.inbound.subscribe, subscription, now(), receipt._call)
         subscription.receipt = receipt
         if handler is not None:
             self._subscriptions.append(subscription)
@@ -302,7 +302,7 @@ class AsyncClient(BaseClient):
         """As `AsyncSubscription.unsubscribe`."""
         receipt = AsyncReceipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
         call = receipt._call if wait else None
-        self.engine.do(self.core.unsubscribe, subscription, now(), call, delete=delete)
+        self.engine.do(self.core.inbound.unsubscribe, subscription, now(), call, delete=delete)
         if wait:
             await receipt
 
@@ -393,7 +393,7 @@ class AsyncClient(BaseClient):
             self.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
-        call = self.core.calls.make("close", 2 * seconds)
+        call = self.core.link.calls.make("close", 2 * seconds)
         receipt = AsyncReceipt(call)
         self.engine.do(self.core.close, now(), call, seconds)
         with contextlib.suppress(StompError):
@@ -417,7 +417,7 @@ class AsyncClient(BaseClient):
         seconds = self.options.receipt_timeout if timeout is None else timeout
         until = now() + seconds
         while True:
-            receipt = AsyncReceipt(self.core.calls.make("waiting for room", max(until - now(), 0)))
+            receipt = AsyncReceipt(self.core.link.calls.make("waiting for room", max(until - now(), 0)))
             self.engine.do(self.core.when_room, receipt._call, now(), octets)
             try:
                 await receipt

@@ -60,7 +60,7 @@ class AsyncMessage(BaseMessage):
         Raises:
             LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
         """
-        self.subscription.client.core.dialect.nack_headers(requeue)
+        self.subscription.client.core.link.dialect.nack_headers(requeue)
         return AsyncProcessing(self, requeue)
 
     async def reply(self, body: bytes | str, headers: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -312,7 +312,7 @@ class _Work:
     async def _failed(self, message: AsyncMessage, error: Exception) -> None:
         policy = decide(self.on_error, message, error)
         core, explicit = message.subscription.client.core, message.subscription.explicit
-        answer = answer_of(policy, core.dialect, core.version)
+        answer = answer_of(policy, core.link.dialect, core.link.version)
         if answer is not None and explicit and not message.settled:
             await self._settle(message, *answer)
         if explicit and not message.settled:

@@ -53,7 +53,9 @@ class Client(BaseClient):
 
     def open(self) -> Client:
         """Connect; once."""
-        receipt = Receipt(self.core.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses))))
+        receipt = Receipt(
+            self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses)))
+        )
         self.engine.do(self.core.when_connected, receipt._call, now())
         self.engine.start()
         try:
@@ -226,13 +228,13 @@ class Client(BaseClient):
         """
         checked_policy(on_error)
         if handler is not None and ack != "auto":
-            check_possible(on_error, self.core.dialect)
+            check_possible(on_error, self.core.link.dialect)
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}
         subscription: Subscription = self._new_subscription(destination, ack, prefetch, **rest)
         receipt = Receipt(self._call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout))
-        self.engine.do(self.core.subscribe, subscription, now(), receipt._call)
+        self.engine.do(self.core.inbound.subscribe, subscription, now(), receipt._call)
         receipt.wait()
         if handler is not None:
             self._subscriptions.append(subscription)
@@ -281,7 +283,7 @@ class Client(BaseClient):
         """As `Subscription.unsubscribe`."""
         receipt = Receipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
         call = receipt._call if wait else None
-        self.engine.do(self.core.unsubscribe, subscription, now(), call, delete=delete)
+        self.engine.do(self.core.inbound.unsubscribe, subscription, now(), call, delete=delete)
         if wait:
             receipt.wait()
 
@@ -372,7 +374,7 @@ class Client(BaseClient):
             self.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
-        call = self.core.calls.make("close", 2 * seconds)
+        call = self.core.link.calls.make("close", 2 * seconds)
         receipt = Receipt(call)
         self.engine.do(self.core.close, now(), call, seconds)
         with contextlib.suppress(StompError):
@@ -391,7 +393,7 @@ class Client(BaseClient):
         seconds = self.options.receipt_timeout if timeout is None else timeout
         until = now() + seconds
         while True:
-            receipt = Receipt(self.core.calls.make("waiting for room", max(until - now(), 0)))
+            receipt = Receipt(self.core.link.calls.make("waiting for room", max(until - now(), 0)))
             self.engine.do(self.core.when_room, receipt._call, now(), octets)
             try:
                 receipt.wait()

@@ -63,7 +63,7 @@ class Message(BaseMessage):
         Raises:
             LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
         """
-        self.subscription.client.core.dialect.nack_headers(requeue)
+        self.subscription.client.core.link.dialect.nack_headers(requeue)
         return Processing(self, requeue)
 
     def reply(self, body: bytes | str, headers: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -306,7 +306,7 @@ class _Work:
     def _failed(self, message: Message, error: Exception) -> None:
         policy = decide(self.on_error, message, error)
         core, explicit = message.subscription.client.core, message.subscription.explicit
-        answer = answer_of(policy, core.dialect, core.version)
+        answer = answer_of(policy, core.link.dialect, core.link.version)
         if answer is not None and explicit and not message.settled:
             self._settle(message, *answer)
         if explicit and not message.settled:

@@ -55,7 +55,7 @@ def test_a_busy_iterator_lets_other_tasks_run(peer):
             before = turns
             for _ in range(5):
                 with client.engine.lock:
-                    client.core.receive(serialize(frame), time.monotonic())
+                    client.core.inbound.receive(serialize(frame), time.monotonic())
                 await subscription.__anext__()
             assert turns >= before + 5
             counter.cancel()
