@@ -1,6 +1,6 @@
-"""The door of the broker: `Broker` is the core, which does no input or output; `serve` and `run` put it on sockets.
+"""The public names of the broker: `Broker` is the core, without input or output; `serve` and `run` put it on sockets.
 
-The shell is only imported when it is asked for, so the core stays free of asyncio.
+The shell is imported only on first use, so the core stays free of asyncio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
-#: What is imported when it is asked for, and from where.
+#: Names imported on first use, and their modules.
 _LAZY = {"load_config": "config.file", "run": "process", "serve": "server"}
 
 

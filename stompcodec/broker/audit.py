@@ -1,4 +1,5 @@
-"""Audit: the memory account, computed anew from everything that is alive. For tests: it looks at every message."""
+"""An audit of the memory account: computes it anew from all live objects. Meant for tests, as it visits every
+message."""
 
 from __future__ import annotations
 
@@ -30,29 +31,29 @@ __all__ = ["Held", "audit", "difference"]
 
 
 class Held(NamedTuple):
-    """What a broker holds, in bytes, by kind."""
+    """The bytes that a broker holds, by kind."""
 
     queues: int
-    """Messages in queues: READY, unacknowledged, and waiting for their time."""
+    """Messages in queues: READY, unacknowledged or scheduled."""
     backlogs: int
-    """Messages in the queues of subscriptions to topics."""
+    """Messages in the queues of topic subscriptions."""
     retained: int
     delayed: int
     batches: int
-    """Messages that wait for the disk, and are in no queue."""
+    """Messages that wait for the disk and are in no queue."""
     sessions: int
-    """Unfinished frames, open transactions, and output that is not written."""
+    """Unfinished frames, open transactions and unwritten output."""
     leaving: int
     """Unwritten output of sessions that have ended."""
     subscriptions: int
-    """With connections, and the destinations that sessions remember."""
+    """Subscriptions, connections, and the destinations that sessions remember."""
     destinations: int
     keys: int
     """Idempotency keys."""
 
 
 def audit(broker: Broker) -> Held:
-    """Compute what a broker holds from its queues, sessions and destinations.
+    """Compute the memory held by a broker's queues, sessions and destinations.
 
     >>> from stompcodec.broker.core import Broker
     >>> from stompcodec.broker.config.config import Config
@@ -78,7 +79,7 @@ def audit(broker: Broker) -> Held:
 
 
 def difference(broker: Broker) -> dict[str, tuple[int, int]]:
-    """Compare the account of a broker with what it holds: {} if it is right, else pairs (account, held) by name."""
+    """Compare a broker's account with an audit; return {} if they agree, otherwise pairs (account, audit) by name."""
     found, account = audit(broker), broker.account
     pairs = {
         "used": (account.used, sum(found)),
@@ -87,7 +88,7 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
         "fixed": (account.fixed, found.subscriptions + found.destinations),
     }
     journal = broker.journal
-    if not journal.batch.actions and (journal.busy is None or not journal.busy.actions):  # they hold deliveries, too
+    if not journal.batch.actions and (journal.busy is None or not journal.busy.actions):  # actions hold deliveries, too
         for queue, messages in _found(broker).items():
             if not queue.closed:
                 pairs[repr(queue)] = (_messages(queue), sum(message.size + MESSAGE for message in messages))
@@ -111,7 +112,7 @@ def _messages(queue: Source) -> int:
 
 
 def _found(broker: Broker) -> dict[Source, list[Message]]:
-    """Every message of every queue, wherever it is."""
+    """Return every message of every queue, wherever it is."""
     found: dict[Source, list[Message]] = {}
     for router in broker._routers.values():
         for queue in [*_queues(router), *router.destinations.retained.queues.values()]:

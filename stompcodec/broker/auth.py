@@ -1,8 +1,8 @@
-"""Who may connect, and who may send and subscribe where: a table of users and a table of rules.
+"""Authentication and authorization: a table of users, and a table of rules for sending and subscribing.
 
-Passcodes are kept as scrypt hashes. scrypt is slow by design, so its use is bounded: the first right passcode of a
-user is remembered under a key of this process, and every later one is compared with that in microseconds; until then a
-token bucket bounds how often anyone can make the broker compute.
+Passcodes are stored as scrypt hashes. scrypt is slow by design, so its use is bounded. After a user's first correct
+passcode, a digest under a key of this process is remembered, and later passcodes are compared with it in microseconds.
+Until then, a token bucket limits how often anyone can make the broker compute a hash.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["Auth", "Rule", "User", "check_hash", "hash_passcode", "matches"]
 _N, _R, _P = 2**14, 8, 1
 _MOST_N = 2**17
 _MOST_PASSCODE = 1024
-#: scrypt runs that a burst of first logins may cause, and how many a second after that. One takes about 40 ms.
+#: Number of scrypt runs allowed in a burst of first logins, and per second after that. One run takes about 40 ms.
 _BURST, _RATE = 20.0, 2.0
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may connect.
+    """A user who may connect.
 
     Args:
         name: the login.
         passcode: its hash, from `hash_passcode`.
-        groups: names that rules can speak of as "@NAME".
-        vhosts: the virtual hosts that are open to this user; () for all.
-        vhost: where a session of this user is; "" in the table of users.
+        groups: names that rules can refer to as "@NAME".
+        vhosts: the virtual hosts open to this user; () for all.
+        vhost: the virtual host of this user's session; "" in the table of users.
 
     >>> User("guest", passcode="scrypt$...")
     User(name='guest', groups=(), vhosts=(), vhost='')
@@ -48,14 +48,14 @@ class User:
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of the table who may do what. The first rule that fits decides.
+    """A rule that allows or forbids an action. The first rule that matches decides.
 
     Args:
         who: the name of a user, "@" and the name of a group, or "*" for everyone.
         action: "send", "subscribe", or "*" for both.
-        destination: a pattern; "*" stands for any characters, none among them.
+        destination: a pattern; "*" matches any characters, or none.
         vhost: a virtual host, or "*" for all.
-        allow: what is decided.
+        allow: the decision.
 
     >>> Rule("@staff", "send", "/queue/orders.*")
     Rule(who='@staff', action='send', destination='/queue/orders.*', vhost='*', allow=True)
@@ -69,12 +69,12 @@ class Rule:
 
 
 class Auth:
-    """The two tables at work.
+    """The users and rules of a broker.
 
     Args:
-        users: by login; None when any login, or none, will do.
-        rules: in the order in which they are asked. Without rules everything is allowed; with rules, what no rule
-            allows is refused.
+        users: by login; None to accept any login, or none.
+        rules: in order of evaluation. Without rules everything is allowed; with rules, anything no rule allows is
+            forbidden.
 
     >>> auth = Auth({"ada": User("ada", hash_passcode("secret", n=16))}, [Rule("ada", "send", "/queue/a.*")])
     >>> ada = auth.login("ada", "secret", "/", now=0.0)
@@ -93,12 +93,12 @@ class Auth:
         self._filled: float | None = None
 
     def login(self, login: str | None, passcode: str | None, vhost: str, now: float) -> User | None:
-        """Who that is, or None for a stranger.
+        """Return the user, or None if the login is refused.
 
         Args:
-            login, passcode: as in CONNECT; None where it has no such header.
-            vhost: the virtual host that was asked for, after the default was filled in.
-            now: a monotonic time in seconds, for the bound on slow hashing.
+            login, passcode: as in CONNECT; None if the header is missing.
+            vhost: the requested virtual host, or the default.
+            now: a monotonic time in seconds, for the limit on slow hashing.
         """
         if self._users is None:
             return User(login or "", vhost=vhost)
@@ -110,7 +110,7 @@ class Auth:
         return replace(user, passcode="", vhost=vhost)
 
     def identity(self, user: User) -> str:
-        """Return the name that tells users apart; "" for everybody where any login will do.
+        """Return the name that distinguishes users; "" for all of them if any login is accepted.
 
         >>> Auth().identity(User("whoever")), Auth({"ada": User("ada")}).identity(User("ada"))
         ('', 'ada')
@@ -118,7 +118,7 @@ class Auth:
         return "" if self._users is None else user.name
 
     def owner(self, user: User) -> str | None:
-        """Return who has what a user makes and leaves behind: its name, or None where all are one user.
+        """Return the owner of what a user creates: its name, or None if any login is accepted.
 
         >>> Auth().owner(User("ada")) is None, Auth({"ada": User("ada")}).owner(User("ada"))
         (True, 'ada')
@@ -133,7 +133,7 @@ class Auth:
         if not self._take_token(now) or not check_hash(passcode, user.passcode):
             return False
         self._known[user.name] = digest
-        self._tokens = min(_BURST, self._tokens + 1.0)  # who knows the passcode is no attacker
+        self._tokens = min(_BURST, self._tokens + 1.0)  # knowing the passcode, this is not an attacker
         return True
 
     def _take_token(self, now: float) -> bool:
@@ -146,10 +146,10 @@ class Auth:
         return True
 
     def may(self, user: User, action: str, destination: str) -> bool:
-        """Whether `user` may do that. Sessions remember the answer.
+        """Return whether a user may do something. Sessions cache the answer.
 
         Args:
-            user: as from `login`.
+            user: from `login`.
             action: "send" or "subscribe".
             destination: as in the frame.
         """
@@ -161,7 +161,7 @@ class Auth:
         return False
 
     def may_all(self, user: User, action: str, head: str) -> bool:
-        """Whether `user` may do that to every destination that begins with `head`, as far as the rules show it.
+        """Return whether a user may certainly do something to every destination that begins with `head`.
 
         >>> auth = Auth(rules=[Rule("*", "*", "/topic/a.secret", allow=False), Rule("*", "*", "/topic/*")])
         >>> auth.may_all(User("x"), "subscribe", "/topic/a."), auth.may_all(User("x"), "subscribe", "/topic/b.")
@@ -188,7 +188,7 @@ class Auth:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text fits a pattern in which "*" stands for any characters. Takes no longer than it must.
+    """Return whether a text matches a pattern in which "*" stands for any characters, in linear time.
 
     >>> matches("/queue/*.orders.*", "/queue/eu.orders.new"), matches("/queue/a", "/queue/ab")
     (True, False)
@@ -209,11 +209,11 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> str:
-    """A passcode as a config keeps it: "scrypt$N$R$P$SALT$HASH", salt and hash in base64.
+    """Return a passcode in the form of a configuration: "scrypt$N$R$P$SALT$HASH", with salt and hash in base64.
 
     Args:
-        passcode: in clear; at most 1024 characters.
-        salt: random when it is None.
+        passcode: in clear text, at most 1024 characters.
+        salt: random if None.
         n: the cost, a power of two.
 
     Raises:
@@ -230,10 +230,10 @@ def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> s
 
 
 def check_hash(passcode: str, hashed: str) -> bool:
-    """Whether `hashed` was made of `passcode`, compared in constant time.
+    """Return whether a hash was made from a passcode, in constant time.
 
     Raises:
-        ValueError: `hashed` is no hash that `hash_passcode` makes.
+        ValueError: the hash is not in the form of `hash_passcode`.
 
     >>> check_hash("guest", hash_passcode("guest", n=16))
     True
@@ -243,10 +243,10 @@ def check_hash(passcode: str, hashed: str) -> bool:
 
 
 def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
-    """The parts of a hash: n, r, p, salt, digest.
+    """Return the parts of a hash: n, r, p, salt, digest.
 
     Raises:
-        ValueError: it is no hash that `hash_passcode` makes, or one that would cost too much.
+        ValueError: it is not in the form of `hash_passcode`, or would cost too much to check.
 
     >>> parse_hash(hash_passcode("guest", n=16))[:3]
     (16, 8, 1)

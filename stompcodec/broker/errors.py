@@ -1,4 +1,4 @@
-"""Errors that the broker answers with ERROR."""
+"""Errors that the broker reports with ERROR."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["Refused"]
 
 
 class Refused(Exception):
-    """A frame that cannot be served: its sender gets ERROR, and the session ends.
+    """A frame that the broker refuses: its sender gets ERROR, and the session ends.
 
     Args:
-        message: short, for the header of that name. It may go to the peer, so it holds no secrets.
+        message: short, for the header `message`. The client may see it, so it must not contain secrets.
         remedy: what to do about it, for the body.
     """
 

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, as a broker needs it: it must not look at a million messages in one go."""
+"""Garbage collection of cycles in short steps, so that it never examines a million messages at once."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from types import TracebackType
 
 __all__ = ["Garbage"]
 
-#: Objects made before Python looks for cycles: first among these, then also among what that has left, then among all
-#: that came since the last such look. So that is 30,000 objects, or 25 ms.
+#: Python collects after every 10,000 new objects: first these, next time also the survivors, then all objects that are
+#: new since the last freeze. That is at most 30,000 objects, or 25 ms.
 _THRESHOLDS = (10_000, 0, 0)
-#: Bytes of the memory account below which all objects are few enough to be looked at.
+#: Below this many bytes on the memory account, all objects are few enough to be examined.
 _FEW = 64 * 2**20
-#: Sessions after which all objects are looked at, however many these are: cycles are most often parts of sessions.
+#: After this many sessions all objects are examined, however many there are, because most cycles belong to sessions.
 _MANY = 20_000
 
 
 class Garbage:
     """A context in which Python collects cycles in short steps. It changes the settings of the whole process.
 
-    What a look at all objects has left is not looked at again (`gc.freeze`), so no look takes long, but cycles among
-    those objects stay. So from time to time, most often when there is little else in memory, it forgets that.
+    Objects that survive a full collection are frozen (`gc.freeze`) and not examined again, so each collection is short,
+    but cycles among them are not freed. Therefore they are unfrozen from time to time, preferably when little is in
+    memory.
 
     >>> with Garbage() as garbage:
     ...     garbage.look(0, 0)
@@ -47,11 +48,11 @@ class Garbage:
             self._frozen = True
 
     def look(self, octets: int, sessions: int) -> None:
-        """Have all objects looked at next time, if these are few or many sessions have come since the last time.
+        """Unfreeze all objects if memory use is low, or many sessions have come since the last time.
 
         Args:
-            octets: bytes of the memory account that are used.
-            sessions: that have come since the start.
+            octets: used bytes of the memory account.
+            sessions: number of sessions since the start.
         """
         if self._frozen and (octets < _FEW or sessions - self._sessions >= _MANY):
             gc.unfreeze()

@@ -1,20 +1,20 @@
-"""The heap of the process: what a backlog has taken is given back to the system once it is gone.
+"""Returns freed memory of the process heap to the system after a backlog has drained.
 
-glibc keeps freed memory that lies between what is still in use. After 70,000 messages of 1 KiB that is 40 MiB.
+glibc keeps freed memory that lies between used blocks: 40 MiB after 70,000 messages of 1 KiB.
 """
 
 from __future__ import annotations
 
 __all__ = ["Heap", "give_back_large"]
 
-#: Octets of messages that must be gone before it is worth while.
+#: Least decrease of message bytes for which trimming pays.
 _LEAST = 16 * 2**20
-#: A parameter of `mallopt`, and its value in bytes: the one that glibc begins with.
+#: A parameter of `mallopt`, and its initial value in glibc, in bytes.
 _MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 
 
 class Heap:
-    """Watches how many octets the queues hold.
+    """A watch on the bytes held in queues.
 
     >>> heap = Heap()
     >>> heap.note(100 * 2**20)
@@ -26,15 +26,15 @@ class Heap:
         self._most = 0
 
     def note(self, octets: int) -> None:
-        """So many octets are held now."""
+        """Record how many bytes are held now."""
         if octets > self._most:
             self._most = octets
 
     def look(self, octets: int) -> bool:
-        """Give memory back if it is time; whether it was.
+        """Trim the heap if enough was freed, and return whether it did.
 
         Args:
-            octets: that are held now.
+            octets: the bytes held now.
         """
         if self._most - octets < _LEAST or octets > self._most // 2:
             return False
@@ -44,21 +44,21 @@ class Heap:
 
 
 def give_back_large() -> None:
-    """Tell the C library to return large buffers to the system when they are freed. It holds for this process.
+    """Have the C library return large buffers to the system when they are freed, for the rest of the process.
 
-    By default glibc does so only with buffers that are larger than all that were freed before. Then what unfinished
-    frames took is not to be had for messages, which are small.
+    By default glibc raises the threshold to the largest buffer freed so far. The memory of unfinished frames would then
+    not be available for messages, which are small.
     """
     _call("mallopt", _MMAP_THRESHOLD, _LARGE)
 
 
 def _give_back() -> None:
-    """It takes some milliseconds."""
+    """Trim the heap, which takes some milliseconds."""
     _call("malloc_trim", 0)
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of the C library, if it has that: glibc does."""
+    """Call a function of the C library if it exists, as in glibc."""
     try:
         import ctypes
 

@@ -1,8 +1,8 @@
-"""Text and bytes: with `messages.jms`, content-length tells the two kinds of messages of JMS apart, as Artemis does.
+"""JMS message types: with `messages.jms`, content-length distinguishes text from bytes messages, as in Artemis.
 
-A SEND without content-length is a text message, and goes to consumers without; one with content-length is a bytes
-message, and has it. The tail of a message is the only memory of that. It matters to clients of 1.0, whose brokers in
-front of JMS go by it. A large message always has content-length.
+A SEND without content-length is a text message, and is delivered without; one with content-length is a bytes message,
+and keeps it. Only the message's tail records which it is. STOMP 1.0 clients of JMS brokers rely on this. A large
+message always has content-length.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["is_text", "text_tail"]
 
 
 def is_text(frame: Frame) -> bool:
-    """Whether a SEND is a text message.
+    """Return whether a SEND is a text message.
 
     >>> is_text(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
     True
@@ -22,10 +22,10 @@ def is_text(frame: Frame) -> bool:
 
 
 def text_tail(tail: bytes) -> bytes:
-    """The tail of a message without its content-length, which is the last header if there is one.
+    """Return the tail of a message without its content-length, which is the last header if present.
 
     Args:
-        tail: as in `Message`.
+        tail: see `Message`.
 
     >>> text_tail(b"a:b\\ncontent-length:2\\n\\nhi\\0"), text_tail(b"a:b\\n\\n\\0")
     (b'a:b\\n\\nhi\\x00', b'a:b\\n\\n\\x00')

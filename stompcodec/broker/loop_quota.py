@@ -1,4 +1,4 @@
-"""How long a session may keep the loop, and how work that takes longer is done a share at a time."""
+"""The loop quota: how long a session may occupy the event loop, and how longer work is split into shares."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Protocol
 
 __all__ = ["AT_ONCE", "Line", "Paused", "Turns", "Waiter", "Work"]
 
-#: Messages, or sessions, that are dealt with in one go. What is left waits for the next turn, and others have theirs.
+#: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
 
-#: Seconds for which one session may keep the loop, while others wait.
+#: Seconds for which one session may occupy the loop while others wait.
 _SHARE = 0.005
 
 
 class Waiter(Protocol):
-    """What goes on when its turn has come: a session, a queue, or `Work`."""
+    """An object that continues when its turn comes: a session, a queue, or `Work`."""
 
     def take_turn(self, now: float) -> object:
-        """Do a share of what there is to do."""
+        """Do one share of the remaining work."""
 
 
 class Line(Protocol):
-    """Where one can wait: for the next turn (`Turns`), or until the store has written something (`Journal`)."""
+    """A place to wait: for the next turn (`Turns`), or for the next write of the store (`Journal`)."""
 
     def line_up(self, waiter: Waiter) -> None:
-        """Call `take_turn` later."""
+        """Have `take_turn` called later."""
 
 
 class Work:
-    """Something that takes longer than one turn should, and is done a share at a time.
+    """A task that is too long for one turn, and is done in shares.
 
     Args:
-        steps: does a share each time that it is resumed, and says where to wait for the next one.
+        steps: does one share each time it is resumed, and yields where to wait for the next one.
 
     >>> turns = Turns()
     >>> turns.line_up(Work(iter([turns])))
@@ -57,14 +57,14 @@ class Work:
 
 
 class Paused(Exception):
-    """A frame is not done yet: the next one of its session has to wait."""
+    """Raised when a frame is not finished yet: the next frame of its session has to wait."""
 
 
 class Turns:
-    """The time of the loop, and who has had a share of it and waits for the next turn.
+    """The time of the loop, and the sessions that have used their share and wait for the next turn.
 
-    One read can hold thousands of frames, and a frame can cost milliseconds: SEND to a thousand subscriptions, RECEIVE
-    with a long selector.
+    One read can contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand
+    subscriptions, or a RECEIVE with a long selector.
 
     >>> Turns().is_over(0.0)
     False
@@ -73,26 +73,27 @@ class Turns:
     __slots__ = ("blocked", "clock", "since", "wake")
 
     def __init__(self) -> None:
-        #: The time in seconds. Set by the shell; time that stands still takes nobody's turn.
+        #: Returns the time in seconds. Set by the shell; a clock that stands still never ends a share.
         self.clock: Callable[[], float] = lambda: 0.0
-        #: When the loop began with the reads that it does before the next turn. Set by the shell, too. They have one
-        #: share together: whoever is read when that is over does a few frames, and has a turn of its own for the rest.
+        #: When the loop began the reads before the next turn. Set by the shell. All reads have one share together; a
+        #: session read after that handles a few frames and gets a turn of its own for the rest.
         self.since = inf
-        #: Sessions, and other work that is done a share at a time.
+        #: Sessions and other work that waits for a turn.
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()
-        #: Asks for another turn. Set by the broker.
+        #: Requests another turn. Set by the broker.
         self.wake: Callable[[], object] = lambda: None
 
     def is_over(self, began: float) -> bool:
-        """Return whether a session that began at that time has had its share, or all that were read since the turn."""
+        """Return whether the share of a session that began at that time is used up, or the share of all reads of this
+        turn."""
         return self.clock() - (began if began < self.since else self.since) > _SHARE
 
     def next(self, now: float) -> None:
-        """Let the one go on that has waited longest."""
+        """Continue the one that has waited longest."""
         waiter, _ = self.blocked.popitem(last=False)
         waiter.take_turn(now)
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have somebody go on in a later turn, behind all who wait already."""
+        """Have a waiter continue in a later turn, after all that are waiting already."""
         self.blocked[waiter] = None
         self.wake()

@@ -1,16 +1,16 @@
-"""Memory: one account of the bytes that the broker holds for its peers, and what happens when they are too many.
+"""Memory: one account of the bytes that the broker holds for its clients, and the measures when it fills up.
 
-Whatever a peer can make the broker keep is in `Account.used`: messages wherever they wait, unfinished frames,
-transactions, output that is not written yet, subscriptions with their selectors, destinations, and connections. Each is
-counted with a fixed cost, measured as resident memory of a process that holds many of them, plus its bytes.
+`Account.used` covers everything that clients can make the broker keep: messages wherever they wait, unfinished frames,
+transactions, unwritten output, subscriptions with their selectors, destinations, and connections. Each item counts its
+bytes plus a fixed cost, which was measured as resident memory of a process that holds many of them.
 
     0 ............ first ............ second ......... limit
                    |                  |
                    |                  the session that holds most in frames and transactions is ended
-                   senders wait whose queue holds more than what is left below `second`
+                   senders wait if their queue holds more than what is left below `second`
 
-The less memory is left, the smaller a queue has to be for its senders to go on. So the largest ones wait first, and a
-queue that is always nearly empty hardly ever does.
+The less memory is left, the smaller a queue must be for its senders to continue. So senders to the largest queues wait
+first, and those to an almost empty queue hardly ever do.
 """
 
 from __future__ import annotations
@@ -40,66 +40,66 @@ __all__ = [
     "transaction_cost",
 ]
 
-# Resident bytes of one, besides the bytes of its content (CPython 3.11, x86-64, 90,000 of each).
-#: A message in a queue: 330 where it is READY in a plain queue, 420 where it is unacknowledged or its queue has
-#: priorities or groups, 530 where it is unacknowledged in STOMP 1.1.
+# Resident bytes of each object besides its content (CPython 3.11, x86-64, 90,000 of each).
+#: A message in a queue: 330 when READY in a plain queue, 420 when unacknowledged or in a queue with priorities or
+#: groups, 530 when unacknowledged in STOMP 1.1.
 MESSAGE = 420
-#: A message that waits for its time, besides.
+#: A scheduled message, in addition.
 DELAY = 500
 #: A SEND, ACK or NACK in a transaction.
 OPERATION = 420
-#: A subscription: 2,400 where it is to a topic, and so has a queue of its own, 800 more while something waits there,
-#: else 1,400. Its id is kept six times.
+#: A subscription: 1,400 for a queue; 2,400 for a topic, which includes a queue of its own, plus 800 while that is not
+#: empty. Its id is stored six times.
 _SUBSCRIPTION, _IDS = 3200, 6
-#: A selector, and each character of it.
+#: A selector, and each of its characters.
 _SELECTOR, _SELECTOR_CHARACTER = 1000, 60
 #: A queue, a topic or a durable subscription.
 DESTINATION = 1800
-#: A connection, with what the transport keeps for it.
+#: A connection, including what the transport keeps for it.
 CONNECTION = 5120
 #: A destination that a session remembers.
 _SINK = 120
-#: The mark of a SEND with an idempotency key in a transaction.
+#: The marker of a SEND with an idempotency key in a transaction.
 MARK = 250
-#: An idempotency key, and a scope of such keys: its dictionary, and the destination in it.
+#: An idempotency key, and a scope of such keys: its dictionary, with the destination.
 KEY, SCOPE = 640, 900
-#: Bytes of an unfinished frame: the buffer grows by doubling, and the one before is free only afterwards. And each
-#: header line of it, of 1,000 at the most.
+#: Each byte of an unfinished frame, because the buffer grows by doubling before the old one is freed; and the cost of
+#: its header lines per byte, up to a bound (1,000 lines).
 _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
-#: And of what the layers of a transport keep.
+#: Each byte held by the layers of a transport.
 _BELOW = 2
 
-#: What the interpreter and the libraries take of the limit, but never more than this part of it.
+#: The share of the limit for interpreter and libraries: a number of bytes, but at most this part.
 _PROGRAM, _PROGRAM_PART = 32 * 2**20, 7 / 16
-#: The marks, as parts of what is left.
+#: The thresholds, as parts of the rest.
 _FIRST, _SECOND = 3 / 4, 15 / 16
-#: Sessions together may hold this part of it in unfinished frames, transactions and output.
+#: The part that all sessions together may hold in unfinished frames, transactions and output.
 _SESSIONS = 1 / 2
-#: Connections, subscriptions and destinations may take this part of it, and one session a quarter of that.
+#: The part for connections, subscriptions and destinations, of which one session may take a quarter.
 _FIXED, _FIXED_SHARE = 1 / 2, 4
-#: Idempotency keys may take this part of it.
+#: The part for idempotency keys.
 _KEYS = 1 / 8
-#: Senders that waited go on when their queue is down to this part of what stopped them, not for each message anew.
+#: Blocked senders continue when their queue has shrunk to this part of its limit, rather than for each message.
 LOW = 0.75
 #: However little memory is left, a queue may hold this part of the limit, as a power of 2: 16 KiB of 1 GiB.
 _FLOOR = 16
-#: Waiting senders are looked at again when this part of the limit has become free.
+#: Blocked senders are checked again when this part of the limit has been freed.
 _STEP = 0.01
 
 
 class Holder(Protocol):
-    """What holds messages, and makes their senders wait: a queue."""
+    """A queue as the account sees it: it holds messages, and makes their senders wait."""
 
     @property
     def is_low(self) -> bool:
-        """There is room again."""
+        """True if there is room again."""
 
     def release_blocked(self) -> None:
-        """Let the senders go on."""
+        """Let the senders continue."""
 
 
 class Account:
-    """The bytes that the broker holds, by its own count, and who waits until there are fewer.
+    """The account of the bytes that the broker holds, and of the queues whose senders wait for memory.
 
     Args:
         limit: `limits.memory`, in bytes.
@@ -128,22 +128,22 @@ class Account:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         room = limit - min(_PROGRAM, int(limit * _PROGRAM_PART))
-        #: Above it, senders to the largest queues wait.
+        #: Above this, senders to the largest queues wait.
         self.first = int(room * _FIRST)
-        #: Above it, the session that holds most is ended.
+        #: Above this, the session that holds most is ended.
         self.second = int(room * _SECOND)
-        #: A queue that holds no more than this is never too large.
+        #: A queue that holds at most this is never too large.
         self.floor = limit >> _FLOOR
-        #: What sessions may hold in any case, and what they may hold as long as there is memory.
+        #: Bytes that sessions may hold in any case, and while there is enough memory.
         self.reserve = self.second - self.first
         self.most_held = int(room * _SESSIONS)
-        #: All bytes, and those of sessions: unfinished frames, transactions, and output that is not written.
+        #: All bytes, and the bytes of sessions: unfinished frames, transactions and unwritten output.
         self.used = 0
         self.held = 0
-        #: Bytes of connections, subscriptions, destinations: of what stays until its owner goes. And the most of that.
+        #: Bytes of connections, subscriptions and destinations, which stay until their owner goes; and their limit.
         self.fixed = 0
         self.most_fixed = int(room * _FIXED)
-        #: What idempotency keys may take.
+        #: Limit for idempotency keys.
         self.most_keys = int(room * _KEYS)
         #: Queues whose senders wait for memory, in order.
         self.waiting: dict[Holder, None] = {}
@@ -151,45 +151,45 @@ class Account:
 
     @property
     def is_short(self) -> bool:
-        """Senders to the largest queues have to wait."""
+        """True if senders to the largest queues have to wait."""
         return self.used > self.first
 
     def has_room(self, cost: int, own: int = 0) -> bool:
-        """Whether there may be one more connection, subscription or destination.
+        """Return whether another connection, subscription or destination is allowed.
 
         Args:
-            cost: of it.
-            own: what the session has of them.
+            cost: its cost.
+            own: the cost of those that the session has already.
         """
         return self.fixed + cost <= self.most_fixed and own + cost <= self.most_fixed // _FIXED_SHARE
 
     def charge(self, cost: int) -> None:
-        """A connection, subscription or destination is there; with a negative cost, it is gone."""
+        """Count a connection, subscription or destination; a negative cost removes it."""
         self.fixed += cost
         self.used += cost
 
     def hold(self, cost: int) -> None:
-        """A session holds more in unfinished frames, transactions or output; or less, if it is negative."""
+        """Count what a session holds in unfinished frames, transactions or output; a negative cost releases it."""
         self.held += cost
         self.used += cost
 
     @property
     def is_full(self) -> bool:
-        """There is nothing left, whoever asks for it."""
+        """True if no memory is left for anything."""
         return self.used > self.second
 
     @property
     def is_overheld(self) -> bool:
-        """A session has to end, so that others can go on."""
+        """True if a session must be ended so that others can continue."""
         held = self.held
         return held > self.reserve and (held > self.most_held or self.used > self.second)
 
     def is_large(self, cost: int, part: float = 1.0) -> bool:
-        """Whether a queue is too large for the memory that is left.
+        """Return whether a queue is too large for the memory that is left.
 
         Args:
-            cost: what it holds, in bytes.
-            part: how much of that memory it may take.
+            cost: bytes that it holds.
+            part: the part of that memory that it may take.
 
         >>> account = Account(2**30)
         >>> account.is_large(2**30), account.is_large(1000)
@@ -201,16 +201,16 @@ class Account:
         return self.used > self.first and cost > max(self.floor, (self.second - self.used) * part)
 
     def wait(self, stock: Holder) -> None:
-        """Senders to a queue wait for memory: `release` looks at them again."""
+        """Note that senders to a queue wait for memory; `release` checks them again."""
         look_at = self.used - self.limit * _STEP
         self._look_at = max(look_at, self._look_at) if self.waiting else look_at
         self.waiting[stock] = None
 
     def release(self, always: bool = False) -> None:
-        """Let senders go on whose queues are not too large any more. To be called at the end of a turn.
+        """Let senders continue whose queues are no longer too large. Call it at the end of a turn.
 
         Args:
-            always: look, however little has become free. To be done every now and then.
+            always: check even if little was freed. Do this now and then.
         """
         if not always and self.used > self._look_at:
             return
@@ -221,7 +221,7 @@ class Account:
 
 
 class Part:
-    """A part of the account with a limit of its own, which stands for the account where it is charged.
+    """A part of the account with a limit of its own. Charging it charges the account.
 
     >>> account = Account(2**30); part = Part(account, 100)
     >>> part.used += 7
@@ -235,13 +235,13 @@ class Part:
         self._account = account
         self.limit = limit
         self._used = 0
-        #: Nobody waits for memory here: whoever charges it looks at the limit.
+        #: No senders wait here: whoever charges it checks the limit.
         self.first = self.second = 2**62
         self.waiting: dict[Holder, None] = {}
 
     @property
     def used(self) -> int:
-        """Bytes."""
+        """Used bytes."""
         return self._used
 
     @used.setter
@@ -251,22 +251,21 @@ class Part:
 
     @property
     def is_full(self) -> bool:
-        """As in Account."""
         return self._account.is_full
 
     def is_large(self, _cost: int, _part: float = 1.0) -> bool:
-        """As in Account; nothing is."""
+        """Return False: no queue here makes its senders wait."""
         return False
 
     def wait(self, stock: Holder) -> None:
-        """As in Account; nobody does."""
+        """Do nothing: no senders wait here."""
 
 
 def frame_cost(buffered: int) -> int:
-    """The cost of an unfinished frame.
+    """Return the cost of an unfinished frame.
 
     Args:
-        buffered: bytes of it that have come.
+        buffered: bytes received of it.
 
     >>> frame_cost(0), frame_cost(100), frame_cost(2**20)
     (0, 1000, 2129920)
@@ -275,9 +274,9 @@ def frame_cost(buffered: int) -> int:
 
 
 def below_cost(octets: int) -> int:
-    """Return the cost of bytes that the layers of a transport keep, such as an unfinished frame of WebSocket.
+    """Return the cost of bytes held by the layers of a transport, such as an unfinished WebSocket frame.
 
-    Their buffer has room to spare, and pieces of it that were free come back to the system late.
+    Their buffers are larger than needed, and freed parts return to the system late.
 
     >>> below_cost(0), below_cost(2**20)
     (0, 2097152)
@@ -286,31 +285,31 @@ def below_cost(octets: int) -> int:
 
 
 def subscription_cost(name: str, destination: str, selector: str | None) -> int:
-    """The cost of a subscription.
+    """Return the cost of a subscription.
 
     Args:
-        name: by which its session knows it; it holds the id.
-        destination: as SUBSCRIBE has it.
+        name: the name by which its session knows it, which contains the id.
+        destination: as in SUBSCRIBE.
         selector: its text; None for none.
     """
     return _SUBSCRIPTION + _IDS * getsizeof(name) + getsizeof(destination) + selector_cost(selector)
 
 
 def selector_cost(selector: str | None) -> int:
-    """The cost of a selector of that text; 0 for none."""
+    """Return the cost of a selector with that text; 0 for None."""
     return 0 if selector is None else _SELECTOR + _SELECTOR_CHARACTER * len(selector)
 
 
 def sink_cost(destination: str) -> int:
-    """The cost of a destination that a session remembers."""
+    """Return the cost of a destination that a session remembers."""
     return _SINK + getsizeof(destination)
 
 
 def destination_cost(name: str) -> int:
-    """The cost of a queue, topic or durable subscription of that name, which is kept three times."""
+    """Return the cost of a queue, topic or durable subscription with that name, which is stored three times."""
     return DESTINATION + 3 * getsizeof(name)
 
 
 def transaction_cost(name: str) -> int:
-    """The cost of an open transaction that nothing is in."""
+    """Return the cost of an empty open transaction."""
     return OPERATION + getsizeof(name)

@@ -1,10 +1,10 @@
-"""Message: a SEND that the broker keeps, apart from what is bookkeeping. And its life, drawn.
+"""Message: a SEND as the broker keeps it, without bookkeeping. Its life:
 
     SEND frame
         |  sessions/commands.py: may this session send there? is it part of a transaction? (then it waits for COMMIT)
         v
     Message(ident, seq, tail)
-        |  Queue.put, or Topic.put, which puts it into the queue of every subscription when the turn ends
+        |  Queue.put, or Topic.put, which puts it into the queue of every subscription at the end of the turn
         v
     READY  <----------------------------------------------------------+
         |  a consumer has credit, and its session has room             |
@@ -22,12 +22,12 @@
         +-- READY, and it has expired --------------> gone, or a dead letter
         +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see queues/faults.py
 
-    What is persistent is appended to the store when it is put, and removed when it is gone, by the one commit at the
-    end of the turn (Journal). Its receipt, and all that a transaction with it does, comes after that commit.
+    A persistent message is appended to the store when it is put, and removed from it when it is gone, by the commit at
+    the end of the turn (Journal). Its receipt, and the effects of its transaction, come after that commit.
 
-A loss of the session does count as an attempt, but of what was delivered only a NACK makes a dead letter: it is what
-says that the message could not be processed. Whatever came into the outbox counts as delivered: whether the peer got it
-is not known.
+The loss of a session counts as an attempt, but only a NACK, which says that the message could not be processed, turns a
+delivered message into a dead letter. A message in the outbox counts as delivered, because it is unknown whether the
+client got it.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
 
 __all__ = ["LargeBody", "Message", "Pair", "message_of"]
 
-#: A user, and the version that its session speaks.
+#: A user, and the STOMP version of its session.
 Pair = tuple[str, str]
 
-#: Headers of SEND that are between the sender and the broker, and those that the broker itself puts on MESSAGE.
+#: Headers of SEND that concern only sender and broker, and those that the broker itself sets on MESSAGE.
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
 WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
-#: Names that only the broker writes to a legacy consumer, in whatever case a sender spells them.
+#: Names that only the broker writes to a legacy consumer, in any case.
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
 
 
 class LargeBody(Protocol):
-    """The body of a large message: a file that several messages share."""
+    """The body of a large message: a file shared by several messages."""
 
-    #: It was read, and is not what was written.
+    #: The file was read and differs from what was written.
     damaged: bool
 
     @property
@@ -74,14 +74,14 @@ class LargeBody(Protocol):
 
 
 class Message:
-    """What the broker keeps of a SEND. Its fields never change; `again` makes the copy that is delivered again.
+    """The broker's record of a SEND. Its fields never change; `again` returns the copy that is delivered again.
 
     Args:
-        ident: message-id, as octets: no colon and no backslash in it. b"" as long as the message has no place yet.
-        seq: its place in the order of everything the broker has taken; 0 as long as it has none.
+        ident: message-id as bytes, without colon or backslash; b"" until the message is in a queue.
+        seq: its position among all messages the broker has accepted; 0 until it is in a queue.
         destination: where it was sent to.
-        tail: all octets of a 1.2 MESSAGE behind what the broker puts in front: headers, blank line, body, NUL. That
-            of a large message is without content-length and body: the body is a file, see `storage/large.py`.
+        tail: the part of a 1.2 MESSAGE after the headers set by the broker: headers, blank line, body, NUL. For a large
+            message, without content-length and body: the body is a file, see `storage/large.py`.
 
     >>> message = Message(b"m-1", 1, "/queue/a", b"destination:/queue/a\\n\\nhi\\0")
     >>> message.id, message.frame, message.again().redelivered
@@ -92,13 +92,13 @@ class Message:
         *("attempts", "body", "destination", "expires", "ident", "persistent"),
         *("priority", "seq", "size", "special", "tail"),
     )
-    # Of most messages. Those that have more to say are `Marked`.
-    #: All messages of a group go to one consumer; and this is the last one of it.
+    # Defaults for most messages. `Marked` messages have other values.
+    #: The group, whose messages all go to one consumer; and whether this is its last message.
     group: bytes | None = None
     closes_group: bool = False
-    #: It is READY from then on, in seconds since 1970.
+    #: When it becomes READY, in seconds since 1970.
     due: float | None = None
-    #: For whom it could not be written: see `queues/faults.py`.
+    #: The users and versions for which it could not be encoded: see `queues/faults.py`.
     faults: frozenset[Pair] = frozenset()
 
     def __init__(
@@ -116,15 +116,15 @@ class Message:
         self.seq = seq
         self.destination = destination
         self.tail = tail
-        #: Octets that it takes, in all bounds.
+        #: Its size in bytes for all limits.
         self.size = len(tail)
         self.persistent = persistent
-        #: In seconds since 1970; None for never.
+        #: When it expires, in seconds since 1970; None for never.
         self.expires = expires
         self.priority = priority
-        #: Deliveries that came to nothing. And whether its MESSAGE is more than a head and the tail.
+        #: Failed deliveries. And true if its MESSAGE is more than head and tail.
         self.attempts = self.special = attempts
-        #: Of a large message.
+        #: The body of a large message.
         self.body: LargeBody | None = None
 
     @property
@@ -134,21 +134,21 @@ class Message:
 
     @property
     def octets(self) -> int:
-        """Octets that it takes on its way, in memory or not."""
+        """Its size in bytes including a body in a file."""
         return self.size if self.body is None else self.size + self.body.size
 
     @property
     def redelivered(self) -> bool:
-        """It was delivered before."""
+        """True if it was delivered before."""
         return self.attempts > 0
 
     @property
     def frame(self) -> Frame:
-        """The SEND that it was, less the headers in `WITHOUT`. Made anew each time."""
+        """The SEND without the headers in `WITHOUT`. Parsed anew on each access."""
         return _frame_of(self.tail)
 
     def tail_for(self, version: str) -> bytes:
-        """The tail for a session of "1.0", "1.1" or "legacy". Headers that the version cannot carry are left out.
+        """Return the tail for a session of "1.0", "1.1" or "legacy", without headers that the version cannot carry.
 
         >>> Message(b"m-1", 1, "/queue/a", b"odd:a\\\\cb\\nworse:a\\\\nb\\n\\n\\0").tail_for("1.0")
         b'odd:a:b\\n\\n\\x00'
@@ -156,13 +156,14 @@ class Message:
         tail = self.tail
         if version == "legacy":
             return _legacy_tail(self.frame)
-        if tail.find(b"\\", 0, tail.index(b"\n\n")) < 0:  # nothing is escaped: all versions write it alike
+        if tail.find(b"\\", 0, tail.index(b"\n\n")) < 0:  # nothing is escaped, so all versions are the same
             return tail
         written = serialize_tail(self.frame, version)
         return written if b"content-length:" in tail else text_tail(written)
 
     def again(self) -> Message:
-        """The same, delivered once more. A copy, for other queues may hold this one too."""
+        """Return a copy with one more delivery attempt. It is a copy because other queues may hold this message,
+        too."""
         return Message(
             self.ident,
             self.seq,
@@ -175,18 +176,18 @@ class Message:
         ).with_body(self.body)
 
     def anew(self, destination: str, tail: bytes) -> Message:
-        """Another message with the same body, which never expires and has no place yet.
+        """Return a new message with the same body, which never expires and is not in a queue yet.
 
         Args:
-            destination: where it goes.
-            tail: as above; of a large message without the body.
+            destination: its destination.
+            tail: as above; without the body for a large message.
         """
-        if b"content-length:" not in self.tail:  # a text message stays one
+        if b"content-length:" not in self.tail:  # a text message stays a text message
             tail = text_tail(tail)
         return Message(b"", 0, destination, tail, self.persistent, None, self.priority).with_body(self.body)
 
     def with_body(self, body: LargeBody | None) -> Message:
-        """The same, new as it is, with a large body. None: there is none."""
+        """Attach a streamed body, and return the message; None keeps the inline body."""
         if body is not None:
             self.body = body
             self.special = 1
@@ -194,11 +195,11 @@ class Message:
 
 
 def _legacy_tail(frame: Frame) -> bytes:
-    """Return the tail with names in lower case and without control octets (LEG-HDR-05, LEG-HDR-06).
+    """Return the tail with lower-case names and without control characters (LEG-HDR-05, LEG-HDR-06).
 
-    A header that has some is left out. So is one with a space at an end of its value, which readers strip, and one that
-    a consumer, who folds names too, would take for a header of the broker or for the length of the body:
-    `Content-Length`, `Message-Id`, `Destination`.
+    Headers with control characters are left out. So are values with leading or trailing spaces, which readers strip,
+    and names that a consumer, who ignores case, would mistake for headers of the broker: `Content-Length`,
+    `Message-Id`, `Destination`.
     """
     pairs = [
         (name, value)
@@ -212,7 +213,7 @@ def _legacy_tail(frame: Frame) -> bytes:
 
 
 def _frame_of(tail: bytes) -> Frame:
-    """Limits were kept when it came; here they are as wide as the tail is, for escapes may have made it longer."""
+    """Parse a tail. Its limits were checked on arrival; here they fit the tail, which escapes may have lengthened."""
     lines = tail[: tail.index(b"\n\n")].split(b"\n")
     limits = Limits(max_header_line=max(map(len, lines)), max_headers=len(lines), max_body=len(tail))
     frame: Frame = parse(b"SEND\n" + tail, limits=limits)[0]
@@ -222,15 +223,15 @@ def _frame_of(tail: bytes) -> Frame:
 def message_of(
     frame: Frame, destination: str, persistent: bool, wall: Callable[[], float], reply_to: str | None = None
 ) -> Message:
-    """A message without a place yet.
+    """Return a message that is not in a queue yet.
 
     Args:
-        frame: the SEND. Of its headers, `priority` (0 to 9), `expires` (ms since 1970, 0 for never) and `expiration`
-            (ms of life) mean something; one that is no such number means nothing.
+        frame: the SEND. The headers `priority` (0 to 9), `expires` (ms since 1970, 0 for never) and `expiration` (time
+            to live in ms) are used; any other value is ignored.
         destination: of the frame, as the session reads it.
-        persistent: whether it has to outlive the broker.
-        wall: the time in seconds since 1970.
-        reply_to: another reply-to than the frame's; None to leave it.
+        persistent: the message must survive a restart of the broker.
+        wall: returns the time in seconds since 1970.
+        reply_to: replaces the frame's reply-to; None keeps it.
     """
     get = frame.get
     if reply_to is None:
@@ -251,16 +252,16 @@ def message_of(
 
 
 def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
-    """When it expires, in seconds since 1970: what comes first."""
+    """Return when a message expires, in seconds since 1970: the earlier of both times."""
     found = [_milliseconds(expires) / 1000, now + _milliseconds(life) / 1000 if _milliseconds(life) else 0.0]
     return min(filter(None, found), default=None)
 
 
 def _milliseconds(text: str | None) -> int:
-    """0 for what is none. Bounded, for the number is a peer's."""
+    """Return a number of milliseconds, or 0 for an invalid one. Its length is bounded, since it comes from a client."""
     return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
 
 
 def _line(name: str, value: str) -> bytes:
-    """A header line for 1.2."""
+    """Return a header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]

@@ -1,8 +1,8 @@
-"""Which requests of HTTP the broker answers: by the page that sends them (Origin), by the name they use for us (Host).
+"""Checks of HTTP requests to the broker: by the page that sends them (Origin), and by the name used for us (Host).
 
-A browser sends the requests of any page to any address, also to this machine's own. So a page has to be allowed, and
-the name under which it found the broker has to be one of ours: an attacker can let a name of their own point here (DNS
-rebinding). Programs other than browsers send no Origin.
+A browser sends requests of any page to any address, even to this machine. So the page has to be allowed, and the host
+name it used has to be ours, because an attacker can point a name of their own to this address (DNS rebinding). Programs
+other than browsers send no Origin.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from typing import NamedTuple
 __all__ = ["Gate", "Origin", "fault_of", "host_of", "is_loopback", "origin_of", "own_names"]
 
 _SCHEME = "[a-z][a-z0-9+.-]*"
-#: A name (letters of other alphabets come as xn--), an IPv4 address, or an IPv6 address in brackets.
+#: A host name (international ones as xn--), an IPv4 address, or an IPv6 address in brackets.
 _HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\]"
 _ORIGIN = re.compile(rf"({_SCHEME})://({_HOST})(?::([0-9]{{1,5}}|\*))?", re.IGNORECASE | re.ASCII)
 _AUTHORITY = re.compile(rf"({_HOST})(?::[0-9]{{0,5}})?", re.IGNORECASE | re.ASCII)
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-#: Pages come by these.
+#: Schemes of pages.
 _PAGES = ("http", "https")
 _PROXY = ("forwarded", "via", "x-real-ip", "x-client-ip")
 _MOST_SHOWN = 100
 
 
 class Origin(NamedTuple):
-    """Where a page comes from: scheme, host and port."""
+    """The origin of a page: scheme, host and port."""
 
     scheme: str
     host: str
     port: int | None
-    """None: whatever port."""
+    """None means any port."""
 
 
 def origin_of(text: str, *, listed: bool = False) -> Origin:
-    """Read an origin, as browsers write it.
+    """Parse an origin as browsers write it.
 
     Args:
-        text: scheme, host, and the port where it is not the usual one; no path, no slash at the end.
-        listed: it stands in the configuration, where the port may be `*`.
+        text: scheme, host, and a non-default port; without a path or trailing slash.
+        listed: it is from the configuration, where the port may be `*`.
 
     Raises:
-        ValueError: it is none, or `null`.
+        ValueError: it is not an origin, or it is `null`.
 
     >>> origin_of("HTTPS://App.Example:443") == origin_of("https://app.example.")
     True
@@ -67,10 +67,10 @@ def origin_of(text: str, *, listed: bool = False) -> Origin:
 
 
 def host_of(text: str) -> str:
-    """Read the host of a Host header; the port does not matter, for it may be forwarded.
+    """Parse the host of a Host header. The port is ignored, because it may be forwarded.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a host.
 
     >>> host_of("LOCALHOST.:15674"), host_of("[::1]"), host_of("[::ffff:127.0.0.1]:80")
     ('localhost', '::1', '127.0.0.1')
@@ -82,7 +82,7 @@ def host_of(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, as `host_of` returns it, can only be this machine: `localhost`, or a loopback address.
+    """Return whether a host, as from `host_of`, can only be this machine: `localhost` or a loopback address.
 
     >>> is_loopback("localhost"), is_loopback("127.8.9.1"), is_loopback("::1"), is_loopback("127.0.0.1.evil.example")
     (True, True, True, False)
@@ -94,7 +94,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_names(host: str) -> list[str]:
-    """Return the names of the broker that an address to listen on says: none for loopback and for all addresses.
+    """Return the host names implied by a listening address: none for loopback and wildcard addresses.
 
     >>> own_names("broker.example"), own_names("0.0.0.0"), own_names("127.0.0.1")
     (['broker.example'], [], [])
@@ -110,7 +110,7 @@ def own_names(host: str) -> list[str]:
 
 
 def fault_of(origins: Iterable[str], hosts: Iterable[str]) -> str | None:
-    """Return what is wrong with lists of a configuration; None: nothing.
+    """Return the error in the lists of a configuration, or None.
 
     >>> fault_of(["https://app.example", "http://localhost:*"], ["broker.example"])
     >>> fault_of(["*"], [])
@@ -124,11 +124,11 @@ def fault_of(origins: Iterable[str], hosts: Iterable[str]) -> str | None:
 
 
 class Gate:
-    """What decides about each request.
+    """The check that each HTTP request has to pass.
 
     Args:
-        origins: what `websocket.origins` lists; None: loopback names and addresses, if `local`, else none.
-        hosts: names and addresses of the broker beside those of loopback. They count behind a proxy, too.
+        origins: the entries of `websocket.origins`; None for loopback names and addresses if `local`, otherwise none.
+        hosts: names and addresses of the broker besides loopback. They are also accepted behind a proxy.
         local: the broker listens on loopback addresses only.
 
     >>> gate = Gate(None, ["broker.example"], local=True)
@@ -144,12 +144,12 @@ class Gate:
         self._local = local
 
     def refusal(self, target: str, headers: Sequence[tuple[str, str]], address: str = "") -> str | None:
-        """Return why a request is refused, in words for whoever sent it; None: it is let in.
+        """Return why a request is refused, in words for its sender, or None if it is accepted.
 
         Args:
-            target: what stands behind the method: a path.
-            headers: all headers, repeats too.
-            address: our own address on this connection; it names us as well.
+            target: the request target, a path.
+            headers: all headers, including repeated ones.
+            address: our own address on this connection, which is accepted as Host too.
         """
         names = [name.lower() for name, _ in headers]
         passed_on = any(name in _PROXY or name.startswith("x-forwarded") for name in names)
@@ -161,7 +161,7 @@ class Gate:
         return None
 
     def _check_host(self, target: str, hosts: list[str], address: str, passed_on: bool) -> None:
-        if not target.startswith("/"):  # a whole URL there would count instead of the Host header
+        if not target.startswith("/"):  # an absolute URL there would replace the Host header
             raise ValueError(f"The target of the request, {_shown(target)}, is not a path.")
         if len(hosts) != 1:
             raise ValueError(f"There must be one Host header, not {len(hosts)}.")
@@ -198,7 +198,7 @@ class Gate:
 
 
 def _normal(host: str) -> str:
-    """A host in one spelling: lower case, no dot at the end, addresses as Python writes them, IPv4 in IPv6 as IPv4."""
+    """Normalize a host: lower case, no trailing dot, addresses as Python writes them, IPv4-mapped IPv6 as IPv4."""
     host = host.lower()
     if host.startswith("["):
         address = _address(host[1:-1])
@@ -219,7 +219,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _plain_host(text: str) -> str:
-    """A host of the configuration: without a port; an IPv6 address with brackets or without."""
+    """Return a host of the configuration: without a port, an IPv6 address with or without brackets."""
     bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
     if re.fullmatch(_HOST, bare, re.IGNORECASE | re.ASCII) is None:
         raise ValueError(
@@ -229,7 +229,7 @@ def _plain_host(text: str) -> str:
 
 
 def _same(host: str, address: str) -> bool:
-    """Whether a host is that address. An address cannot be made to point elsewhere, as a name can."""
+    """Return whether a host is that address. Unlike a name, an address cannot be made to point elsewhere."""
     own = _address(address)
     return own is not None and not own.is_unspecified and host == str(own)
 

@@ -1,4 +1,4 @@
-"""The broker as a process: until a signal ends it."""
+"""The broker as a process, which runs until a signal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stompcodec.broker.server import Server, serve
 
 __all__ = ["new_loop", "run"]
 
-#: Seconds for which a thread that has something to do waits for another one: the helper that writes to the disk needs
-#: the interpreter several times for a commit.
+#: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for
+#: each commit.
 _SWITCH = 0.001
 
-#: Seconds between two looks at what is in memory.
+#: Seconds between two checks of memory.
 _LOOK = 10.0
 
 log = logging.getLogger("stompcodec.broker.server")
@@ -34,13 +34,13 @@ def run(
     uvloop: bool | None = None,
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then drain and return. A second signal does not wait for the peers.
+    """Serve until SIGTERM or SIGINT, then drain and return. A second signal stops waiting for clients.
 
     Args:
         config: see `Server`.
         ready: see `Server`.
-        uvloop: use that event loop; None: if it is installed.
-        started: called once everything listens.
+        uvloop: use uvloop's event loop; None to use it if installed.
+        started: called once all listeners are open.
 
     Raises:
         OSError, StoreError: see `Server.start`.
@@ -92,7 +92,7 @@ async def _serve_until_signal(
 
 
 def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
-    """An event loop: True asks for uvloop's, False for asyncio's, None takes uvloop's if it is installed."""
+    """Return an event loop: uvloop's for True, asyncio's for False, uvloop's if installed for None."""
     if uvloop is not False:
         try:
             import uvloop as module
@@ -106,7 +106,7 @@ def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
 
 
 def _raise_file_limit() -> None:
-    """Every connection is a file: allow as many as the system lets us without asking."""
+    """Raise the limit of open files as far as allowed, because every connection needs one."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 

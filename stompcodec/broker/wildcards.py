@@ -1,7 +1,7 @@
-"""Wildcards: names of topics in which words stand for others, in the spellings of several brokers.
+"""Wildcards in topic names, in the spellings of several brokers.
 
-A name is a prefix and words with a separator between. One mark stands for one word, another for any number of them,
-also none. What is matched is bounded: neither a pattern nor a name that patterns match has more than 64 words.
+A name is a prefix and words with a separator between them. One mark matches exactly one word; the other matches any
+number of words, including none. Matching is bounded: neither a pattern nor a matched name has more than 64 words.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from stompcodec.broker.errors import Refused
 __all__ = ["SYNTAXES", "Pattern", "Patterns", "Remembering", "Syntax", "Wildcards"]
 
 _MOST_WORDS = 64
-#: Names that no pattern means, which are remembered.
+#: Names without a matching pattern that are remembered.
 _MOST_KNOWN = 1000
-#: What all who remember what they have found may remember together.
+#: Results that all users of the patterns may remember together.
 _MOST_REMEMBERED = 100_000
 
 _Item = TypeVar("_Item")
 
 
 class Syntax(NamedTuple):
-    """How wildcards are spelled."""
+    """The spelling of wildcards."""
 
     separator: str
     one: str
-    """Stands for one word."""
+    """Matches one word."""
     many: str
-    """Stands for any number of words."""
+    """Matches any number of words."""
 
 
-#: By the names that a configuration has for them.
+#: Syntaxes by their names in the configuration.
 SYNTAXES = {
     "activemq": Syntax(".", "*", ">"),
     "rabbitmq": Syntax(".", "*", "#"),
@@ -41,7 +41,7 @@ SYNTAXES = {
 
 
 class Pattern(NamedTuple):
-    """A name with wildcards in it.
+    """A name with wildcards.
 
     >>> Wildcards(SYNTAXES["artemis"]).pattern("/topic/", "a.*.#").matches(("/topic/", "a", "b"))
     True
@@ -53,10 +53,11 @@ class Pattern(NamedTuple):
     many: str
 
     def matches(self, words: tuple[str, ...]) -> bool:
-        """Whether a name is meant, given as prefix and words. At most the product of both lengths is looked at."""
+        """Return whether a name, given as prefix and words, matches. The cost is at most the product of both
+        lengths."""
         pattern, one, many = self.words, self.one, self.many
         at = word = back = 0
-        after = -1  # behind the latest mark for many
+        after = -1  # the position after the latest `many`
         while word < len(words):
             if at < len(pattern) and at and pattern[at] == many:
                 at += 1
@@ -64,7 +65,7 @@ class Pattern(NamedTuple):
             elif at < len(pattern) and (pattern[at] == words[word] or (at and pattern[at] == one)):
                 at += 1
                 word += 1
-            elif after >= 0:  # that mark takes one word more
+            elif after >= 0:  # the latest `many` takes one more word
                 back += 1
                 at, word = after, back
             else:
@@ -73,11 +74,11 @@ class Pattern(NamedTuple):
 
 
 class Wildcards:
-    """Reads names by a syntax.
+    """A reader of names in a syntax.
 
     Args:
-        syntax: None when nothing in a name is a wildcard.
-        separator: instead of that of the syntax; "" to leave it.
+        syntax: None if names have no wildcards.
+        separator: replaces the syntax's separator; "" keeps it.
 
     >>> slashes = Wildcards(SYNTAXES["artemis"], "/")
     >>> slashes.pattern("", "queue/#").matches(slashes.words("", "queue/a/b"))
@@ -91,13 +92,13 @@ class Wildcards:
         self._separator = separator or (syntax.separator if syntax is not None else ".")
 
     def words(self, prefix: str, name: str) -> tuple[str, ...]:
-        """Prefix and words; () for more of them than patterns are tried on."""
+        """Return prefix and words; () if there are too many for pattern matching."""
         if name.count(self._separator) >= _MOST_WORDS:
             return ()
         return (prefix, *name.split(self._separator))
 
     def pattern(self, prefix: str, name: str) -> Pattern | None:
-        """The pattern that a name is; None when it has no wildcards.
+        """Return the pattern of a name, or None if it has no wildcards.
 
         Raises:
             Refused: it has too many words.
@@ -113,7 +114,7 @@ class Wildcards:
         return Pattern(words, syntax.one, syntax.many)
 
     def head(self, name: str) -> str:
-        """What all that a name with wildcards means begins with.
+        """Return the common beginning of all names that a name with wildcards matches.
 
         >>> Wildcards(SYNTAXES["artemis"]).head("/topic/a.*"), Wildcards(SYNTAXES["artemis"]).head("/topic/a.#")
         ('/topic/a.', '/topic/a')
@@ -121,12 +122,12 @@ class Wildcards:
         if self._syntax is None:
             return name
         at = min((name.index(mark) for mark in self._syntax[1:] if mark in name), default=len(name))
-        many = name.startswith(self._syntax.many, at)  # stands for no word, too
+        many = name.startswith(self._syntax.many, at)  # it may match no word
         return name[:at].removesuffix(self._separator) if many else name[:at]
 
 
 class _Node(Generic[_Item]):
-    """A place in the tree of patterns: behind a word, or behind a mark."""
+    """A node in the tree of patterns: the place after a word or mark."""
 
     __slots__ = ("items", "loops", "many", "one", "words")
 
@@ -134,27 +135,27 @@ class _Node(Generic[_Item]):
         self.words: dict[str, _Node[_Item]] = {}
         self.one: _Node[_Item] | None = None
         self.many: _Node[_Item] | None = None
-        #: It stands behind a mark for many: it takes any word more.
+        #: True after a `many`, which accepts further words.
         self.loops = loops
-        #: Whose patterns end here.
+        #: The items whose patterns end here.
         self.items: dict[_Item, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether a pattern ends here, or goes on."""
+        """Return whether a pattern ends here or continues."""
         return bool(self.items or self.words or self.one is not None or self.many is not None)
 
 
 class Remembering(Protocol):
-    """Who remembers what it has found."""
+    """An object that caches results of `Patterns.find`."""
 
     def forget(self) -> None:
-        """Forget it: there may be others now, or too much is remembered."""
+        """Forget the results: the patterns have changed, or too much is cached."""
 
 
 class Patterns(Generic[_Item]):
-    """Who asked for what by patterns, found by the names that are meant.
+    """Patterns and the items registered under them, found by names that match.
 
-    A tree by words: to add or to remove a pattern costs by its own words, whatever others there are.
+    They form a tree by words, so adding or removing a pattern costs only its own words.
 
     >>> patterns, wildcards = Patterns(), Wildcards(SYNTAXES["activemq"])
     >>> patterns.add(wildcards.pattern("/topic/", "a.>"), "somebody")
@@ -164,19 +165,19 @@ class Patterns(Generic[_Item]):
 
     def __init__(self) -> None:
         self._root: _Node[_Item] = _Node()
-        #: Names that nobody asked for, as far as they were looked for since the last change.
+        #: Names looked up since the last change that match no pattern.
         self._missed: set[tuple[str, ...]] = set()
-        #: Who remembers what was found, and how much; and how much that is in all.
+        #: Objects that cache results, with the number of items each caches; and the total number.
         self._remembering: dict[Remembering, int] = {}
         self._remembered = 0
-        #: Another one after each change.
+        #: Incremented by each change.
         self.version = 0
 
     def __bool__(self) -> bool:
         return bool(self._root)
 
     def add(self, pattern: Pattern, item: _Item) -> None:
-        """`item` asks for what the pattern means. It can be hashed."""
+        """Register an item, which must be hashable, under a pattern."""
         self._change()
         node = self._root
         for at, word in enumerate(pattern.words):
@@ -196,7 +197,7 @@ class Patterns(Generic[_Item]):
         node.items[item] = None
 
     def remove(self, pattern: Pattern, item: _Item) -> None:
-        """It does so no more."""
+        """Remove an item from a pattern."""
         self._change()
         path, node = [], self._root
         for at, word in enumerate(pattern.words):
@@ -206,7 +207,7 @@ class Patterns(Generic[_Item]):
                 return
             node = found
         node.items.pop(item, None)
-        for at in reversed(range(len(path))):  # what leads nowhere any more goes
+        for at in reversed(range(len(path))):  # remove branches that have become empty
             if node:
                 return
             parent, word = path[at], pattern.words[at]
@@ -224,13 +225,13 @@ class Patterns(Generic[_Item]):
         self._forget_all()
 
     def remember(self, who: Remembering, count: int) -> None:
-        """Note that somebody keeps what was found for it. It is told when it has to forget that.
+        """Note that an object caches a result. Its `forget` is called when the result becomes invalid.
 
-        Nobody else must be kept alive by it, and memory must not grow by names times patterns.
+        Invariant: a cache keeps no other objects alive, and memory does not grow with names times patterns.
 
         Args:
-            who: keeps it.
-            count: how many items.
+            who: the object that caches it.
+            count: its number of items.
         """
         if self._remembered + count > _MOST_REMEMBERED:
             self._forget_all()
@@ -238,7 +239,7 @@ class Patterns(Generic[_Item]):
         self._remembered += count
 
     def forget(self, who: Remembering) -> None:
-        """Note that somebody goes, and what it remembers with it."""
+        """Note that an object goes, together with its cached results."""
         self._remembered -= self._remembering.pop(who, 0)
 
     def _forget_all(self) -> None:
@@ -247,7 +248,7 @@ class Patterns(Generic[_Item]):
             each.forget()
 
     def find(self, words: tuple[str, ...]) -> list[_Item]:
-        """Who asked for a name. That nobody did is remembered."""
+        """Return the items whose patterns match a name. A name without any is remembered."""
         first = self._root.words.get(words[0]) if words else None
         if first is None or words in self._missed:
             return []
@@ -273,14 +274,14 @@ class Patterns(Generic[_Item]):
 
 
 def _next(node: _Node[_Item], pattern: Pattern, at: int, word: str) -> _Node[_Item] | None:
-    """The place behind a word of a pattern, if there is one."""
+    """Return the node after a word of a pattern, or None."""
     if at and word == pattern.many:
         return node.many
     return node.one if at and word == pattern.one else node.words.get(word)
 
 
 def _and_many(nodes: list[_Node[_Item]]) -> dict[_Node[_Item], None]:
-    """Places, and those behind marks for many that follow: such a mark stands for no word, too. Each once, in order."""
+    """Return nodes and those after directly following `many` marks, which may match no word. Each once, in order."""
     found: dict[_Node[_Item], None] = {}
     for node in nodes:
         found[node] = None

@@ -2,7 +2,8 @@
 
 A small file marks a folder, so that no foreign files are ever mistaken for ours:
 
-    examine_*   before anything is written: is it marked, or may it become ours? FolderLock  no other broker uses it
+    examine_*   before anything is written: is it marked, or may it become ours?
+    FolderLock  no other broker uses it
     mark        it is ours from now on
 
 A broker that is killed between two of these steps leaves a folder that the next one accepts. A data folder is marked

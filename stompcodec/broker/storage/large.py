@@ -1,11 +1,14 @@
 """Large messages: their bodies stay in files from the first byte to the last, and are never in memory as a whole.
 
     SEND, content-length:2147483648
-        |  the parser emits the frame before its body (Connection: stream_over), and commands.py begins an Intake v
+        |  the parser emits the frame before its body (Connection: stream_over), and commands.py begins an Intake
+        v
     Intake: each piece is written to a file of the spool (Draft)
-        |  at the end of the body, the SEND is processed as usual, with a Body; no part was visible before v
+        |  at the end of the body, the SEND is processed as usual, with a Body; no part was visible before
+        v
     Message with `body`: its tail has no body; queues, topics, transactions and the store treat it like any other
-        |  Consumer.send: first what the outbox holds, then the head, then the file v
+        |  Consumer.send: first what the outbox holds, then the head, then the file
+        v
     Parcel: while it is being sent, the session gets no other message, and its responses wait;
         each turn reads as much of the file as the transport accepts
 
