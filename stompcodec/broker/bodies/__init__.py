@@ -1,1 +1,1 @@
-"""Bodies: what the body of a message looks like to a subscription that asks for another form."""
+"""Bodies: conversion for subscriptions that ask for another form."""

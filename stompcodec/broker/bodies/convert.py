@@ -1,6 +1,6 @@
-"""What bodies look like to a subscription: transformed, or under a content-encoding, where its SUBSCRIBE asks for that.
+"""Conversion of bodies for a subscription, if its SUBSCRIBE asks for a transformation or a content-encoding.
 
-Messages are kept as they were sent. What a subscription wants is made on the way to it, on the slow road only.
+Messages are stored as they were sent. They are converted on delivery, on the slow path only.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR", "Readdressed", "Shape", "shape_of"]
 
-#: Header of a MESSAGE whose body could not be had as asked, and says why. It is ActiveMQ's name.
+#: The header of a MESSAGE that says why its body could not be converted. ActiveMQ uses the same name.
 ERROR = "transformation-error"
-#: Headers that are about the form of the body. Those that change are left out.
+#: Headers that describe the form of the body, and are dropped when it changes.
 _OWN = ("transformation", "message-type", ERROR)
 _TYPES = {"xml": "application/xml;charset=utf-8", "json": "application/json"}
-#: Tails of more octets are not kept for the next consumer.
+#: Larger tails, in bytes, are not cached for the next consumer.
 _MOST_KEPT = 2**20
 
 
 class Shape:
-    """How bodies are to come.
+    """The form in which a subscription gets bodies.
 
     Args:
-        form: the name of one of `FORMS`; None to leave it as it is.
-        encoding: a content-encoding; None for that of the sender.
-        max_transformed, max_inflated: octets that a body may have.
+        form: a name of `FORMS`; None to keep the form.
+        encoding: a content-encoding; None to keep the sender's.
+        max_transformed, max_inflated: maximum sizes of a body in bytes.
 
     >>> shape = Shape("jms-map-xml", None, 1000, 1000)
     >>> shape.apply(Message(b"m-1", 1, "/queue/a", b'transformation:jms-map-json\\n\\n{"a":1}\\0')).tail[:48]
@@ -50,11 +50,12 @@ class Shape:
         self._encoding = encoding
         self._max_transformed = max_transformed
         self._max_inflated = max_inflated
-        #: A topic's subscribers get one message after the other.
+        #: The latest result, because subscribers of a topic get the same message one after the other.
         self._latest = b"", b""
 
     def apply(self, message: Message) -> Message:
-        """A message in this shape, to be written. A body that cannot be had so comes as it was sent, and says why."""
+        """Return a message in this form. If its body cannot be converted, return it as sent, with a header that says
+        why."""
         shaped = Message(message.ident, message.seq, message.destination, self._tail(message))
         return shaped.with_body(message.body)
 
@@ -110,11 +111,11 @@ class Shape:
 
 
 class Readdressed:
-    """Messages of a topic as those of a queue: with its name as their destination, and their own beside it.
+    """Messages of a topic as messages of a queue: `destination` names the queue, `original-destination` the topic.
 
     Args:
         destination: the name of the queue.
-        shape: what else is to be done with a message; None for nothing.
+        shape: further conversion; None for none.
 
     >>> message = Message(b"m-1", 1, "/topic/VirtualTopic.a", b"destination:/topic/VirtualTopic.a\\n\\nhi\\0")
     >>> Readdressed("/queue/Consumer.b.VirtualTopic.a", None).apply(message).frame.get("original-destination")
@@ -128,7 +129,7 @@ class Readdressed:
         self._shape = shape
 
     def apply(self, message: Message) -> Message:
-        """Return a message to be written; the same one if it was sent to the queue itself."""
+        """Return the message to deliver, which is the same one if it was sent to the queue itself."""
         shaped = message if self._shape is None else self._shape.apply(message)
         if message.destination == self._destination:
             return shaped
@@ -150,19 +151,19 @@ def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[0] != name]
 
 
-#: Shared by all subscriptions that want the same.
+#: Shared by subscriptions with the same needs.
 _shared = lru_cache(64)(Shape)
 
 
 def shape_of(transformation: str | None, encoding: str | None, config: Config) -> Shape | None:
-    """The shape that a SUBSCRIBE or RECEIVE asks for; None for messages as they were sent.
+    """Return the form that a SUBSCRIBE or RECEIVE asks for, or None for messages as sent.
 
     Args:
         transformation, encoding: its headers transformation and content-encoding.
-        config: for the bounds.
+        config: for the limits.
 
     Raises:
-        Refused: there is no such form or coding, or the configuration does not allow it.
+        Refused: the form or encoding is unknown, or the configuration does not allow it.
     """
     if transformation is None and encoding is None:
         return None

@@ -1,14 +1,14 @@
-"""Message transformation: maps and objects between XML and JSON, as the wish-list for 1.1 and ActiveMQ have it.
+"""Message transformation: maps and objects between XML and JSON, following the wish-list for 1.1 and ActiveMQ.
 
-Both notations say one thing, a tree of elements. JSON writes it by the mapped convention: a child is a member, several
-of one name are a list, an attribute is a member that begins with @, and text beside attributes is the member $. So
+Both notations represent a tree of elements. JSON uses the mapped convention: a child is a member, several children of
+one name are a list, an attribute is a member that begins with @, and text beside attributes is the member $. For
+example:
 
     <map><entry><string>city</string><string>Bonn</string></entry><entry><string>size</string><int>5</int></entry></map>
-    {"map":{"entry":[{"string":["city","Bonn"]},{"string":"size","int":5}]}}
 
-What XML says comes back from JSON as it was, but for the order of children of different names in one parent, which JSON
-cannot tell: in a map nothing hangs on it. Nothing here trusts its input: no DTD, no entities, and depth and size are
-bounded.
+XML survives the way through JSON unchanged, except for the order of children with different names in one parent, which
+JSON cannot express and a map does not need. The input is not trusted: DTDs and entities are refused, and depth and size
+are bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ += ["write_json", "write_xml"]
 
 
 class TransformError(StompError, ValueError):
-    """A body that cannot be transformed. The message says why, and shows nothing of the body."""
+    """A body that cannot be transformed. The message says why, without quoting the body."""
 
 
 class Form(NamedTuple):
@@ -35,12 +35,12 @@ class Form(NamedTuple):
 
     name: str
     kind: str
-    """byte: just octets; object: any tree; map: a tree of entries; any: whatever the message is."""
+    """byte: any bytes; object: any tree; map: a tree of entries; any: whichever the message is."""
     notation: str
-    """xml or json; "" for none."""
+    """xml or json; "" for neither."""
 
 
-#: By name. jms-xml and jms-json are ActiveMQ's, and mean: in that notation, be it a map or an object.
+#: Forms by name. jms-xml and jms-json are ActiveMQ's, and mean a map or an object in that notation.
 FORMS: dict[str, Form] = {
     form.name: form
     for form in (
@@ -57,7 +57,7 @@ FORMS: dict[str, Form] = {
 _MAX_DEPTH = 100
 _MAX_NAME = 256
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
-#: What XML 1.0 cannot say, not even escaped.
+#: Characters that XML 1.0 cannot represent, even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
 _WHOLE_TYPES = ("int", "long", "short", "byte")
@@ -66,7 +66,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 class Element:
-    """A node of a tree: its name, and either text or children.
+    """A node of a tree, with a name and either text or children.
 
     >>> parse_json(b'{"a":{"@id":"1","b":[1,2]}}')
     <Element a: 2 children>
@@ -85,15 +85,15 @@ class Element:
 
 
 def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
-    """A body in another form.
+    """Transform a body into another form.
 
     Args:
         body: in the form `source`.
-        most: octets that the result may have.
+        most: maximum size of the result in bytes.
 
     Raises:
-        TransformError: it is not in that form, cannot be written in the other, or becomes too large.
-        MissingExtraError: XML is to be read, and the package for it is missing.
+        TransformError: it is not in that form, cannot be expressed in the other, or becomes too large.
+        MissingExtraError: reading XML needs a package that is missing.
 
     Rules: WISH-TRF-01 to WISH-TRF-04.
 
@@ -125,7 +125,7 @@ def _check_map(root: Element) -> None:
 
 
 class _Builder:
-    """What the parser of XML tells of elements. The packages' own would build them at any depth."""
+    """The parser's target. Unlike the packages' own, it bounds the depth of elements."""
 
     def __init__(self) -> None:
         self.root: Element | None = None
@@ -177,17 +177,17 @@ def require_xml() -> None:
     """Check that XML can be read.
 
     Raises:
-        MissingExtraError: it cannot.
+        MissingExtraError: a package is missing.
     """
     _xml_parser()
 
 
 def parse_xml(body: bytes) -> Element:
-    """The tree that XML says. Without DTD, entities of its own, namespaces, and text between elements.
+    """Return the tree of an XML document. DTDs, entities, namespaces and text between elements are refused.
 
     Raises:
-        TransformError: it says none.
-        MissingExtraError: the package for it is missing.
+        TransformError: it is not such a document.
+        MissingExtraError: a package is missing.
 
     >>> parse_xml(b"<pojo><name>Dejan</name></pojo>")
     <Element pojo: 1 children>
@@ -198,7 +198,11 @@ def parse_xml(body: bytes) -> Element:
         root = parser.close()
     except TransformError:
         raise
-    except (SyntaxError, ValueError, LookupError) as error:  # ParseError, what defusedxml forbids, unknown charsets
+    except (
+        SyntaxError,
+        ValueError,
+        LookupError,
+    ) as error:  # ParseError, forbidden input, unknown charset
         line, column = getattr(error, "position", (0, 0))
         where = f" at line {line}, column {column}" if line else ""
         why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is no XML"
@@ -208,7 +212,7 @@ def parse_xml(body: bytes) -> Element:
 
 
 class _Pieces:
-    """Text that is being written, and its bound: names come again and again, so it could outgrow what it says."""
+    """The pieces of a text, bounded in size. Repeated names could make it far larger than its input."""
 
     def __init__(self, most: int) -> None:
         self.parts: list[str] = []
@@ -222,10 +226,10 @@ class _Pieces:
 
 
 def write_xml(root: Element, most: int) -> bytes:
-    """XML of a tree, in UTF-8, without white space between elements.
+    """Return a tree as XML in UTF-8, without white space between elements.
 
     Raises:
-        TransformError: XML cannot say it, or it is larger than `most` octets.
+        TransformError: XML cannot represent it, or it is larger than `most` bytes.
 
     >>> write_xml(parse_json(b'{"pojo":{"@id":"1","name":"A & B"}}'), 1000)
     b'<pojo id="1"><name>A &amp; B</name></pojo>'
@@ -274,13 +278,13 @@ def _within(octets: bytes, most: int) -> bytes:
 
 
 def parse_json(body: bytes, plain_map: bool = False) -> Element:
-    """The tree that JSON says by the mapped convention: an object with one member, the root.
+    """Return the tree of a JSON object by the mapped convention. Its only member is the root.
 
     Args:
-        plain_map: an object whose root would not be a map is one itself, its members are the entries.
+        plain_map: an object that is not a map in the mapped convention is read as a map whose members are the entries.
 
     Raises:
-        TransformError: it says none.
+        TransformError: it is not such an object.
 
     >>> write_xml(parse_json(b'{"size":5}', plain_map=True), 1000)
     b'<map><entry><string>size</string><int>5</int></entry></map>'
@@ -329,7 +333,7 @@ def _scalar(value: Any) -> str:
 
 
 def _map_of(name: str, members: dict[str, Any]) -> Element:
-    """A map of plain JSON values."""
+    """Return a map of plain JSON values."""
     element = Element(name)
     for key, value in members.items():
         entry = Element("entry")
@@ -355,10 +359,11 @@ _TYPES = {str: "string", bool: "boolean", float: "double", type(None): "null"}
 
 
 def write_json(root: Element, most: int) -> bytes:
-    """JSON of a tree by the mapped convention, in UTF-8. Numbers and truth values are written as such by their types.
+    """Return a tree as JSON by the mapped convention, in UTF-8. Elements typed as numbers or booleans are written as
+    such.
 
     Raises:
-        TransformError: JSON cannot say it, or it is larger than `most` octets.
+        TransformError: JSON cannot represent it, or it is larger than `most` bytes.
 
     >>> write_json(parse_xml(b"<list><int>5</int><int>007</int><null/></list>"), 1000)
     b'{"list":{"int":[5,"007"],"null":""}}'
@@ -394,7 +399,7 @@ def _by_name(children: Iterable[Element]) -> Iterable[tuple[str, list[Any]]]:
 
 
 def _literal(name: str, text: str) -> Any:
-    """A number or truth value where the type says so, and it is written as JSON would; otherwise the text."""
+    """Return a number or boolean if the element's type says so and it is in JSON's spelling, otherwise the text."""
     if name in _WHOLE_TYPES and _WHOLE.fullmatch(text):
         return int(text)
     if name in _REAL_TYPES and len(text) < 30:

@@ -1,1 +1,1 @@
-"""Configuration: a file, the table of its keys, and the defaults of each dialect."""
+"""Configuration: the file, the table of its keys, and the defaults of each dialect."""

@@ -1,4 +1,4 @@
-"""The broker's configuration: a TOML file to one frozen dataclass. What the keys mean stands in `file.py`."""
+"""The broker's configuration as one frozen dataclass. `keys.py` describes the keys of a file; `file.py` reads it."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
 __all__ = ["Config"]
 
 _MIB = 2**20
-#: A stranger has a CONNECT frame to send, and little else.
+#: Limits before login, when a client needs to send little more than a CONNECT frame.
 _FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=100, max_body=65536)
 _T = TypeVar("_T")
 
 
 class _Unset(Enum):
-    """What a field holds that no argument has set. A default of the usual type could not be told from an argument."""
+    """The value of a field that was not set, which cannot be confused with an argument."""
 
     UNSET = "by dialect"
 
 
 def _by_dialect(usual: _T) -> _T:
-    """Declare a field whose default a dialect may change.
+    """Declare a field whose default depends on the dialect.
 
     Args:
-        usual: its default in all other dialects.
+        usual: the default for dialects that do not set it.
     """
     return cast("_T", field(default=_Unset.UNSET, metadata={"usual": usual}))
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be set. Sizes are in octets, times in seconds, heart-beats in milliseconds.
+    """The configuration of a broker. Sizes are in bytes, times in seconds, heart-beats in milliseconds.
 
-    What each field means stands in `stompcodec.broker.config.keys.KEYS`, beside its name in a file. `dialect` sets the
-    defaults of others, as `stompcodec.broker.config.presets.DIALECTS` has them; a value that is given wins.
+    `stompcodec.broker.config.keys.KEYS` describes each field, beside its name in a file. `dialect` sets the defaults of
+    other fields, as listed in `stompcodec.broker.config.presets.DIALECTS`; explicit values take precedence.
 
     Raises:
-        ConfigError: values that do not go together.
+        ConfigError: the values contradict each other.
 
     >>> Config(port=0).replace(prefetch=1).prefetch
     1
@@ -204,15 +204,13 @@ class Config:
         ]
 
     def _knows(self, who: str) -> bool:
-        users = (
-            self.users or {}
-        )  # where any login will do, a rule for one of them would be for whoever calls himself so
+        users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule
         return who == "*" or who in users or any(who == "@" + group for user in users.values() for group in user.groups)
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with other values, checked as a new one is.
+        """Return a copy with other values, checked like a new configuration.
 
-        Another dialect changes what the present one had set by default, and nothing else.
+        Changing the dialect replaces only the defaults set by the old dialect.
 
         >>> Config(retain=True).replace(dialect="activemq").replace(dialect="rabbitmq").composite
         False
@@ -226,7 +224,7 @@ class Config:
 
 
 def _largest(limits: Limits, large: int) -> int:
-    """Bytes of the largest frame that is taken into memory: larger bodies go into files."""
+    """Return the size in bytes of the largest frame kept in memory; larger bodies are stored in files."""
     head = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2)
     return head + min(limits.max_body, large) + 4
 
@@ -245,7 +243,7 @@ def _defaults(dialect: str) -> Mapping[str, Any]:
     return DIALECTS[dialect]
 
 
-#: Field that a dialect may set -> its value where none does.
+#: Fields that a dialect may set, with their defaults for other dialects.
 _PLAIN = {each.name: each.metadata["usual"] for each in fields(Config) if "usual" in each.metadata}
 
 

@@ -1,4 +1,4 @@
-"""A configuration file: read, explained and looked up by the table of its keys, which is in `keys.py`."""
+"""Configuration files: reading them, and listing the keys of `keys.py` as text and Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["KEYS", "explain", "load_config", "markdown", "parse_config"]
 
 
 _BY_NAME = {key.name: key for key in KEYS}
-#: Keys of earlier versions, and what to do instead.
+#: Keys of earlier versions, and their replacements.
 _GONE = {
     "queues.max_total_octets": "this key is gone: set limits.memory instead, which bounds all memory that clients "
     "take, not only the bytes of messages"
@@ -27,11 +27,11 @@ _GONE = {
 
 
 def load_config(path: str | os.PathLike[str]) -> Config:
-    """Reads a file. Relative paths in it start from its folder.
+    """Read a file. Relative paths in it are relative to its folder.
 
     Raises:
-        ConfigError: the file cannot be read, or says something that is not allowed: where, and what is.
-        MissingExtraError: on Python 3.10, when the package tomli is missing.
+        ConfigError: the file cannot be read, or has an error; the message says where.
+        MissingExtraError: on Python 3.10, the package tomli is missing.
 
     >>> load_config("no/such.toml")
     Traceback (most recent call last):
@@ -53,10 +53,10 @@ def load_config(path: str | os.PathLike[str]) -> Config:
 
 
 def parse_config(source: str, file: str = "") -> Config:
-    """What the text of a file says. Relative paths stay as they are.
+    """Parse the text of a file. Relative paths are kept.
 
     Raises:
-        ConfigError, MissingExtraError: as in `load_config`.
+        ConfigError, MissingExtraError: see `load_config`.
 
     >>> parse_config("[listen]\\nport = 0").port
     0
@@ -97,7 +97,7 @@ def _parse_toml(source: str, file: str) -> dict[str, Any]:
 
 
 def _toml_module() -> Any:
-    """tomllib, which Python has from 3.11 on, or the package that it came from."""
+    """Return tomllib, part of Python since 3.11, or the package it came from."""
     try:
         return import_module("tomllib")
     except ImportError:
@@ -109,7 +109,7 @@ def _toml_module() -> Any:
 
 
 def _leaves(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys of a file and their values; tables that hold keys are gone through."""
+    """Yield the keys of a file and their values, descending into tables."""
     for key, value in table.items():
         name = above + key
         if name not in _BY_NAME and isinstance(value, dict) and _is_table(name):
@@ -131,7 +131,7 @@ def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
 
 
 def _unknown(name: str) -> str:
-    """What to say of a name that is no key."""
+    """Return the message for an unknown key."""
     if _is_table(name):
         return f"it must be a table: write [{name}] in a line of its own, and its keys below"
     table, _, last = name.rpartition(".")
@@ -143,7 +143,7 @@ def _unknown(name: str) -> str:
 
 
 def _line_of(source: str, name: str) -> int | None:
-    """The line, from 1, where the value of a key is, as well as one can tell without a parser of one's own."""
+    """Return the line, from 1, of a key's value, as well as it can be found without a TOML parser of our own."""
     best, length, inside = None, 0, None
     for number, here in _places(source):
         if (name == here or name.startswith(here + ".")) and len(here) > length:
@@ -154,7 +154,7 @@ def _line_of(source: str, name: str) -> int | None:
 
 
 def _places(source: str) -> Iterator[tuple[int, str]]:
-    """Lines that begin a table or a key, and its name; the tables of a list are counted from 0."""
+    """Yield the lines that begin a table or a key, with its name; tables of a list are numbered from 0."""
     table = ""
     counts: dict[str, int] = {}
     for number, line in enumerate(source.splitlines(), 1):
@@ -175,7 +175,7 @@ def _plain(name: str) -> str:
 
 
 def explain() -> str:
-    """Every key with its default and what it means, as a file that can be used: for the terminal.
+    """Return every key with its default and meaning, as a usable configuration file.
 
     >>> explain().splitlines()[2:5]
     ['[listen]', '# Address to listen on. 0.0.0.0 or :: opens the broker to the network.', '# host = "127.0.0.1"']
@@ -198,7 +198,7 @@ def explain() -> str:
 
 
 def markdown() -> str:
-    """The keys as tables of Markdown: the text of docs/broker-config.md.
+    """Return the keys as Markdown tables: the text of docs/broker-config.md.
 
     >>> markdown().splitlines()[0]
     '# Configuration of the broker'
@@ -229,7 +229,7 @@ folder of the file. `stompcodec broker --help-config` prints all of this as a fi
 
 This page is made from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
 
-#: What cannot be shown by a default.
+#: Example values of keys without a default.
 _FORMS = {
     "listen.ws_port": "15674",
     "listen.tls_port": "61614",

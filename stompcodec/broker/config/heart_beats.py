@@ -1,4 +1,4 @@
-"""Heart-beats in CONNECTED: how the broker of each dialect answers what a client offers in CONNECT."""
+"""Heart-beats in CONNECTED: how the broker of each dialect answers those that a client offers in CONNECT."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["ANSWERS", "Mirror", "answer"]
 
 
 class Mirror(NamedTuple):
-    """An answer that is made of the client's own numbers, in milliseconds."""
+    """An answer derived from the client's own intervals, in milliseconds."""
 
     unit: int
-    """Intervals are rounded down to a multiple of it."""
+    """Intervals are rounded down to a multiple of this."""
     most: int | None
-    """A greater interval is refused; None for no bound."""
+    """Larger intervals are refused; None for no limit."""
 
 
-#: `sessions.heart_beat_answer` -> how it is done. None: `sessions.heart_beat`, whatever the client offers.
+#: Answers by the value of `sessions.heart_beat_answer`. None sends `sessions.heart_beat`, whatever the client offers.
 ANSWERS: Mapping[str, Mirror | None] = {
     "own": None,
     "mirror": Mirror(unit=1, most=2**63 - 1),
@@ -32,17 +32,17 @@ ANSWERS: Mapping[str, Mirror | None] = {
 
 
 def answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
-    """Return the heart-beat header of CONNECTED, in ms; None for `sessions.heart_beat` as it is.
+    """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
 
-    No interval of a mirrored answer is below that of `sessions.heart_beat`; a 0 on either side stays 0.
+    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0.
 
     Args:
         config: of the broker.
         version: of the session.
-        heart_beat: the header of CONNECT; None if there is none.
+        heart_beat: the header of CONNECT; None if missing.
 
     Raises:
-        Refused: an interval is longer than brokers of that kind take.
+        Refused: an interval is longer than brokers of this dialect accept.
 
     >>> from stompcodec.broker.config.config import Config
     >>> answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")

@@ -1,4 +1,4 @@
-"""The keys of a configuration file, each documented once, beside what it sets and what its value may be."""
+"""The keys of a configuration file, each with its field, its allowed values and its documentation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["KEYS", "Key"]
 
 
 class Key(NamedTuple):
-    """One key of the file."""
+    """A key of the file."""
 
     name: str
-    """With dots between, as in `limits.max_body`."""
+    """With dots, as in `limits.max_body`."""
     target: str
-    """The field of `Config` that it sets, perhaps with a field of `Limits` behind a dot."""
+    """The field of `Config` that it sets, if needed with a field of `Limits` after a dot."""
     read: Callable[[Any], Any]
-    """Turns what TOML gave into the value; ValueError says what is allowed."""
+    """Converts a TOML value; raises ValueError if it is not allowed."""
     doc: str
 
     @property
     def default(self) -> Any:
-        """What holds when the file does not say."""
+        """The value without an entry in the file."""
         value: Any = _DEFAULTS
         for part in self.target.split("."):
             value = getattr(value, part)
@@ -56,7 +56,7 @@ _ROUTING = values.one_of(*ROUTING)
 _DURABLE = values.one_of("persistent", "all", "none")
 _SLOW = values.one_of("disconnect", "drop", "block")
 
-#: Every key that a file may hold, in the order of the documentation.
+#: All keys of a file, in the order of the documentation.
 KEYS: tuple[Key, ...] = (
     Key("listen.host", "host", values.text, "Address to listen on. 0.0.0.0 or :: opens the broker to the network."),
     Key("listen.port", "port", values.port, "Port of plain STOMP. 0 takes any free port, false none."),

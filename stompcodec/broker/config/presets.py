@@ -1,4 +1,4 @@
-"""Dialects: sets of defaults that make the broker behave as others do. What a file says itself wins."""
+"""Dialects: sets of defaults that make the broker behave like others. Values in a file take precedence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stompcodec.broker.config.settings import EXCHANGES
 
 __all__ = ["DIALECTS"]
 
-#: Dialect -> field of `Config` -> value.
+#: Values by dialect and field of `Config`.
 DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
@@ -31,7 +31,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "virtual_topics": True,
         "routing_headers": False,
         "prefetch": 1000,
-        # ActiveMQ promises a heart-beat each millisecond to whoever asks for it; below 100 ms we do not.
+        # ActiveMQ offers heart-beats every millisecond on request; we offer at least 100 ms.
         "heart_beat": (100, 100),
         "heart_beat_answer": "mirror",
         "queue_arguments": "ignore",

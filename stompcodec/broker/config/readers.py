@@ -1,6 +1,6 @@
-"""What values of a configuration may be: functions that turn what TOML gave into what the broker uses.
+"""Readers of configuration values: functions that check a TOML value and convert it.
 
-Each raises ValueError that says what is allowed, `At` where the fault lies under a key inside of the value.
+They raise ValueError if a value is not allowed, or `At` if the error is at a key inside the value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class At(ValueError):
-    """What is wrong lies at `name`, inside of the value that was read.
+    """An error at a key inside the value that was read.
 
     >>> At("guest", "no passcode").name
     'guest'
@@ -60,7 +60,7 @@ class At(ValueError):
 
 
 def whole(least: int, most: int) -> Callable[[Any], int]:
-    """A whole number between two bounds, both among what is allowed.
+    """Return a reader of whole numbers within inclusive bounds.
 
     >>> whole(1, 9)(5)
     5
@@ -75,7 +75,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def octets(least: int = 1) -> Callable[[Any], int]:
-    """A number of octets, or one of KiB, MiB or GiB.
+    """Return a reader of sizes in bytes, KiB, MiB or GiB.
 
     >>> octets()("64 KiB")
     65536
@@ -94,7 +94,7 @@ def octets(least: int = 1) -> Callable[[Any], int]:
 
 
 def mode(value: Any) -> int:
-    """The permission bits of files.
+    """Read permission bits of files.
 
     >>> oct(mode("0640"))
     '0o640'
@@ -103,7 +103,7 @@ def mode(value: Any) -> int:
 
 
 def window(value: Any) -> int | None:
-    """A window in octets; None is none.
+    """Read a window in bytes; false is None.
 
     >>> window("10 KiB"), window(-1), window(False)
     (10240, -1, None)
@@ -119,7 +119,7 @@ def window(value: Any) -> int | None:
 
 
 def seconds(value: Any) -> float:
-    """A time above 0.
+    """Read a number of seconds above 0.
 
     >>> seconds(3)
     3.0
@@ -130,7 +130,7 @@ def seconds(value: Any) -> float:
 
 
 def seconds_or_0(value: Any) -> float:
-    """A number of seconds, or 0.
+    """Read a number of seconds, or 0.
 
     >>> seconds_or_0(0), seconds_or_0(1.5)
     (0.0, 1.5)
@@ -144,7 +144,7 @@ def seconds_or_0(value: Any) -> float:
 
 
 def factor(value: Any) -> float:
-    """A number to multiply by, above 0.
+    """Read a positive factor.
 
     >>> factor(2)
     2.0
@@ -155,7 +155,7 @@ def factor(value: Any) -> float:
 
 
 def port(value: Any) -> int | None:
-    """A port to listen on; None is no listener.
+    """Read a port to listen on; false is None, no listener.
 
     >>> port(0), port(False)
     (0, None)
@@ -168,7 +168,7 @@ def port(value: Any) -> int | None:
 
 
 def ports(value: Any) -> tuple[int, ...]:
-    """A list of ports to listen on.
+    """Read a list of ports to listen on.
 
     >>> ports([61613, 61616])
     (61613, 61616)
@@ -179,7 +179,7 @@ def ports(value: Any) -> tuple[int, ...]:
 
 
 def text(value: Any) -> str:
-    """One line of text.
+    """Read a line of text.
 
     >>> text("localhost")
     'localhost'
@@ -190,7 +190,7 @@ def text(value: Any) -> str:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """A list of lines of text.
+    """Read a list of lines of text.
 
     >>> texts(["a", "b"])
     ('a', 'b')
@@ -201,7 +201,7 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def origins(value: Any) -> tuple[str, ...]:
-    """A list of origins of pages; an empty one allows none.
+    """Read a list of page origins; an empty list allows none.
 
     >>> origins(["https://app.example"])
     ('https://app.example',)
@@ -212,7 +212,7 @@ def origins(value: Any) -> tuple[str, ...]:
 
 
 def hosts(value: Any) -> tuple[str, ...]:
-    """A list of names or addresses without ports.
+    """Read a list of host names or addresses without ports.
 
     >>> hosts(["broker.example"])
     ('broker.example',)
@@ -230,7 +230,7 @@ def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | No
 
 
 def flag(value: Any) -> bool:
-    """True or false.
+    """Read true or false.
 
     >>> flag(True)
     True
@@ -241,7 +241,7 @@ def flag(value: Any) -> bool:
 
 
 def some_of(*words: str) -> Callable[[Any], tuple[str, ...]]:
-    """Words of a closed list, each once, or none.
+    """Return a reader of lists of these words, each at most once.
 
     >>> some_of("a", "b")(["b"])
     ('b',)
@@ -256,7 +256,7 @@ def some_of(*words: str) -> Callable[[Any], tuple[str, ...]]:
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
-    """One word of a closed list.
+    """Return a reader of one of these words.
 
     >>> one_of("all", "none")("all")
     'all'
@@ -271,7 +271,7 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 
 def prefix(value: Any) -> str:
-    """What names of one kind of destination begin with.
+    """Read the prefix of a kind of destination.
 
     >>> prefix("/temp-queue/")
     '/temp-queue/'
@@ -283,7 +283,7 @@ def prefix(value: Any) -> str:
 
 
 def prefixes(value: Any) -> tuple[str, ...]:
-    """What names of one kind of destination begin with, several.
+    """Read a list of prefixes of a kind of destination.
 
     >>> prefixes(["/queue/", "queue/"])
     ('/queue/', 'queue/')
@@ -294,7 +294,7 @@ def prefixes(value: Any) -> tuple[str, ...]:
 
 
 def dead_letter(value: Any) -> str:
-    """A destination in which {name} stands for a queue's name.
+    """Read a destination in which {name} stands for a queue's name.
 
     >>> dead_letter("/queue/DLQ.{name}")
     '/queue/DLQ.{name}'
@@ -305,7 +305,7 @@ def dead_letter(value: Any) -> str:
 
 
 def heart_beat(value: Any) -> tuple[int, int]:
-    """Two times in milliseconds, as in the header heart-beat.
+    """Read two intervals in milliseconds, as in the header heart-beat.
 
     >>> heart_beat([500, 1000])
     (500, 1000)
@@ -316,7 +316,7 @@ def heart_beat(value: Any) -> tuple[int, int]:
 
 
 def users(value: Any) -> dict[str, User]:
-    """The table of users: NAME = HASH, or a table for each name.
+    """Read the table of users: NAME = HASH, or a table for each name.
 
     >>> users({})
     {}
@@ -332,7 +332,7 @@ def _user(name: str, entry: Any) -> User:
         raise At(name, 'a user has "passcode" (its hash), and "groups" and "vhosts" (lists) if wanted')
     try:
         parse_hash(text(entry["passcode"]))
-    except ValueError:  # the message must not repeat what stands there: it may be the passcode itself
+    except ValueError:  # the message must not repeat the value, which may be the passcode itself
         raise At(name, "passcode must be a hash; make one with: stompcodec broker --hash-passcode") from None
     try:
         groups, vhosts = (texts(entry[key]) if key in entry else () for key in ("groups", "vhosts"))
@@ -342,7 +342,7 @@ def _user(name: str, entry: Any) -> User:
 
 
 def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], tuple[_T, ...]]:
-    """Reads a list of tables, each into a record. The first of the keys has to be there."""
+    """Return a reader of a list of tables, each converted to a record. The first key is required."""
     first = next(iter(readers))
 
     def read(value: Any) -> tuple[_T, ...]:
@@ -365,7 +365,7 @@ def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Calla
 
 _TYPE = one_of("ANYCAST", "MULTICAST")
 
-#: The tables [[addresses.settings]], and [[addresses.preset]].
+#: The tables [[addresses.settings]] and [[addresses.preset]].
 settings = _table_of(
     Setting,
     {
@@ -382,7 +382,7 @@ presets = _table_of(Preset, {"name": text, "routing": _TYPE, "queues": texts})
 
 
 def exchanges(value: Any) -> dict[str, str]:
-    """Exchanges by name, and what they do with a routing key.
+    """Read a table of exchanges: the type of each, by name.
 
     >>> exchanges({"orders": "topic"})
     {'orders': 'topic'}
@@ -393,7 +393,7 @@ def exchanges(value: Any) -> dict[str, str]:
 
 
 def line(value: Any) -> str:
-    """One line of text, which may be empty.
+    """Read a line of text, which may be empty.
 
     >>> line("")
     ''
@@ -411,7 +411,7 @@ _RULE: dict[str, Callable[[Any], Any]] = {
 
 
 def rules(value: Any) -> tuple[Rule, ...]:
-    """The table of rules: [[rules]], in the order in which they are asked.
+    """Read the table of rules: [[rules]], in order of evaluation.
 
     >>> rules([{"who": "@staff", "action": "send"}])
     (Rule(who='@staff', action='send', destination='*', vhost='*', allow=True),)

@@ -1,4 +1,4 @@
-"""Words of the configuration: kinds of destinations, routing types, exchanges, and the tables that name addresses."""
+"""The vocabulary of the configuration: kinds of destinations, routing types, exchanges, and tables of addresses."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ __all__ = ["ARGUMENTS", "EXCHANGES", "ROUTING", "Address", "Kind", "Preset", "Se
 
 
 class Kind(enum.Enum):
-    """What a destination is."""
+    """The kind of a destination."""
 
     QUEUE = "queue"
     """Each message goes to one consumer, and waits for it."""
     TOPIC = "topic"
-    """Each message goes to every consumer there is."""
+    """Each message goes to every current consumer."""
     TEMP_QUEUE = "temp-queue"
     """A queue that ends with the session that subscribed to it."""
     TEMP_TOPIC = "temp-topic"
     """A topic that ends with the session that subscribed to it."""
 
 
-#: Values of destination-type and subscription-type, which are case sensitive.
+#: Values of destination-type and subscription-type, which are case-sensitive.
 ROUTING = {"ANYCAST": Kind.QUEUE, "MULTICAST": Kind.TOPIC}
-#: Exchanges that RabbitMQ has from the start, and what they do with a routing key.
+#: Exchanges that RabbitMQ has from the start, with their types.
 EXCHANGES = {"amq.topic": "topic", "amq.direct": "direct", "amq.fanout": "fanout"}
-#: Values of `queues.arguments`: the first client that names any decides, and others are ignored; as that, but another
-#: client that names others is refused; or the headers mean nothing.
+#: Values of `queues.arguments`. first: the first client's arguments apply, and later ones are ignored. refuse: a client
+#: with different arguments is refused. ignore: arguments have no effect.
 ARGUMENTS = ("first", "refuse", "ignore")
 
 
 class Setting(NamedTuple):
-    """What holds for the names that a pattern means: one table [[addresses.settings]].
+    """Settings for the names that match a pattern: one table [[addresses.settings]].
 
     >>> Setting("queue.#").default_address_routing_type
     'ANYCAST'
     """
 
     match: str = "#"
-    """"#" stands for any number of words, "*" for one."""
+    """"#" matches any number of words, "*" one."""
     default_address_routing_type: str = "ANYCAST"
-    """For SEND."""
+    """The routing type for SEND."""
     default_queue_routing_type: str = "ANYCAST"
-    """For SUBSCRIBE."""
+    """The routing type for SUBSCRIBE."""
     auto_create_addresses: bool = True
-    """Topics come into being by SEND and SUBSCRIBE."""
+    """SEND and SUBSCRIBE create topics."""
     auto_create_queues: bool = True
-    """Queues do."""
+    """SEND and SUBSCRIBE create queues."""
     auto_delete_addresses: bool = True
-    """Topics that nobody listens to are forgotten."""
+    """Topics without subscribers are removed."""
     auto_delete_queues: bool = True
-    """Queues that are idle are."""
+    """Idle queues are removed."""
 
     def is_usable(self, delimiter: str) -> bool:
-        """It has no more words than are matched."""
+        """Return whether the pattern is short enough to be matched."""
         return bool(Wildcards(SYNTAXES["artemis"], delimiter).words("", self.match))
 
 
 class Preset(NamedTuple):
-    """An address that is there from the start: one table [[addresses.preset]].
+    """An address that exists from the start: one table [[addresses.preset]].
 
     >>> Preset("prices", "MULTICAST", ("desk.prices",)).queues
     ('desk.prices',)
     """
 
     name: str
-    """A destination, as a client would name it."""
+    """The destination as a client would name it."""
     routing: str = "ANYCAST"
     queues: tuple[str, ...] = ()
-    """Of a MULTICAST one: durable subscriptions, each named by client-id, dot, subscription name."""
+    """Durable subscriptions of a MULTICAST address, each as CLIENT-ID.NAME."""
 
 
 class Address(NamedTuple):
-    """What a destination stands for.
+    """A destination as the broker understands it.
 
     >>> Address(Kind.TOPIC, "/topic/", "a").name
     '/topic/a'
@@ -83,13 +83,13 @@ class Address(NamedTuple):
     kind: Kind
     prefix: str
     rest: str
-    """Behind the prefix: words, where wildcards are read."""
+    """The part after the prefix: words, if wildcards are enabled."""
     literal: bool = False
-    """Nothing in it is a wildcard."""
+    """Wildcards in it have no meaning."""
     found: str = ""
-    """It is not made by its first use: a "queue", or a "durable" subscription of that name has to be there."""
+    """The "queue" or "durable" subscription of that name must exist; its use does not create it."""
 
     @property
     def name(self) -> str:
-        """By which queues are known, and topics."""
+        """The full name, by which queues and topics are known."""
         return self.prefix + self.rest

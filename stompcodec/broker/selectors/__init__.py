@@ -1,1 +1,1 @@
-"""Selectors: which messages a subscription wants, in the SQL 92 of JMS."""
+"""Selectors: conditions on messages, in the SQL 92 syntax of JMS."""

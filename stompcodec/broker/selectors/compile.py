@@ -1,4 +1,4 @@
-"""What each rule of the grammar of selectors becomes: functions inside functions, made once for a selector.
+"""The rules of the selector grammar, compiled to nested functions once for each selector.
 
 Conditions are three-valued: True, False, or None for unknown.
 """
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_NESTED", "MOST_PARTS", "MOST_SEARCHED", "Condition", "Misfit", "Node", "Rules", "as_condition"]
 
-#: Parentheses, NOT and signs inside one another.
+#: Maximum nesting of parentheses, NOT and signs.
 MOST_NESTED = 64
-#: Names and literals; those of IN count as one.
+#: Maximum number of names and literals; the list of an IN counts as one.
 MOST_PARTS = 512
-#: Letters of LIKE patterns that have to be tried at each place of a text.
+#: Maximum number of characters in LIKE patterns that must be tried at each position of a text.
 MOST_SEARCHED = 256
 
 Condition = Callable[[bytes, "Message", Known], "bool | None"]
 
 
 class Misfit(ValueError):
-    """Something in a selector that does not fit.
+    """An error in a selector.
 
     Args:
-        at: index of its first letter.
+        at: index of the wrong character.
         why: what is wrong there.
     """
 
@@ -47,27 +47,27 @@ class Node(NamedTuple):
     """A part of a selector."""
 
     kind: str
-    """What it gives: number, text, boolean; any for what a message decides."""
+    """The type of its value: number, text or boolean; any if it depends on the message."""
     read: Reader
     at: int
-    """Index of its first letter."""
+    """Index of its first character."""
     depth: int = 0
-    """Parentheses, NOT and signs inside one another."""
+    """Nesting of parentheses, NOT and signs."""
     parts: int = 1
-    """Names and literals."""
+    """Number of names and literals."""
     searched: int = 0
-    """Letters of its patterns that have to be tried at each place of a text."""
+    """Number of pattern characters that must be tried at each position of a text."""
     key: bytes | None = None
-    """Of a header."""
+    """The header that it reads."""
     literal: Value = None
 
 
-#: The same comparison with its sides changed.
+#: The comparisons with swapped operands.
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 
 
 class Rules:
-    """A method for each rule of the grammar: its parts to a Node. lark calls them from the inside out."""
+    """One method for each rule of the grammar, from its parts to a Node. lark calls them from the inside out."""
 
     def __init__(self, convert: bool) -> None:
         self._convert = convert
@@ -194,7 +194,7 @@ class Rules:
         return _boolean(_joined([as_condition(node) for node in parts], True), parts)
 
 
-# ---- parts of them ----
+# ---- helpers of the rules ----
 
 
 def _at(token: Token) -> int:
@@ -202,7 +202,7 @@ def _at(token: Token) -> int:
 
 
 def _of(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
-    """A node made of others."""
+    """Return a node made of others."""
     parts, searched = sum(node.parts for node in nodes), searched + sum(node.searched for node in nodes)
     if parts > MOST_PARTS:
         raise Misfit(nodes[-1].at, f"more than {MOST_PARTS} names and literals: IN takes many")
@@ -231,7 +231,7 @@ def _wanted(node: Node, *kinds: str) -> None:
 
 
 def as_condition(node: Node) -> Condition:
-    """The node as a condition. A name is one, too: true if the header's value is true, unknown without one.
+    """Return a node as a condition. A name is true if the header's value is true, and unknown without that header.
 
     Raises:
         Misfit: it is a number or a text.
@@ -258,7 +258,7 @@ def _negated(test: Condition) -> Condition:
 
 
 def _joined(tests: list[Condition], decisive: bool) -> Condition:
-    """AND (False is decisive) or OR (True is). Otherwise what is unknown makes all unknown."""
+    """Return AND (False is decisive) or OR (True is). Otherwise an unknown operand makes the result unknown."""
 
     def both(head: bytes, message: Message, known: Known) -> bool | None:
         found = first(head, message, known)
@@ -284,7 +284,7 @@ def _joined(tests: list[Condition], decisive: bool) -> Condition:
 
 
 def _comparison(left: Node, sign: str, right: Node) -> Condition:
-    """A comparison, by a short road if it is of a header with a literal."""
+    """Return a comparison, optimized if it compares a header with a literal."""
     if sign == "<>":
         return _negated(_comparison(left, "=", right))
     if left.literal is not None and right.key is not None:
@@ -297,7 +297,7 @@ def _comparison(left: Node, sign: str, right: Node) -> Condition:
     return lambda head, message, known: values.compare(sign, first(head, message, known), second(head, message, known))
 
 
-#: What a text may hold that a header writes in several ways; and how values begin that are not the text they show.
+#: Texts that a header can spell in several ways, and the first bytes of values that differ from the text they show.
 _SPECIAL = re.compile(r'["\s]|.*[\\:\n\r]|null\s*$', re.DOTALL)
 _DOUBTFUL = b'\\"n \t\r\n'
 
@@ -323,7 +323,7 @@ def _text_test(key: bytes, read: Reader, text: str) -> Condition:
 
 
 def _number_test(key: bytes, read: Reader, sign: str, number: Number) -> Condition:
-    # The first header of that name; and its digits, if it is a plain whole number, as most are.
+    # Finds the first header of that name, and its digits if it is a plain whole number, as most are.
     search = re.compile(re.escape(key) + rb"(?:([1-9][0-9]{0,17})\n)?").search
     compare = values.COMPARE[sign]
 
@@ -340,7 +340,7 @@ def _number_test(key: bytes, read: Reader, sign: str, number: Number) -> Conditi
 
 
 def _told(value: object) -> tuple[bool, object]:
-    """True is 1 to Python, and 1 is no boolean to a selector."""
+    """Tell True from 1, which are equal in Python but not in a selector."""
     return isinstance(value, bool), value
 
 
@@ -353,7 +353,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _number(text: str, at: int) -> Number:
-    """As Java reads it: 0x before hexadecimal digits, 0 before octal ones, and a letter for the type behind."""
+    """Parse a number as Java does: 0x for hexadecimal, 0 for octal, and a type letter at the end."""
     bare = text.rstrip("lLfFdD")
     if text[:2] in ("0x", "0X"):
         number = values.exact(int(text.rstrip("lL"), 16))
@@ -369,7 +369,7 @@ def _number(text: str, at: int) -> Number:
 
 
 def _like(pattern: Token, escape: Token | None) -> Like:
-    """The pattern of LIKE, less its escapes."""
+    """Return the pattern of LIKE with its escapes resolved."""
     letter = "" if escape is None else _unquoted(escape)
     if escape is not None and len(letter) != 1:
         raise Misfit(_at(escape), "ESCAPE is one letter")

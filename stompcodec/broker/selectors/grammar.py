@@ -1,6 +1,6 @@
-"""The grammar of selectors, and what is said of a selector that does not keep it.
+"""The grammar of selectors, and the messages for syntax errors.
 
-lark is imported when the first selector is read.
+lark is imported for the first selector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["condition_of"]
 _KEYWORDS = {word: f"_{word}" for word in ("AND", "OR", "LIKE", "ESCAPE", "BETWEEN", "IN", "IS", "NULL")}
 _KEYWORDS |= {word: word for word in ("NOT", "TRUE", "FALSE")}
 
-#: LETTERS stands for what names are made of behind their first letter.
+#: LETTERS stands for the characters allowed in a name after its first.
 _GRAMMAR = r"""
 ?start: condition
 ?condition: any_of
@@ -58,7 +58,7 @@ SLASH: "/"
 
 @lru_cache(maxsize=4)
 def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
-    """Reads a selector to its Node.
+    """Return a parser of selectors, which returns a Node.
 
     Raises:
         MissingExtraError: lark is not installed.
@@ -84,15 +84,15 @@ def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
 
 
 def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Condition:
-    """What a selector becomes.
+    """Return the condition that a selector compiles to.
 
     Args:
         text: the selector.
-        hyphens: names may hold hyphens.
-        convert: texts that read as numbers or booleans compare as these, too.
+        hyphens: names may contain hyphens.
+        convert: texts that look like numbers or booleans also compare as such.
 
     Raises:
-        Misfit: it is no selector.
+        Misfit: it is not a selector.
         MissingExtraError: lark is not installed.
     """
     parse = _parser(hyphens, convert)
@@ -108,7 +108,7 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
     return as_condition(cast(Node, node))
 
 
-# ---- what is wrong ----
+# ---- error messages ----
 
 _ODD = {
     "'": "the text that begins here is not closed by another '",
@@ -116,7 +116,7 @@ _ODD = {
     **dict.fromkeys("0123456789.", "this is no number"),
     "!": "this means nothing here: 'not equal' is <>",
 }
-#: Words for what may come, in the order in which they are said.
+#: Words for expected tokens, in the order in which they are listed.
 _WORDS = {
     "NAME": "a name",
     "NUMBER": "a number",

@@ -1,9 +1,7 @@
-"""Selectors: which messages a subscription wants, in the SQL 92 of JMS. docs/selectors.md says what they mean.
+"""Selectors: conditions on messages, in the SQL 92 syntax of JMS; docs/selectors.md describes them.
 
-compile_selector   text to Selector, and remembers the latest     this file
-the grammar        text to rules, by lark                         grammar.py
-the rules          each one to a function of a message            compile.py
-the values         headers by type, comparing, LIKE               values.py
+compile_selector   text to Selector, cached                       this file
+the rules          each to a function of a message                compile.py
 """
 
 from __future__ import annotations
@@ -20,22 +18,22 @@ from stompcodec.errors import StompError
 __all__ = ["MOST_OCTETS", "Selector", "SelectorError", "compile_selector"]
 
 _LOG = logging.getLogger("stompcodec.broker")
-#: Octets of a selector.
+#: Maximum size of a selector, in bytes.
 MOST_OCTETS = 4096
-#: Selectors that are remembered, whether or not a subscription uses them.
+#: Selectors kept in the cache, whether a subscription uses them or not.
 _REMEMBERED = 128
-#: What Artemis takes in front of a selector, in any order.
+#: Prefixes that Artemis accepts before a selector, in any order.
 _CONVERT, _HYPHENS = "convert_string_expressions:", "hyphenated_props:"
-#: Letters that are shown on either side of the one that is wrong.
+#: Characters shown on each side of an error.
 _SHOWN = 40
 
 
 class SelectorError(StompError, ValueError):
-    """A text that is no selector. The message shows where.
+    """A text that is not a selector. The message shows where it is wrong.
 
     Args:
         text: the selector.
-        at: index of the letter that is wrong.
+        at: index of the wrong character.
         why: what is wrong there.
 
     >>> print(SelectorError("color == 'red'", 7, "expected a name"))
@@ -60,11 +58,11 @@ class SelectorError(StompError, ValueError):
 
 
 class Selector:
-    """A selector that is ready to be asked. `compile_selector` makes it.
+    """A compiled selector, made by `compile_selector`.
 
     Args:
-        text: what it was made of.
-        condition: what it became.
+        text: its source.
+        condition: its compiled form.
 
     >>> red = compile_selector("color = 'red' AND n > 9")
     >>> red.matches(Message(b"m-1", 1, "/queue/a", b"color:red\\nn:10\\n\\n\\0"))
@@ -82,11 +80,11 @@ class Selector:
         return f"<Selector {self.text!r:.200}>"
 
     def matches(self, message: Message) -> bool:
-        """Tell whether it is true of the message. What is unknown is not.
+        """Return whether the selector is true of a message. Unknown counts as false.
 
-        It never raises: one subscriber's selector is asked in the turn of somebody else, who sends.
+        Never raises, because a subscriber's selector runs while somebody else is sending.
         """
-        tail = message.tail  # as in `truth`, for a call takes time
+        tail = message.tail  # repeats `truth`, because a call costs time
         head = b"\n" if tail[0] == 10 else b"\n" + tail[: tail.find(b"\n\n") + 1]
         try:
             return self._condition(head, message, {}) is True
@@ -97,20 +95,20 @@ class Selector:
             return False
 
     def truth(self, message: Message) -> bool | None:
-        """True, False, or None for unknown."""
+        """Return True, False, or None for unknown."""
         tail = message.tail
-        # Each header line between two line feeds: the first one of a name is found by its name alone.
+        # Put each header line between two line feeds: the first header of a name is then found by its name alone.
         head = b"\n" if tail[0] == 10 else b"\n" + tail[: tail.find(b"\n\n") + 1]
         return self._condition(head, message, {})
 
 
 def _all(_head: bytes, _message: Message, _known: Known) -> bool:
-    """To JMS, a selector of nothing is no selector."""
+    """Return True. JMS treats an empty selector as no selector."""
     return True
 
 
 def _without_prefixes(text: str) -> tuple[str, bool, bool]:
-    """Spaces for the prefixes, so that columns stay; whether names have hyphens; whether texts convert."""
+    """Replace prefixes by spaces, which keeps columns; also return whether names have hyphens and texts convert."""
     found = set()
     while True:
         bare = text.lstrip()
@@ -125,14 +123,14 @@ def _without_prefixes(text: str) -> tuple[str, bool, bool]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def compile_selector(text: str) -> Selector:
-    """A selector from its text.
+    """Compile a selector, or return it from the cache.
 
     Args:
-        text: the value of the header `selector`, at most `MOST_OCTETS` in UTF-8.
+        text: the value of the header `selector`, at most `MOST_OCTETS` bytes in UTF-8.
 
     Raises:
-        SelectorError: it is none; or too long, or nested too deep.
-        MissingExtraError: lark is not installed: it comes with the extra `broker`.
+        SelectorError: it is not valid, too long, or nested too deeply.
+        MissingExtraError: lark is not installed; it comes with the extra `broker`.
 
     Rules: ART-SEL-01, S10-SUB-06, WISH-JSN-07.
 

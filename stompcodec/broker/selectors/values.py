@@ -1,7 +1,7 @@
-"""What a selector knows of a message: header values by type, JMS names, comparing, arithmetic and LIKE.
+"""The values that a selector reads from a message: typed headers and JMS names; comparison, arithmetic and LIKE.
 
 A value is None (NULL), a bool, a number, a text, or `Typed`: a header that JSON reads as a number or a boolean, and
-that can be compared as the text it is, too. Exact numbers have 64 bits; what passes that is approximate.
+that can also be compared as text. Exact numbers have 64 bits; larger results are approximate.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Typed(NamedTuple):
 
 
 Value = Number | str | Typed | None
-#: What was read already of a message, by the key of the header: a long value costs once what it costs.
+#: Values already read from a message, by the key of the header, so that a long value is parsed only once.
 Known = dict[bytes, Value]
-#: Gets the head of a message, each header line between two line feeds; the message; and what is known.
+#: Called with the head of a message, each header line between two line feeds; the message; and the known values.
 Reader = Callable[[bytes, "Message", Known], Value]
 
 # ---- header values ----
 
-#: What JSON takes for space, and what its numbers and words may begin with.
+#: Whitespace in JSON, and the first characters of its numbers and words.
 _SPACE = b" \t\r\n"
 _JSON_STARTS = b'-0123456789tfn"' + _SPACE
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)((?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
@@ -62,7 +62,7 @@ _LONG = 2**63
 
 
 def key_of(name: str) -> bytes:
-    """How the line of a header begins in the head of a message.
+    """Return the beginning of a header's line in the head of a message.
 
     >>> key_of("a:b")
     b'\\na\\\\cb:'
@@ -74,7 +74,7 @@ def key_of(name: str) -> bytes:
 
 
 def octets_at(head: bytes, key: bytes) -> bytes | None:
-    """A header's value as it stands in the head; None where there is none.
+    """Return a header's raw value from the head, or None if it is missing.
 
     >>> octets_at(b"\\ncolor:red\\nn:10\\n", b"\\ncolor:")
     b'red'
@@ -87,12 +87,12 @@ def octets_at(head: bytes, key: bytes) -> bytes | None:
 
 
 def number_of(octets: bytes) -> Number | None:
-    """The number that JSON reads; None for what is none, or is too large for a float.
+    """Return the number that JSON reads, or None if it is not a number or too large for a float.
 
     >>> number_of(b"10"), number_of(b"-1.5e3"), number_of(b"010"), number_of(b"9223372036854775808")
     (10, -1500.0, None, 9.223372036854776e+18)
     """
-    if octets.isdigit() and octets[0] != 48 and len(octets) < 19:  # most are
+    if octets.isdigit() and octets[0] != 48 and len(octets) < 19:  # the common case
         return int(octets)
     if octets[:1] in _SPACE or octets[-1:] in _SPACE:
         octets = octets.strip(_SPACE)
@@ -108,14 +108,14 @@ def number_of(octets: bytes) -> Number | None:
 
 
 def exact(number: int) -> Number:
-    """A number of 64 bits, or the approximate one next to it; infinite if there is none."""
+    """Return a 64-bit integer unchanged, and others as the nearest float, or infinity."""
     if -_LONG <= number < _LONG:
         return number
     return float(number) if number.bit_length() < 1024 else float("inf")
 
 
 def value_of(octets: bytes) -> Value:
-    """A header value by its type.
+    """Return a header value with its type.
 
     >>> value_of(b"red"), value_of(b"10"), value_of(b'"10"'), value_of(b"null")
     ('red', Typed(value=10, text='10'), '10', None)
@@ -143,14 +143,14 @@ def _unescaped(octets: bytes) -> bytes:
     return b"\\".join(part.replace(rb"\n", b"\n").replace(rb"\r", b"\r").replace(rb"\c", b":") for part in parts)
 
 
-# ---- names that are no headers, or headers of another name ----
+# ---- JMS and Artemis names ----
 
 
 def _milliseconds(message: Message) -> int:
     return 0 if message.expires is None else round(message.expires * 1000)
 
 
-#: What the broker knows of a message itself.
+#: Properties that the broker knows itself.
 _PROPERTIES: dict[str, Callable[[Message], Value]] = {
     "JMSMessageID": lambda message: message.id,
     "JMSPriority": lambda message: message.priority,
@@ -167,7 +167,7 @@ _PROPERTIES: dict[str, Callable[[Message], Value]] = {
     "AMQAddress": lambda message: message.destination,
     "message-id": lambda message: message.id,
 }
-#: Headers that are meant by a JMS or Artemis name; the first that is there counts.
+#: Headers for a JMS or Artemis name; the first one present counts.
 _ALIASES = {
     "JMSCorrelationID": ("correlation-id",),
     "JMSType": ("type",),
@@ -180,7 +180,7 @@ _ALIASES = {
 
 
 def property_reader(name: str) -> tuple[Reader, bytes | None]:
-    """Reads what an identifier stands for; and the key of the header, where it is always one."""
+    """Return a reader of an identifier, and the key of the header if it always reads the same one."""
     ask = _PROPERTIES.get(name)
     if ask is not None:
         return lambda _head, message, _known: ask(message), None
@@ -197,9 +197,9 @@ def property_reader(name: str) -> tuple[Reader, bytes | None]:
     return read, keys[0] if len(keys) == 1 else None
 
 
-# ---- comparing ----
+# ---- comparison ----
 
-#: Operator to function; <> is made of = (see `compare`).
+#: Functions of the operators; <> is the negation of =.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -210,10 +210,10 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(how: str, left: Value, right: Value) -> bool | None:
-    """One of `COMPARE`: numbers with numbers, booleans with booleans (= only), texts with texts.
+    """Compare two values by an operator of `COMPARE`: numbers, booleans (= only), or texts.
 
-    A header's number or boolean is a text where the other side is one. Values without a type in common are not equal,
-    and neither is less. None: one of them is NULL.
+    A header's number or boolean is compared as text with a text. Values of different types are neither equal nor less
+    or greater. Returns None if one of them is NULL.
 
     >>> compare("=", Typed(10, "10"), "10"), compare("<", Typed(10, "10"), 9.5), compare("=", "ten", 10)
     (True, False, False)
@@ -233,15 +233,15 @@ def compare(how: str, left: Value, right: Value) -> bool | None:
 
 
 def scalar(value: Number | Typed) -> Number:
-    """The number or boolean."""
+    """Return the number or boolean of a value."""
     return value.value if isinstance(value, Typed) else value
 
 
-# ---- arithmetic: NULL for what is no number, and for what has no result ----
+# ---- arithmetic: NULL if an operand is not a number, or the result is undefined ----
 
 
 def _quotient(left: Number, right: Number) -> Number:
-    """Of two exact numbers, what is behind the point is cut off."""
+    """Divide; the quotient of two exact numbers is truncated."""
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     whole = abs(left) // abs(right)
@@ -257,7 +257,7 @@ _ARITHMETIC: dict[str, Callable[[Number, Number], Number]] = {
 
 
 def calculate(sign: str, left: Value, right: Value) -> Number | None:
-    """+, -, * or / of two values; None where one is no number, or the result is none.
+    """Return +, -, * or / of two values; None if one is not a number, or the result is undefined.
 
     >>> calculate("/", -7, 2), calculate("/", Typed(7, "7"), 2.0), calculate("/", 1, 0), calculate("+", 1, "one")
     (-3, 3.5, None, None)
@@ -271,17 +271,17 @@ def calculate(sign: str, left: Value, right: Value) -> Number | None:
     result = apply(first, second)
     if isinstance(result, int) and not -_LONG <= result < _LONG:
         result = apply(float(first), float(second))
-    return result if result == result else None  # infinity less infinity is no number
+    return result if result == result else None  # infinity minus infinity is not a number
 
 
 # ---- LIKE ----
 
 
 class Like:
-    """A pattern of LIKE. What is between two % is looked for from the left, each once: that cannot explode.
+    """A pattern of LIKE. Parts between two % are searched from the left, each once, so the time stays linear.
 
     Args:
-        pattern: letters, None for _, and "" for %.
+        pattern: characters, None for _, and "" for %.
 
     >>> Like(["r", None, "", "d"]).matches("rebound"), Like(["r", None, "d"]).matches("rd")
     (True, False)
@@ -301,11 +301,11 @@ class Like:
         self._last, self._last_size = _piece(pieces[-1]), len(pieces[-1])
         middle = [piece for piece in pieces[1:-1] if piece]
         self._middle = [_piece(piece) for piece in middle]
-        #: Letters of pieces that may have to be tried at each place of a text, for _ is in them.
+        #: Number of characters of parts that must be tried at each position, because they contain _.
         self.searched = sum(len(piece) for piece in middle if None in piece and any(piece))
 
     def matches(self, text: str) -> bool:
-        """Whether a text is like the pattern. Its time grows with the length of the text, and no faster."""
+        """Return whether a text matches, in time linear in its length."""
         if self._whole:
             return self._first.fullmatch(text) is not None
         found = self._first.match(text)
