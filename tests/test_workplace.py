@@ -18,6 +18,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE)
+FOLDERS = ["", "stompcodec", "src", "tests", "scripts", "docs", "benchmarks", "fuzz", "examples", "changes", ".github"]
 #: Folders that builds and tools make.
 MADE = {"build", "dist", "__pycache__", "work", "node_modules", "stompcodec-demo"}
 
@@ -203,7 +204,19 @@ def _faults(path: Path, rules: dict[str, str]) -> set[str]:
 def test_the_files_are_written_as_the_editor_is_told() -> None:
     sections = _sections()
     found = {}
-    for folder in ("", "stompcodec", "src", "tests", "scripts", "docs", "benchmarks", "fuzz", "examples", ".github"):
+    for folder in [
+        "",
+        "stompcodec",
+        "src",
+        "tests",
+        "scripts",
+        "docs",
+        "benchmarks",
+        "fuzz",
+        "examples",
+        "changes",
+        ".github",
+    ]:
         for path in (ROOT / folder).glob("**/*" if folder else "*"):
             if MADE & set(path.relative_to(ROOT).parts) or path.name == "_codec_c.c" or not path.is_file():
                 continue
@@ -243,6 +256,31 @@ def test_yaml_can_be_read(path: Path) -> None:
         assert tools == {".venv/bin/ruff"}
     if path.name == "dependabot.yml":
         assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip"}
+
+
+def _news() -> dict[str, Any]:
+    tomllib = pytest.importorskip("tomllib")
+    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
+    return settings
+
+
+def test_a_release_finds_its_place_in_the_changelog() -> None:
+    news = _news()
+    changelog = (ROOT / news["filename"]).read_text(encoding="utf-8")
+    assert changelog.count(news["start_string"]) == 1
+    assert "\n## [" not in changelog.partition(news["start_string"])[0]
+
+
+def test_news_fragments_are_named_as_their_page_says() -> None:
+    news = _news()
+    folder = ROOT / news["directory"]
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    types = [each["directory"] for each in news["type"]]
+    assert ", ".join(f"`{name}`" for name in types) in " ".join(page.split())
+    for path in folder.iterdir():
+        if path.name != "README.md":
+            assert re.fullmatch(rf"(\d+|\+[a-z0-9-]+)\.({'|'.join(types)})\.md", path.name)
+            assert path.read_text(encoding="utf-8").strip()
 
 
 def test_c_is_as_wide_as_python() -> None:
