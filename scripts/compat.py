@@ -28,8 +28,8 @@ TOP = Path(__file__).resolve().parents[1]
 
 sys.path[0] = str(TOP / "tests")  # for the packages crash and interop; this file has the name of another
 
-from crash.process import BrokerProcess  # noqa: E402
-from interop.suites import SUITES, VENVS, DidNotRun, Place, Suite, checkout_of, python_of, run_suite  # noqa: E402
+from crash.process import BrokerProcess
+from interop.suites import SUITES, VENVS, DidNotRun, Place, Suite, checkout_of, python_of, run_suite
 
 #: (library, part of a test's name) -> why its outcome on our codec may differ.
 EXPLAINED: dict[tuple[str, str], str] = {}

@@ -30,16 +30,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
 
-from crash.process import BrokerProcess  # noqa: E402
-from interop.brokers import BROKERS, Ours, server_of  # noqa: E402
-from interop.checks import CHECKS  # noqa: E402
-from interop.driver import Failed, NotThere  # noqa: E402
-from interop.fields import FIELDS, run_fields  # noqa: E402
-from interop.rows import FOLDER, OTHERS, OURS, Row  # noqa: E402
-from interop.run import Outcome, run_rows  # noqa: E402
-from interop.running import BadAddress, Running, named  # noqa: E402
-from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks  # noqa: E402
-from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite  # noqa: E402
+from crash.process import BrokerProcess
+from interop.brokers import BROKERS, Ours, server_of
+from interop.checks import CHECKS
+from interop.driver import Failed, NotThere
+from interop.fields import FIELDS, run_fields
+from interop.rows import FOLDER, OTHERS, OURS, Row
+from interop.run import Outcome, run_rows
+from interop.running import BadAddress, Running, named
+from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks
+from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite
 
 RUNTIMES = ("nodejs", "npm", "chromium")
 BROKER_PACKAGES = ("rabbitmq-server", "activemq")

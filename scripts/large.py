@@ -22,8 +22,8 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "tests"))
 
-from crash.process import BrokerProcess  # noqa: E402
-from run_scenarios import WebSocket  # noqa: E402
+from crash.process import BrokerProcess
+from run_scenarios import WebSocket
 
 MIB = 2**20
 PIECE = 256 * 1024

@@ -24,7 +24,7 @@ DEFAULT = "default"
 
 sys.path.insert(0, str(TESTS))
 
-from crash.process import BrokerProcess  # noqa: E402
+from crash.process import BrokerProcess
 
 
 def by_config(folders: list[Path]) -> dict[str, dict[str, list[dict[str, object]]]]:

@@ -50,6 +50,8 @@ CORES = [
     "tests/cli/test_reader.py",
 ]
 PURE = {"STOMPCODEC_PURE": "1"}
+#: Four times the examples of `make test`, others each night.
+NIGHTLY = {"HYPOTHESIS_PROFILE": "nightly"}
 #: The exit status of pytest when it collected nothing, which is no failure: a stage may be empty on some platforms.
 _NO_TESTS = 5
 #: Bytes in which the temporary files of all tests have room.
@@ -98,6 +100,7 @@ QUICK = [
 ]
 SLOW = [
     [Stage("c-slow", [*PYTEST, *SHARED, "-m", "slow"])],
+    [Stage("properties", [*PYTEST, *SHARED, "-m", "hypothesis and not slow"], environment=NIGHTLY)],
     [Stage("python-whole", [*PYTEST, *SHARED, "-m", "not names_backend"], environment=PURE)],
     [Stage("examples-python", [*PYTEST, *DOCTESTS], environment=PURE)],
 ]

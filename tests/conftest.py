@@ -11,8 +11,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import profiles
 import pytest
-from hypothesis import HealthCheck, settings
 from installed import is_source_tree
 from patience import patience
 from sharing import SPARK, file_of, make_scheduler, worth_first
@@ -23,11 +23,7 @@ HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
 IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("ci", max_examples=100, stateful_step_count=30, derandomize=True, **_COMMON)
-settings.register_profile("light", max_examples=20, stateful_step_count=15, derandomize=True, **_COMMON)
-settings.register_profile("deep", max_examples=1000, stateful_step_count=80, **_COMMON)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
+profiles.load()
 
 
 #: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow.
@@ -87,10 +83,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: worth_first(item.nodeid))
 
 
+#: Modules and fixtures that search for garbage, by the names under which tests have them.
+_SEARCHES = {"gc", "tracing", "run"}
+
+
 def pytest_collection_finish() -> None:
-    """Leave what was collected out of every search for garbage: tests that ask for one would wait 0.3 s for it."""
+    """Leave what was collected out of every search for garbage: each would take 0.3 s."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Do so again before a test that searches: a broker that ran in this process has undone it when it ended."""
+    if _SEARCHES & {*vars(getattr(item, "module", object)), *getattr(item, "fixturenames", ())}:
+        pytest_collection_finish()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from model import broker_model as model
+from profiles import examples
 
 from stompcodec.broker.audit import difference
 from stompcodec.broker.sessions.commands import HANDLERS, _acknowledge, _send_any
@@ -259,5 +260,5 @@ class BrokerMachine(RuleBasedStateMachine):
         return ready + unacked + sum(e.persistent for o in self.held() for e in o.taken.values())
 
 
-BrokerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+BrokerMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestBroker = BrokerMachine.TestCase

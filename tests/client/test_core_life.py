@@ -12,6 +12,7 @@ from client.scripted import Scripted, outcome
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, StaleAckError
@@ -282,4 +283,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=200, stateful_step_count=50)
+TestLife.settings = settings(max_examples=examples(200), stateful_step_count=50)

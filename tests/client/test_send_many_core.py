@@ -4,6 +4,7 @@ import pytest
 from client.scripted import Scripted, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 import stompcodec.client as stomp
 from stompcodec import Frame, FrameError, parse, serialize, serialize_many
@@ -36,7 +37,7 @@ def bodies(frames):
     return [frame.body for frame in frames]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(FRAMES)
 def test_a_block_is_its_frames_for_any_connection(frames):
     octets = serialize_many(frames)

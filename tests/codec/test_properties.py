@@ -8,13 +8,14 @@ from codec import strategies as some
 from codec.lockstep import WAYS, answers_of, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 c_only = pytest.mark.c_only
 #: For the tests that find most.
-thorough = settings(max_examples=5 * settings().max_examples)
+thorough = settings(max_examples=examples(500))
 FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 

@@ -7,6 +7,7 @@ from codec.lockstep import add, answer_of, error_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 from stompcodec.errors import FrameError
 
@@ -153,4 +154,4 @@ class Lockstep(RuleBasedStateMachine):
 
 
 TestLockstep = Lockstep.TestCase
-TestLockstep.settings = settings(max_examples=5 * settings().max_examples)
+TestLockstep.settings = settings(max_examples=examples(500))

@@ -15,10 +15,10 @@ stompman = pytest.importorskip(
     "stompman", reason="stompman is not installed: pip install stompman", exc_type=ImportError
 )
 
-from stompcodec import FrameError  # noqa: E402
-from stompcodec.compat import stompman as ours  # noqa: E402
-from stompcodec.compat import stompman_frames  # noqa: E402
-from stompcodec.compat.seams import PeerError  # noqa: E402
+from stompcodec import FrameError
+from stompcodec.compat import stompman as ours
+from stompcodec.compat import stompman_frames
+from stompcodec.compat.seams import PeerError
 
 BODIES = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000), b""]
 ODD = {"a:b": "c\\d\ne", "größe": "ß"}

@@ -14,10 +14,10 @@ stompman = pytest.importorskip(
     "stompman", reason="stompman is not installed: pip install stompman", exc_type=ImportError
 )
 
-import stompman.serde as theirs  # noqa: E402
+import stompman.serde as theirs
 
-from stompcodec import HEARTBEAT, FrameError, Limits, Parser  # noqa: E402
-from stompcodec.compat import stompman_frames as ours  # noqa: E402
+from stompcodec import HEARTBEAT, FrameError, Limits, Parser
+from stompcodec.compat import stompman_frames as ours
 
 MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID\\cbroker-1\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
 ODD = b"MESSAGE\nsubscription:0\nmessage-id:ID:broker-1\\r\ndestination:/queue/a\\\\c\n\nhello\0"

@@ -6,7 +6,7 @@ HEAVY = ["asyncio", "ssl", "sqlite3", "socket", "pyarrow", "pyspark", "click", "
 
 before = set(sys.modules)
 
-import stompcodec  # noqa: E402
+import stompcodec
 
 frame = stompcodec.Frame("SEND", {"destination": "/queue/a"}, b"hello")
 (read,) = stompcodec.Parser("1.2").feed(stompcodec.serialize(frame))

@@ -41,8 +41,8 @@ pytestmark = [
     ),
 ]
 
-from spark.live_making import LiveBroker, publish  # noqa: E402
-from spark.making import make_capture, message  # noqa: E402
+from spark.live_making import LiveBroker, publish
+from spark.making import make_capture, message
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patience
+from profiles import examples
 from transport.wires import KINDS, Peer, Place, Raw, Server, place
 
 from stompcodec.transport import aio, sync
@@ -165,7 +166,7 @@ def test_a_handshake_must_be_done_in_time(kind, run, contexts_of):
     run(main())
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(noise=st.binary(max_size=300))
 @pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):

@@ -9,6 +9,7 @@ from broker.harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patience
+from profiles import examples
 from traced import peak, tracing
 
 pytest.importorskip("defusedxml")
@@ -66,7 +67,7 @@ def elements(draw, depth=3):
 
 
 @pytest.mark.req("WISH-TRF-02", "WISH-TRF-03")
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(elements())
 def test_a_tree_survives_both_notations(tree):
     assert same(parse_xml(write_xml(tree, MOST)), tree)

@@ -3,6 +3,7 @@
 from broker.harness import Bench, FaultyStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 STEPS = st.lists(
     st.sampled_from(["send", "persistent", "commit", "late", "delayed", "store", "read", "read", "let go", "restart"]),
@@ -41,7 +42,7 @@ class Reader:
 
 
 @given(steps=STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_nothing_is_missed_and_nothing_comes_twice(steps):
     bench, reader = Bench(FaultyStore(background=True)), Reader()
     sent: list[str] = []

@@ -8,9 +8,10 @@ from unittest.mock import patch
 
 import pytest
 from broker.harness import Bench
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 from stompcodec.broker.audit import difference
 from stompcodec.broker.queues import dispatcher as picking
@@ -234,9 +235,7 @@ class PickingMachine(RuleBasedStateMachine):
             self.look()
 
 
-PickingMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+PickingMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestPicking = PickingMachine.TestCase
 
 

@@ -12,9 +12,10 @@ import pytest
 from broker.fault_hook import FaultHook
 from broker.harness import Bench
 from broker.queues import test_dispatcher_machine as base
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.broker.queues import dispatcher as picking
@@ -482,8 +483,8 @@ class TopicMachine(RuleBasedStateMachine):
         self.look()
 
 
-LIMITS = settings(stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FaultMachine.TestCase.settings = settings(LIMITS, max_examples=100)
-TopicMachine.TestCase.settings = settings(LIMITS, max_examples=60)
+LIMITS = settings(stateful_step_count=40)
+FaultMachine.TestCase.settings = settings(LIMITS, max_examples=examples(100))
+TopicMachine.TestCase.settings = settings(LIMITS, max_examples=examples(60))
 TestFaults = FaultMachine.TestCase
 TestTopicFaults = TopicMachine.TestCase

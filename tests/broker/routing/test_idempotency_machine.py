@@ -11,6 +11,7 @@ from broker.keyed import QUEUE, held
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from profiles import examples
 
 from stompcodec.broker.routing.idempotency import SentKeys
 
@@ -142,7 +143,7 @@ class Machine(RuleBasedStateMachine):
 
 
 TestKeys = Machine.TestCase
-TestKeys.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestKeys.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def _plant(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from broker.test_state_machine import StoreAtWork
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 from stompcodec.broker.audit import difference
 
@@ -203,5 +204,5 @@ class RoutingMachine(RuleBasedStateMachine):
         assert difference(self.bench.broker) == {}
 
 
-RoutingMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RoutingMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestRouting = RoutingMachine.TestCase

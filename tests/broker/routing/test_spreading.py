@@ -9,6 +9,7 @@ import pytest
 from broker.harness import Bench, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE
@@ -276,7 +277,7 @@ def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict
         return got
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(steps, st.integers(1, 3))
 def test_everybody_gets_the_same_however_many_are_served_in_a_turn(script: list[Any], share: int) -> None:
     monkeypatch = pytest.MonkeyPatch()

@@ -9,6 +9,7 @@ import sqlite3
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec import Frame
 from stompcodec.broker.message import message_of
@@ -101,7 +102,7 @@ def of_ours(text, row):
 
 
 @pytest.mark.req("ART-SEL-01")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(condition, rows)
 @example("n / 0 = 1 OR n = 1", {"n": 1})
 @example("n * m > 0", {"n": MOST, "m": MOST})
@@ -119,7 +120,7 @@ def test_both_agree(text, row):
 
 
 @given(letters, st.text("ab%_é", max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_like_agrees(value, pattern):
     assert of_ours(f"s LIKE '{pattern}'", {"s": value}) is of_sqlite(f"s LIKE '{pattern}'", {"s": value})
 

@@ -8,6 +8,7 @@ import pytest
 from broker.harness import Bench, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 
 def fall_silent(peer: Peer) -> None:
@@ -145,7 +146,7 @@ def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:
     span=st.integers(0, 10**6),
     modifier=st.floats(0.1, 10),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_a_client_that_does_what_connected_says_lives(interval: int, least: int, span: int, modifier: float) -> None:
     """As long as it keeps to the larger of its own interval and the one that it is told, as STOMP has it, it is fine;
     unless the settings leave less than one interval."""

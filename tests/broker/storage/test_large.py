@@ -10,6 +10,7 @@ from broker.harness import Bench, Peer
 from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.config import Config
@@ -56,7 +57,7 @@ def test_it_is_delivered_as_an_ordinary_frame(version: str, ack: str) -> None:
 
 
 @given(st.integers(LARGE, 3000), st.booleans(), st.lists(st.integers(1, 700), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 def test_however_it_comes(size: int, counted: bool, cuts: list[int], odd: bool) -> None:
     """With content-length or up to its NUL, in chunks of any size, with other frames around it in the same chunk."""
     bench = bench_of()

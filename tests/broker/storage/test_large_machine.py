@@ -6,6 +6,7 @@ from broker.large import QUEUE, Slow, assert_empty, bench_of, pattern
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from profiles import examples
 
 from stompcodec import Frame
 from stompcodec.broker.audit import difference
@@ -119,4 +120,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=examples(15), stateful_step_count=25)

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from patience import patience
+from profiles import examples
 
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
@@ -120,4 +121,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=settings().max_examples // 4)  # each commit waits for the disk
+TestModel.settings = settings(max_examples=examples(25))  # each commit waits for the disk

@@ -17,6 +17,7 @@ from client.shells import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patience
+from profiles import examples
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -170,7 +171,7 @@ def test_another_header_may_be_the_id() -> None:
             Dedupe.of(text)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), max_size=30),
     st.integers(1, 20),

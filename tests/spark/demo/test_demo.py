@@ -16,15 +16,16 @@ pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("rich")
 pytest.importorskip("click")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
 
-from stompcodec import Frame, Parser, serialize  # noqa: E402
-from stompcodec.spark.demo import main  # noqa: E402
-from stompcodec.spark.demo.feed import ID_HEADER, TD, TRUST, Ledger, feed  # noqa: E402
-from stompcodec.spark.demo.parts import Broker, DemoError, Driver, Producer  # noqa: E402
-from stompcodec.spark.demo.proof import Proof, prove  # noqa: E402
-from stompcodec.spark.demo.screen import Screen  # noqa: E402
+from stompcodec import Frame, Parser, serialize
+from stompcodec.spark.demo import main
+from stompcodec.spark.demo.feed import ID_HEADER, TD, TRUST, Ledger, feed
+from stompcodec.spark.demo.parts import Broker, DemoError, Driver, Producer
+from stompcodec.spark.demo.proof import Proof, prove
+from stompcodec.spark.demo.screen import Screen
 
 NOW = 1_700_000_000_000
 
@@ -43,7 +44,7 @@ def readable(body):
 # ---- the feed ----
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 1500), st.integers(0, 2**32))
 def test_feed_has_exactly_the_shares_it_promises(count, seed):
     made = messages(count, seed)

@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.making import START, make_capture, make_stream, message, octets  # noqa: E402
-from spark.read_back import batches, read, rows, schema_of  # noqa: E402
+from spark.making import START, make_capture, make_stream, message, octets
+from spark.read_back import batches, read, rows, schema_of
 
-from stompcodec import Frame, Parser  # noqa: E402
-from stompcodec.spark.options.options import parse_file  # noqa: E402
-from stompcodec.spark.reading import decode, splits  # noqa: E402
-from stompcodec.spark.reading.garbage import begins_frame  # noqa: E402
-from stompcodec.spark.reading.plan import batch_splits  # noqa: E402
-from stompcodec.spark.reading.project import MalformedError  # noqa: E402
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection  # noqa: E402
+from stompcodec import Frame, Parser
+from stompcodec.spark.options.options import parse_file
+from stompcodec.spark.reading import decode, splits
+from stompcodec.spark.reading.garbage import begins_frame
+from stompcodec.spark.reading.plan import batch_splits
+from stompcodec.spark.reading.project import MalformedError
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NARROW = schema_of(message_id="frame", pos="frame", error="frame")
@@ -99,7 +100,7 @@ def seen(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @given(parts, st.integers(1, 400), st.integers(1, 5), st.integers(1, 300), st.sampled_from(["stream", "gz", "zst"]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_rows_are_those_of_the_parser_however_octets_are_cut(
     tmp_path_factory: pytest.TempPathFactory, items: list[Any], split: int, batch: int, size: int, form: str
 ) -> None:
@@ -119,7 +120,7 @@ def test_rows_are_those_of_the_parser_however_octets_are_cut(
 
 
 @given(st.lists(frames, max_size=20), st.integers(1, 300), st.integers(1, 4), st.integers(50, 500), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_capture_gives_the_same_rows_and_when_they_came(
     tmp_path_factory: pytest.TempPathFactory, items: list[Frame], split: int, group: int, segment: int, single: bool
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_capture_gives_the_same_rows_and_when_they_came(
 
 
 @given(parts, st.sampled_from(["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_modes(tmp_path_factory: pytest.TempPathFactory, items: list[Any], mode: str) -> None:
     path = make_stream(tmp_path_factory.mktemp("modes") / "a.stomp", items)
     wanted = expected(items)

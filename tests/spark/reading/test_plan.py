@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from profiles import examples
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
@@ -99,7 +100,7 @@ def test_a_name_with_brackets_is_a_name_where_there_is_such_a_file(tmp_path: Pat
     st.integers(1, 6),
     st.integers(200, 3000),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_splits_cover_all_frames_once_and_begin_with_one(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], split: int, group: int, segment: int
 ) -> None:
@@ -359,4 +360,4 @@ class Spool(RuleBasedStateMachine):
 
 
 TestSpool = Spool.TestCase
-TestSpool.settings = settings(max_examples=25, stateful_step_count=25)
+TestSpool.settings = settings(max_examples=examples(25), stateful_step_count=25)

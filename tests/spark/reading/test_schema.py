@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from pyspark.sql.pandas.types import to_arrow_schema  # noqa: E402
-from spark.making import START, make_capture, make_stream, message  # noqa: E402
-from spark.read_back import batches, read, rows, schema_of  # noqa: E402
+from pyspark.sql.pandas.types import to_arrow_schema
+from spark.making import START, make_capture, make_stream, message
+from spark.read_back import batches, read, rows, schema_of
 
-from stompcodec import Frame  # noqa: E402
-from stompcodec.spark.options.options import Choice, FileOptions  # noqa: E402
-from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema  # noqa: E402
+from stompcodec import Frame
+from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema
 
 UTC = timezone.utc
 
@@ -274,7 +275,7 @@ moments = st.none() | st.integers(-1, 9).map(lambda second: START + second * 1_0
 
 
 @given(destinations, moments, moments, st.integers(1, 600))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_options_choose_the_rows_that_a_filter_would(
     tmp_path_factory: pytest.TempPathFactory,
     names: tuple[str, ...],

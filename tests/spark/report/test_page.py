@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
@@ -209,7 +210,7 @@ def test_each_chart_has_one_that_fits_a_phone():
     assert ".plot { display: none; } .plot.narrow { display: block; }" in phone
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.text(max_size=50), st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
 def test_any_text_and_number_make_a_page(text, number):
     Checked(page_of(everything(text, number, buckets=3)))

@@ -1,5 +1,4 @@
 """Rows to frames, without Spark: what Arrow joins is what `serialize` would write, one frame after the other."""
-# ruff: noqa: E402 (what needs Spark is imported behind the skip)
 
 import datetime
 import inspect
@@ -13,6 +12,7 @@ pa = pytest.importorskip("pyarrow")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -83,7 +83,7 @@ def by_hand(schema, row, version, jms):
     return serialize(Frame("SEND", pairs, octets), version, content_length="never" if never else "always")
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 @given(tables(), st.sampled_from(["1.1", "1.2"]), st.booleans(), st.integers(0, 2))
 def test_the_octets_are_those_of_serialize(table, version, jms, offset):
     schema, rows = table

@@ -1,5 +1,4 @@
 """The writers of "stomp" without Spark: tasks against our broker in this process, and against a scripted server."""
-# ruff: noqa: E402 (what needs Spark is imported behind the skip)
 
 import os
 import pickle
