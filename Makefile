@@ -27,7 +27,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted mutations bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -96,6 +96,9 @@ simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk an
 
 simulate-planted: $(VENV)/package.stamp ## which seed of the simulation finds each bug that is planted in the broker
 	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py --planted
+
+mutations: $(VENV)/package.stamp ## COUNT (102) faults from SEED (1) in all rooms: which ones the tests do not notice; goes on where it was
+	@$(BIN)/python scripts/mutations.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(ROOM),--room $(ROOM))
 
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
 	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute

@@ -1,0 +1,366 @@
+"""Plant faults in the package, one at a time, and see whether the tests of the room notice each.
+
+    python scripts/mutations.py [--seed N] [--count N] [--room ROOM ...] [--list]
+
+A seed chooses faults from all rooms alike: at most one for each function, all kinds of fault equally often. A choice
+depends on the text of its function alone, so it stays when others change. The faults are planted in a copy of the
+installed package. Results are kept in build/mutations/, and a second run goes on where the first was interrupted.
+
+A fault that no test notices survives. It is harmless if REASONS says why; any other makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import stompcodec
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(stompcodec.__file__).resolve().parent
+WORK = ROOT / "build" / "mutations"
+#: CPU seconds and bytes that a process of a test may take; wall seconds for all tests of a room.
+_CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
+#: Statements that only tell people something.
+_TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.")
+_COMPARE = {
+    **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
+    **{ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"},
+}
+_PURE = {"STOMPCODEC_PURE": "1"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Files of the package, and the tests that must notice a fault in them.
+
+    Args:
+        files: patterns below stompcodec/.
+        tests: folders and files below tests/; a folder of the same name as the file's runs first.
+        environment: variables for the tests.
+    """
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def _broker(room: str, *more: str) -> Room:
+    return Room((f"broker/{room}/**/*.py",), (f"broker/{room}", *more, "broker"))
+
+
+ROOMS = {
+    "codec": Room(
+        (*("_codec_py.py", "_scan_py.py", "_serialize_py.py", "_ends_py.py"), "co*.py", "frame.py", "errors.py"),
+        ("codec", "protocol"),
+        tuple(_PURE.items()),
+    ),
+    "connection": Room(
+        (
+            "connection.py",
+            "handshake.py",
+            "heartbeat.py",
+            "liveness.py",
+            "states.py",
+            "steady.py",
+            "detect.py",
+            "uri.py",
+        ),
+        ("protocol", "codec", "client/test_connecting.py"),
+    ),
+    "transport": Room(("transport/*.py",), ("transport", "client")),
+    "client": Room(("client/*.py", "client/recording/*.py"), ("client",)),
+    "shells": Room(("client/aio/*.py", "client/sync/*.py"), ("client",)),
+    "capture": Room(("capture/*.py", "disk/*.py"), ("capture", "cli/verbs/test_record.py", "spark/live")),
+    "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker",)),
+    "queues": _broker("queues"),
+    "sessions": _broker("sessions"),
+    "routing": _broker("routing"),
+    "storage": _broker("storage"),
+    "selectors": _broker("selectors", "broker/bodies"),
+    "bodies": _broker("bodies", "broker/selectors"),
+    "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark",)),
+    "cli": Room(("cli/**/*.py",), ("cli",)),
+    "compat": Room(("compat/*.py",), ("compat", "cli/verbs/test_compat.py")),
+    "testing": Room(("testing/*.py",), ("testing",)),
+}
+
+#: Faults that survive without harm: the name that `--list` prints -> why no test can notice, or need notice.
+REASONS: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: bytes of a file and what stands there instead.
+
+    Args:
+        room: a key of ROOMS.
+        file: below stompcodec/.
+        function: its qualified name.
+        kind: negate, compare, join, drop, one, arguments.
+        start, end: offsets in the file.
+        text: what is planted.
+        was: what stood there.
+        line: of the file, from 1.
+    """
+
+    room: str
+    file: str
+    function: str
+    kind: str
+    start: int
+    end: int
+    text: str
+    was: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        """What it is called in REASONS: all but the line, which changes with the rest of the file."""
+        was, text = (" ".join(each.split()) for each in (self.was, self.text))
+        return f"{self.file} {self.function}: {self.kind}: {was} -> {text}"
+
+    def rank(self, seed: int) -> str:
+        return hashlib.sha256(f"{seed} {self.name}".encode()).hexdigest()
+
+
+class Source:
+    """A file and the faults that it could have."""
+
+    def __init__(self, room: str, file: str) -> None:
+        self.room, self.file = room, file
+        self.data = (PACKAGE / file).read_bytes()
+        self._starts = [0]
+        for line in self.data.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def _span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return start + node.col_offset, end + node.end_col_offset
+
+    def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
+        start, end = self._span(node)
+        return self.data[start:end].decode()
+
+    def mutants(self) -> Iterator[Mutant]:
+        """Yield the faults of all functions."""
+        yield from self._inside(ast.parse(self.data), "")
+
+    def _inside(self, node: ast.AST, scope: str) -> Iterator[Mutant]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                name = f"{scope}{child.name}"
+                if child.name in ("__repr__", "__str__") or (isinstance(child, ast.ClassDef) and _is_protocol(child)):
+                    continue
+                if not isinstance(child, ast.ClassDef):
+                    for kind, place, text in (each for statement in child.body for each in self._faults(statement)):
+                        yield self._mutant(name, kind, place, text)
+                yield from self._inside(child, f"{name}.")
+
+    def _mutant(self, function: str, kind: str, place: ast.expr | ast.stmt, text: str) -> Mutant:
+        start, end = self._span(place)
+        was = self.data[start:end].decode()
+        return Mutant(self.room, self.file, function, kind, start, end, text, was, place.lineno)
+
+    def _faults(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Raise, ast.Assert)):
+            return
+        if isinstance(node, ast.stmt) and _TALK.match(self.text(node)):
+            return
+        yield from self._own_faults(node)
+        for name, value in ast.iter_fields(node):
+            if name not in ("annotation", "returns", "type_comment"):
+                for child in value if isinstance(value, list) else [value]:
+                    if isinstance(child, ast.AST):
+                        yield from self._faults(child)
+
+    def _own_faults(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            yield "negate", node.test, f"(not ({self.text(node.test)}))"
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, right = self.text(node.left), self.text(node.comparators[0])
+            yield "compare", node, f"(({left}) {_COMPARE[type(node.ops[0])]} ({right}))"
+        if isinstance(node, ast.BoolOp):
+            word = " or " if isinstance(node.op, ast.And) else " and "
+            yield "join", node, f"({word.join(f'({self.text(value)})' for value in node.values)})"
+        if isinstance(node, ast.stmt) and _can_go(node):
+            yield "drop", node, "pass"
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            yield "one", node, str(node.value + 1)
+        if isinstance(node, ast.Call) and len(node.args) > 1 and self.text(node.func) not in ("max", "min"):
+            first, second, *more = [*map(self.text, node.args), *map(self.text, node.keywords)]
+            if first != second and not first.startswith("*") and not second.startswith("*"):
+                yield "arguments", node, f"{self.text(node.func)}({', '.join([second, first, *more])})"
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return any("Protocol" in ast.unparse(base) for base in node.bases)
+
+
+def _can_go(node: ast.stmt) -> bool:
+    """Return whether a statement has an effect beyond its function's own names: without those, it cannot run at all."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, (ast.Call, ast.Await))
+    if isinstance(node, (ast.AugAssign, ast.Delete)):
+        return True
+    return isinstance(node, ast.Assign) and not all(
+        isinstance(target, (ast.Name, ast.Tuple)) for target in node.targets
+    )
+
+
+def chosen(rooms: list[str], seed: int, count: int) -> list[Mutant]:
+    """Return `count` faults: from each room alike, from its kinds alike, at most one from a function."""
+    queues = []
+    for room in rooms:
+        files = sorted({str(path.relative_to(PACKAGE)) for each in ROOMS[room].files for path in PACKAGE.glob(each)})
+        found = [mutant for file in files for mutant in Source(room, file).mutants()]
+        found.sort(key=lambda mutant: mutant.rank(seed))
+        kinds: Counter[str] = Counter()
+        functions: dict[tuple[str, str], tuple[int, Mutant]] = {}
+        for mutant in found:
+            if (mutant.file, mutant.function) not in functions:
+                functions[mutant.file, mutant.function] = (kinds[mutant.kind], mutant)
+                kinds[mutant.kind] += 1
+        queues.append([mutant for _, mutant in sorted(functions.values(), key=lambda each: each[0])])
+    picked: list[Mutant] = []
+    for place in range(count):
+        for queue in queues:
+            if place < len(queue) and len(picked) < count:
+                picked.append(queue[place])
+    return picked
+
+
+def _limits() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
+
+
+class Bench:
+    """The copy of the package, and pytest on it."""
+
+    def __init__(self) -> None:
+        self._site = WORK / "site"
+        shutil.rmtree(self._site, ignore_errors=True)
+        shutil.copytree(PACKAGE, self._site / "stompcodec")
+
+    def try_out(self, mutant: Mutant) -> dict[str, object]:
+        """Plant a fault, run the tests of its room until one fails, and take the fault away again."""
+        target, began = self._site / "stompcodec" / mutant.file, time.monotonic()
+        data = (PACKAGE / mutant.file).read_bytes()
+        target.write_bytes(data[: mutant.start] + mutant.text.encode() + data[mutant.end :])
+        try:
+            status, said = self._pytest(mutant, _tests(mutant))
+        finally:
+            shutil.copy2(PACKAGE / mutant.file, target)
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?: .*?\])?)(?: - .*)?$", said, re.MULTILINE)
+        result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
+        result["seconds"] = round(time.monotonic() - began)
+        result["tests"] = sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
+        result["by"] = failed[0] if failed else f"exit status {status}" if status else ""
+        result["outcome"] = "killed" if status else "survived"
+        if failed and self._pytest(mutant, failed[:1])[0]:
+            result["outcome"] = "fails without it"
+        elif status and not failed:
+            result["said"] = said[-600:]
+        return result
+
+    def _pytest(self, mutant: Mutant, tests: list[str]) -> tuple[int, str]:
+        program = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
+        options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-rfE", "--tb=no", "--durations=0"]
+        environment = {
+            **os.environ,
+            **dict(ROOMS[mutant.room].environment),
+            "PYTHONPATH": str(self._site),
+            "PYTHONDONTWRITEBYTECODE": "1",  # what was compiled stays: its time is that of the whole file
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(WORK / "hypothesis"),
+            "COLUMNS": "500",
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", program, *options, *tests],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_LONGEST,
+                preexec_fn=_limits,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            return 124, (error.stdout or b"").decode(errors="replace")
+        return done.returncode, done.stdout.decode(errors="replace")
+
+
+def _tests(mutant: Mutant) -> list[str]:
+    """Return the tests of a room, those of the file's own folder and name first, each file once."""
+    names: list[Path] = []
+    stem = Path(mutant.file).stem.strip("_")
+    for name in ROOMS[mutant.room].tests:
+        path = ROOT / "tests" / name
+        files = [path] if path.suffix else sorted(path.rglob("test_*.py"))
+        names += sorted(files, key=lambda file: stem not in file.stem)
+    names.sort(key=lambda file: file.parent.name != Path(mutant.file).parent.name)
+    return [str(name.relative_to(ROOT)) for name in dict.fromkeys(names)]
+
+
+def _known(book: Path) -> dict[str, dict[str, object]]:
+    lines = book.read_text(encoding="utf-8").splitlines() if book.exists() else []
+    return {result["mutant"]: result for result in map(json.loads, lines) if result["outcome"] != "fails without it"}
+
+
+def _summary(results: list[dict[str, object]]) -> list[str]:
+    table: dict[str, Counter[str]] = {}
+    for result in results:
+        kind = "harmless" if result["outcome"] == "survived" and result["mutant"] in REASONS else result["outcome"]
+        table.setdefault(str(result["room"]), Counter())[str(kind)] += 1
+    total = sum(table.values(), Counter())
+    return [
+        f"{room:12} " + ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
+        for room, counts in [*table.items(), ("total", total)]
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="which faults are chosen (1)")
+    parser.add_argument("--count", type=int, default=102, help="how many (102)")
+    parser.add_argument("--room", nargs="+", choices=ROOMS, default=list(ROOMS), help="from these rooms alone")
+    parser.add_argument("--list", action="store_true", help="print them, run nothing")
+    arguments = parser.parse_args()
+    mutants = chosen(arguments.room, arguments.seed, arguments.count)
+    if arguments.list:
+        print("\n".join(f"{mutant.room:10} {mutant.line:4}  {mutant.name}" for mutant in mutants))
+        return 0
+    WORK.mkdir(parents=True, exist_ok=True)
+    book = WORK / f"{arguments.seed}.jsonl"
+    known, bench, results = _known(book), Bench(), []
+    for number, mutant in enumerate(mutants, 1):
+        result = known.get(mutant.name)
+        if result is None:
+            result = bench.try_out(mutant)
+            with open(book, "a", encoding="utf-8") as out:
+                out.write(json.dumps(result) + "\n")
+        results.append(result)
+        by = REASONS.get(mutant.name) or result["by"]
+        print(f"{number:4} {result['outcome']:9} {mutant.name}  [{result['tests']} tests, {result['seconds']} s; {by}]")
+        sys.stdout.flush()
+    print("", *_summary(results), sep="\n")
+    return 1 if any(each["outcome"] != "killed" and each["mutant"] not in REASONS for each in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
