@@ -17,7 +17,7 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.stock import Stock
+from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
@@ -224,7 +224,7 @@ BUGS: dict[str, Bug] = {
     "expired messages stay in the account": ((Queue, "expire", _leak),),
     "a lost transaction stays in the account": ((Session, "end", _leaked_transaction),),
     "what comes back goes behind all others": ((Fifo, "put_back", _put_at_the_end),),
-    "expired messages are delivered": ((Stock, "is_expired", _never),),
+    "expired messages are delivered": ((Queue, "is_expired", _never),),
     "delayed messages come too early": ((Delayed, "_add", _early),),
     "a durable subscription forgets its selector in a restart": ((durables.Durables, "restore", _same_selector),),
     "durable subscriptions are gone after a restart": ((sqlite.SqliteStore, "subscriptions", _nothing_there),),
@@ -235,7 +235,7 @@ BUGS: dict[str, Bug] = {
     "seqs are given away twice": ((Broker, "_reserve", _seqs_again),),
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),
     "a subscription ends without its oldest message": ((Consumer, "close", _ends_without),),
-    "priorities are ignored": ((Queue, "rank", _no_order),),
+    "priorities are ignored": ((ReadyMessages, "_rank", _no_order),),
     "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
     "an ACK gives no credit back": (
         (Consumer, "take", _no_credit_back),

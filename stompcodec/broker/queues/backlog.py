@@ -75,11 +75,6 @@ class Fifo(deque[Message]):
         self.extend(reversed(kept))
         return gone
 
-    @property
-    def is_disordered(self) -> bool:
-        """The latest message has an earlier place than the one before."""
-        return len(self) > 1 and self[-1].seq < self[-2].seq
-
     def sort_from(self, seq: int) -> None:
         """Messages of that seq and later ones came in another order than they have."""
         out = []
@@ -438,14 +433,6 @@ class Backlog:
     def last_seq(self) -> int | None:
         """The highest seq of all."""
         return max((seq for level in self._levels.values() if (seq := level.highest) is not None), default=None)
-
-    @property
-    def is_disordered(self) -> bool:
-        """Never, for each comes into its place."""
-        return False
-
-    def sort_from(self, seq: int) -> None:
-        """As in `Fifo`; there is nothing to do."""
 
 
 def _seq(message: Message) -> int:

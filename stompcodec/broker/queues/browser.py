@@ -39,7 +39,7 @@ class Browser(Queue):
     __slots__ = ("_consumer", "_last", "_marker", "_picking", "_seq", "source")
 
     def __init__(self, source: Queue) -> None:
-        super().__init__(source.name, "", _NOTHING, source.account, None, source.wall)
+        super().__init__(source.name, "", _NOTHING, source.account, None, source.expiry.wall)
         self.source = source
         self.members = source.members
         self._consumer: Consumer
@@ -206,4 +206,4 @@ class Browser(Queue):
 
     def first(self, through: int, most: int = AT_ONCE) -> list[Message]:
         """Return the first READY messages up to a seq."""
-        return self.source.indexed().between(0, through, most)
+        return self.source.messages.indexed().between(0, through, most)

@@ -96,7 +96,7 @@ class Source(Deliverer, Undoable, Protocol):
         """Take back what was delivered in vain."""
 
     def less_one(self, octets: int) -> None:
-        """One message is gone."""
+        """Count a message that is gone."""
 
     def drop_oldest(self) -> bool:
         """Make room, at the cost of what has waited longest."""

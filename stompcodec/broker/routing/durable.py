@@ -100,7 +100,8 @@ class Durable:
             if self.wants(message):
                 full = queue.put(message, stored) or full
                 if stored and queue.messages.is_disordered:  # others came while a transaction waited for the store
-                    queue.messages.sort_from(message.seq)
+                    queue.messages.add_late(message.seq)
+                    queue.messages.sort()
         return full
 
     def is_meant(self, address: Address, wanted: Wanted, shared: bool) -> bool:

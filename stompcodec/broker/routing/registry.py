@@ -282,24 +282,14 @@ class Destinations:
     def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
         """A new queue; `key` is by what the store knows it in this virtual host."""
         journal = self._journal if stored else None
-        queue = Queue(
-            name,
-            f"{self._vhost}\0{key}",
-            self._bound,
-            self._account,
-            journal,
-            self._wall,
-            self._expired,
-            self._config.priority,
+        return Queue(
+            *(name, f"{self._vhost}\0{key}", self._bound, self._account, journal, self._wall),
+            *(self._expired, self._config.priority, self._journal.turns),
         )
-        queue.turns = self._journal.turns
-        return queue
 
     def topic_queue(self, address: Address) -> Queue:
         """A queue for one subscription to a topic."""
-        queue = Queue(address.name, "", self._backlog, self._account, None, self._wall)
-        queue.turns = self._journal.turns
-        return queue
+        return Queue(address.name, "", self._backlog, self._account, None, self._wall, turns=self._journal.turns)
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)

@@ -148,7 +148,7 @@ class Retained:
 def _trim(queue: Queue, count: int) -> None:
     """Only the latest messages stay."""
     while len(queue.messages) > count:
-        message = queue.messages.popleft()
+        message = queue.messages.line.popleft()
         if message.persistent and queue.journal is not None:
             queue.journal.settle(queue, message)  # it comes back, should that not be stored
         queue.less(1, message.size)

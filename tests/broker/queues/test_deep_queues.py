@@ -14,7 +14,7 @@ from broker.loop import QUEUE, Loop
 from stompcodec import BACKEND, serialize
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import stock
+from stompcodec.broker.queues import ready_messages
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.codec import Frame
 
@@ -35,7 +35,7 @@ class Line(Fifo):
 def deepen(bench: Loop, count: int, line: Fifo) -> None:
     """Make a queue of so many messages, without a frame for each."""
     queue = bench.broker.router("/").destinations.queue(QUEUE)
-    queue.messages = line
+    queue.messages.line = line
     for _ in range(count):
         message = Message(b"%d", 0, QUEUE, b"\n\0")
         bench.broker.place(message)
@@ -118,7 +118,7 @@ def _expire(bench: Loop, each: int) -> None:
     queue = bench.broker.queues["/", QUEUE]
     for message in list(queue.messages)[::each]:
         message.expires = bench.date - 1
-    queue.expiring = True
+    queue.expiry.pending = True
     bench.now += 100
     bench.broker.tick(bench.now)
 
@@ -126,7 +126,7 @@ def _expire(bench: Loop, each: int) -> None:
 def give_back(bench: Loop) -> None:
     """The first and the last message come back together."""
     queue = bench.broker.queues["/", QUEUE]
-    queue.restore([queue.messages.pop(), queue.messages.popleft()])
+    queue.restore([queue.messages.line.pop(), queue.messages.line.popleft()])
 
 
 def fail_to_store(bench: Loop) -> None:
@@ -138,7 +138,7 @@ def fail_to_store(bench: Loop) -> None:
 
 @pytest.mark.parametrize("do", [expire_all, expire_some, give_back, fail_to_store])
 def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch: pytest.MonkeyPatch, do: Callable[[Loop], object]) -> None:
-    monkeypatch.setattr(stock, "_SHORT", AT_ONCE)
+    monkeypatch.setattr(ready_messages, "_SHORT", AT_ONCE)
     found = []
     for count in (2 * AT_ONCE, 4 * AT_ONCE):
         bench = Loop()
@@ -147,7 +147,7 @@ def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch: pytest.MonkeyPatch, d
         found[-1] = max(found[-1], most_steps(bench))
         left = {expire_all: 0, expire_some: count // 2}.get(do, count)
         queue = bench.broker.queues["/", QUEUE]
-        seqs = [message.seq for message in (queue.messages.popleft() for _ in range(len(queue.messages)))]
+        seqs = [message.seq for message in (queue.messages.line.popleft() for _ in range(len(queue.messages)))]
         assert seqs == sorted(seqs)
         assert len(seqs) == queue.count == left
     assert found[1] <= 1.2 * found[0]

@@ -3,7 +3,7 @@
 import pytest
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.queues import queue as queue_module
+from stompcodec.broker.queues import ready_messages
 from stompcodec.broker.queues.backlog import Backlog, Fifo
 
 
@@ -34,7 +34,7 @@ def test_messages_without_a_priority_never_change_the_order():
     bench = Bench()
     sender = bench.peer()
     put_all(sender, "---4x")
-    assert type(bench.broker.queues["/", "/queue/a"].messages) is Fifo
+    assert type(bench.broker.queues["/", "/queue/a"].messages.line) is Fifo
 
 
 def test_what_comes_back_has_its_place():
@@ -67,7 +67,7 @@ def test_expired_and_oldest_ones_leave_the_middle():
     bench.date += 2
     bench.wait(2)
     queue = bench.broker.queues["/", "/queue/a"]
-    assert isinstance(queue.messages, Backlog)
+    assert isinstance(queue.messages.line, Backlog)
     assert queue.count == 3
     peer.subscribe("/queue/a")
     assert peer.bodies() == [b"91", b"10", b"12"]
@@ -90,21 +90,21 @@ def test_in_a_queue_where_consumers_pick():
 
 @pytest.mark.parametrize("few", [0, 10])
 def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
-    monkeypatch.setattr(queue_module, "_FEW", few)
+    monkeypatch.setattr(ready_messages, "_FEW", few)
     bench = Bench()
     sender, peer = bench.peer(), bench.peer()
     put_all(sender, "---")
     peer.subscribe("/queue/a", browser="true")
     queue = bench.broker.queues["/", "/queue/a"]
-    assert type(queue.messages) is Backlog
+    assert type(queue.messages.line) is Backlog
     peer.send("UNSUBSCRIBE", id="1")
-    assert type(queue.messages) is (Fifo if few else Backlog)
+    assert type(queue.messages.line) is (Fifo if few else Backlog)
     put_all(sender, "-")
     peer.take()
     peer.subscribe("/queue/a", ack="client")
     assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
     bench.wait(2)
-    assert type(queue.messages) is Fifo
+    assert type(queue.messages.line) is Fifo
 
 
 @pytest.mark.parametrize("header", [{"priority": "9"}, {"JMSXGroupID": "a"}])

@@ -1,0 +1,81 @@
+"""Expiry: when a queue looks for expired messages, and how it removes them without keeping the loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
+from stompcodec.broker.queues.dispatcher import Contents
+
+if TYPE_CHECKING:
+    from stompcodec.broker.message import Message
+    from stompcodec.broker.queues.ready_messages import ReadyMessages
+
+__all__ = ["Expiry"]
+
+#: Messages that are looked at in one turn. To look at one takes a fifth of what it takes to deliver it.
+_LOOKS = 5 * AT_ONCE
+#: Seconds between two sweeps of a queue, at least, and for each message in it.
+_LEAST, _EACH = 1.0, 1e-5
+
+
+class Swept(Contents, Protocol):
+    """A queue, as its expiry sees it."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def messages(self) -> ReadyMessages:
+        """The READY messages."""
+
+
+class Expiry:
+    """The expired messages of one queue.
+
+    Args:
+        wall: returns the time in seconds since 1970.
+    """
+
+    __slots__ = ("_next", "pending", "wall")
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self.wall = wall
+        #: A message with an expiry time has come since the last sweep, or was left by it.
+        self.pending = False
+        #: Time of the next sweep, in seconds.
+        self._next = 0.0
+
+    def is_over(self, message: Message) -> bool:
+        """Return whether a message has expired."""
+        return message.expires is not None and message.expires <= self.wall()
+
+    def sweep(self, queue: Swept, now: float) -> None:
+        """Remove the expired messages, if there may be any. A long queue is swept rarely, a share in each turn."""
+        if self.pending and now >= self._next:
+            Work(self._sweep(queue, now)).take_turn(now)
+
+    def _sweep(self, queue: Swept, now: float) -> Iterator[Line]:
+        messages, wall, turns = deque(queue.messages), self.wall(), queue.turns
+        length, others = len(messages), False
+        found: list[int] = []
+        self._next, self.pending = inf, False  # new messages set it again
+        while messages:
+            for _ in range(min(_LOOKS, len(messages))):
+                message = messages.popleft()
+                if message.expires is not None:
+                    if message.expires <= wall:
+                        found.append(message.seq)
+                    else:
+                        others = True
+            if length > AT_ONCE and turns is not None:
+                yield turns
+        for at in range(0, len(found), AT_ONCE):
+            for message in [] if queue.closed else queue.messages.take_seqs(set(found[at : at + AT_ONCE])):
+                queue.expire(message)
+            if length > AT_ONCE and turns is not None:
+                yield turns if queue.journal is None else queue.journal.line
+        self.pending = self.pending or others
+        self._next = now + max(_LEAST, length * _EACH)

@@ -1,0 +1,121 @@
+"""The READY messages of a queue: a `Fifo` while that is enough, else a `Backlog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.message import Message
+from stompcodec.broker.queues.backlog import Backlog, Fifo
+
+__all__ = ["ReadyMessages"]
+
+#: In a `Fifo` of at most this many messages, those in the middle are searched one by one.
+_SHORT = 10_000
+#: A `Backlog` of more messages stays one until it is empty: to copy them takes time.
+_FEW = 10_000
+#: Shared by all queues in which no message was ever READY: a deque takes 600 bytes.
+_EMPTY = Fifo((), 0)
+
+
+class ReadyMessages:
+    """The READY messages of one queue, in the order in which they are delivered.
+
+    Args:
+        ranked: messages of higher priority come first.
+    """
+
+    __slots__ = ("_late", "_ranked", "line")
+
+    def __init__(self, ranked: bool) -> None:
+        self._ranked = ranked
+        self.line: Fifo | Backlog = _EMPTY
+        #: From this seq on, a `Fifo` may be out of order; None if it is in order.
+        self._late: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.line)
+
+    # ---- in ----
+
+    def _own(self) -> Fifo | Backlog:
+        if self.line is _EMPTY:
+            self.line = Fifo()
+        return self.line
+
+    def _rank(self) -> None:
+        """Expect messages of several priorities: their order is no longer that of the seqs."""
+        if self._ranked:
+            self.indexed()
+
+    def append(self, message: Message) -> None:
+        """Add a message at the end, or in the order of priorities."""
+        if message.priority != 4:
+            self._rank()
+        self._own().append(message)
+
+    def put_back(self, messages: list[Message]) -> None:
+        """Put messages back into their old places, most of which are near the front."""
+        if any(message.priority != 4 for message in messages):
+            self._rank()
+        line, latest = self._own(), max(message.seq for message in messages)
+        if isinstance(line, Fifo) and len(line) > AT_ONCE and line[AT_ONCE].seq < latest:
+            line = self.indexed()
+        line.put_back(messages)
+
+    def add_late(self, seq: int) -> None:
+        """Note that the message with this seq was put behind later ones."""
+        self._late = seq if self._late is None else min(seq, self._late)
+
+    # ---- order ----
+
+    def indexed(self) -> Backlog:
+        """Return the messages as a `Backlog`, which finds messages in the middle quickly."""
+        line = self.line
+        if isinstance(line, Fifo):
+            self.sort()
+            line = self.line = Backlog(line, self._ranked)
+        return line
+
+    def simplify(self) -> None:
+        """Return to a `Fifo` if the messages are few and all have the default priority."""
+        line = self.line
+        if isinstance(line, Fifo) or len(line) > _FEW:
+            return
+        if not self._ranked or all(message.priority == 4 for message in line):
+            self.line = Fifo(line)
+
+    def sort(self) -> None:
+        """Move the messages that were added late to their places."""
+        if self._late is not None and isinstance(self.line, Fifo):
+            self.line.sort_from(self._late)
+        self._late = None
+
+    @property
+    def is_disordered(self) -> bool:
+        """The last message belongs before the one in front of it."""
+        line = self.line
+        return isinstance(line, Fifo) and len(line) > 1 and line[-1].seq < line[-2].seq
+
+    # ---- out ----
+
+    def take_seqs(self, seqs: set[int]) -> list[Message]:
+        """Remove and return the messages that have these seqs."""
+        line = self.line
+        if isinstance(line, Backlog):
+            return line.take_seqs(seqs)
+        taken = line.take_first(seqs)
+        left = len(seqs) - len(taken)
+        if left and len(line) > _SHORT:
+            taken += self.indexed().take_seqs(seqs.difference([message.seq for message in taken]))
+        elif left:
+            taken += line.take_out(lambda message: message.seq in seqs)
+        return taken
+
+    def take_last(self, seqs: set[int]) -> list[Message]:
+        """Remove and return the messages that have these seqs, which are near the end."""
+        self.sort()
+        return self.line.take_last(seqs)
