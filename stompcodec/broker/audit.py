@@ -40,7 +40,7 @@ class Held(NamedTuple):
     retained: int
     delayed: int
     batches: int
-    """Messages that wait for the disk and are in no queue."""
+    """Messages that wait for the disk and are in no queue, and long transactions during their COMMIT."""
     sessions: int
     """Unfinished frames, open transactions and unwritten output."""
     leaving: int
@@ -69,7 +69,7 @@ def audit(broker: Broker) -> Held:
         backlogs=sum(_messages(consumer.queue) for session in sessions for consumer in _backlogs(session)),
         retained=sum(_messages(queue) for router in routers for queue in router.destinations.retained.queues.values()),
         delayed=broker.delayed.cost + DELAY * len(broker.delayed),
-        batches=sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
+        batches=journal.kept + sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
         sessions=sum(_held(session) for session in sessions if not session.ended),
         leaving=sum(session.unwritten for session in sessions if session.ended),
         subscriptions=sum(CONNECTION + _subscriptions(session) for session in sessions),
@@ -88,7 +88,8 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
         "fixed": (account.fixed, found.subscriptions + found.destinations),
     }
     journal = broker.journal
-    if not journal.batch.actions and (journal.busy is None or not journal.busy.actions):  # actions hold deliveries, too
+    batches = (journal.batch, *(() if journal.busy is None else (journal.busy,)))
+    if not journal.kept and not any(batch.actions or batch.long for batch in batches):  # actions hold deliveries, too
         for queue, messages in _found(broker).items():
             if not queue.closed:
                 pairs[repr(queue)] = (_messages(queue), sum(message.size + MESSAGE for message in messages))

@@ -380,9 +380,9 @@ class Broker:
         """
         self.now = now
         self._losses = 0
-        if self.turns.blocked:
+        if self.turns.waiting:
             self.turns.next(now)
-            if self.turns.blocked:
+            if self.turns.waiting:
                 self.wake()
         self._flush_topics()
         if self._resumable:
@@ -407,7 +407,7 @@ class Broker:
             self._reserve(journal.store)
         if journal.failures > self._failures:
             self._put_off_retry(now)
-        while journal.open and journal.busy is None and (journal.batch.waiting or now >= self._retry_at):
+        while journal.may_commit and (journal.batch.waiting or now >= self._retry_at):
             journal.commit()
             if journal.failures > self._failures:
                 self._put_off_retry(now)
@@ -551,7 +551,7 @@ class Broker:
             times.append(self._times[0][0])
         if self.delayed.wait is not None:
             times.append(self.now + self.delayed.wait)
-        if self.journal.open and self.journal.busy is None:
+        if self.journal.may_commit:
             times.append(self._retry_at)
         return min(times, default=None)
 
@@ -561,7 +561,7 @@ class Broker:
         self._stopping = True
         for session in list(self.sessions.values()):
             session.fail("broker is shutting down", "Connect again when it is back.")
-        while self.turns.blocked:
+        while self.turns.waiting:
             self.turns.next(now)
 
 

@@ -70,7 +70,7 @@ class Turns:
     False
     """
 
-    __slots__ = ("blocked", "clock", "since", "wake")
+    __slots__ = ("_front_last", "blocked", "clock", "front", "since", "wake")
 
     def __init__(self) -> None:
         #: Returns the time in seconds. Set by the shell; a clock that stands still never ends a share.
@@ -80,6 +80,9 @@ class Turns:
         self.since = inf
         #: Sessions and other work that waits for a turn.
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()
+        #: The line of work that delays the next commit. Each of the two lines has every second turn.
+        self.front = Front(self)
+        self._front_last = False
         #: Requests another turn. Set by the broker.
         self.wake: Callable[[], object] = lambda: None
 
@@ -89,11 +92,44 @@ class Turns:
         return self.clock() - (began if began < self.since else self.since) > _SHARE
 
     def next(self, now: float) -> None:
-        """Continue the one that has waited longest."""
-        waiter, _ = self.blocked.popitem(last=False)
+        """Continue the one that has waited longest; every second turn goes to the front."""
+        front, others = self.front.blocked, self.blocked
+        self._front_last = bool(front) and not (self._front_last and others)
+        waiter, _ = (front if self._front_last else others).popitem(last=False)
         waiter.take_turn(now)
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether anybody waits for the next turn."""
+        return bool(self.blocked or self.front.blocked)
 
     def line_up(self, waiter: Waiter) -> None:
         """Have a waiter continue in a later turn, after all that are waiting already."""
         self.blocked[waiter] = None
         self.wake()
+
+
+class Front:
+    """The short line of `Turns`, for work that delays the next commit until it is done.
+
+    >>> turns = Turns()
+    >>> turns.line_up(Work(print(text) or turns for text in ("first", "second")))
+    >>> turns.front.line_up(Work(print(text) or turns.front for text in ("ahead", "ahead again")))
+    >>> while turns.waiting:
+    ...     turns.next(0.0)
+    ahead
+    first
+    ahead again
+    second
+    """
+
+    __slots__ = ("_turns", "blocked")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.blocked: OrderedDict[Waiter, None] = OrderedDict()
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have a waiter continue in one of the next two turns, however many sessions are waiting."""
+        self.blocked[waiter] = None
+        self._turns.wake()

@@ -318,7 +318,7 @@ class Server:
         self.turn()
         journal = self.broker.journal
         while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
-            await asyncio.sleep(0 if self.broker.turns.blocked else 0.005)
+            await asyncio.sleep(0 if self.broker.turns.waiting else 0.005)
             self.turn()
         for peer in list(self.peers.values()):
             peer.flush()
@@ -332,6 +332,8 @@ class Server:
         self.turn()
         if self._timer is not None:
             self._timer.cancel()
+        while journal.staging:  # the store would write half of a transaction
+            self.turn()
         assert self.store is not None
         self.store.close()
         self.broker.spool.close()

@@ -89,6 +89,8 @@ class Copy:
     nacked: bool = False
     #: The turn in which it came back to its queue.
     back: int = -1
+    #: The session whose NACK gives it back, if that still waits for receipts: the NACK may stand behind a commit.
+    behind: Seen | None = None
     must_mark: bool = False
     may_mark: bool = False
     #: It has become a dead letter, or may have.

@@ -228,9 +228,10 @@ class Rules:
         for copy in copies:
             copy.gone = "its ACK has a receipt"
 
-    def nacked(self, copy: Copy, requeue: bool) -> None:
+    def nacked(self, seen: Seen, copy: Copy, requeue: bool) -> None:
         copy.holder = None
         copy.back = self.turn
+        copy.behind = seen if seen.receipts else None
         copy.must_mark = copy.may_mark = copy.nacked = True
         if not requeue or copy.tries >= self.config.max_attempts:
             copy.moved = copy.maybe_gone = True
@@ -242,7 +243,7 @@ class Rules:
         (transaction.acks if accepted else transaction.nacks).append(copy)
         transaction.tags.append((sub, tag, copy))
 
-    def committing(self, transaction: Transaction) -> None:
+    def committing(self, seen: Seen, transaction: Transaction) -> None:
         """COMMIT came."""
         transaction.state = "committing"
         transaction.life = self.life
@@ -259,7 +260,7 @@ class Rules:
             for copy in transaction.acks:
                 self.doubt(copy)
         for copy in transaction.nacks:
-            self.nacked(copy, True)
+            self.nacked(seen, copy, True)
             copy.moved = copy.maybe_gone = True
 
     def committed(self, transaction: Transaction) -> None:
@@ -436,7 +437,7 @@ class Rules:
             return
         key = message.sender, message.priority if self.config.priority else 4
         turn, order = sub.latest.get(key, (-1, 0))
-        if turn == self.turn and order > message.order and copy.back != turn:
+        if turn == self.turn and order > message.order and not self._is_coming_back(copy):
             raise Violation("out of order", f"{sub.session.name} got {message} behind a later one")
         sub.latest[key] = self.turn, message.order
 
@@ -471,12 +472,16 @@ class Rules:
                 ):
                     raise Violation("a lower priority came first", f"{sub.session.name} got {message} before {before}")
 
+    def _is_coming_back(self, copy: Copy) -> bool:
+        """It may have come back to its queue in this turn."""
+        return copy.back == self.turn or (copy.behind is not None and bool(copy.behind.receipts))
+
     def _is_ready(self, sub: Sub, copy: Copy) -> bool:
         """It is in its queue for sure, and this subscription could have it."""
         message = copy.message
         if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
             return False
-        if copy.back == self.turn:
+        if self._is_coming_back(copy):
             return False
         if message.expires is not None and message.expires <= self.clock.wall() + 1.0:
             return False

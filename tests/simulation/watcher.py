@@ -272,7 +272,7 @@ class Watcher:
             seen.doubts.append(lambda: [self.rules.doubt(copy) for copy in copies])
             return partial(self.rules.ack_promised, copies)
         for copy in copies:
-            self.rules.nacked(copy, frame.get("requeue") != "false")
+            self.rules.nacked(seen, copy, frame.get("requeue") != "false")
         return None
 
     def _delivery(self, seen: Seen, frame: Frame) -> tuple[Sub, str] | None:
@@ -297,7 +297,7 @@ class Watcher:
         if transaction is None:
             seen.broken = True
             return None
-        self.rules.committing(transaction)
+        self.rules.committing(seen, transaction)
         return partial(self.rules.committed, transaction)
 
     def _abort(self, seen: Seen, frame: Frame) -> None:

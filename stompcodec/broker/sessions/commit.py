@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.memory import MARK, OPERATION
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
@@ -17,9 +19,22 @@ from stompcodec.broker.sessions.transaction import Sending, Settling, Transactio
 
 if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.storage.store import Store
     from stompcodec.codec import Frame
 
 __all__ = ["abort", "begin", "commit", "keep"]
+
+
+class _Share(NamedTuple):
+    """The part of a long transaction that one turn is for."""
+
+    operations: list[Sending | Settling]
+    sinks: list[Sink | None]
+    """Where each operation goes; None for nowhere."""
+    queues: list[Sequence[Queue]]
+    """The queues that each message is stored for."""
+    octets: int
+    """In the bound."""
 
 
 def begin(session: Session, frame: Frame) -> None:
@@ -70,11 +85,11 @@ def commit(session: Session, frame: Frame) -> None:
         Refused: there is no such transaction, or it cannot take effect: then nothing of it has.
     """
     transaction = _ended(session, frame)
-    if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
-        session.store_waits(frame)
-    if len(transaction.operations) > AT_ONCE and not transaction.is_persistent and session.behind is None:
+    if transaction.weight > AT_ONCE:
         session.work(frame, _committing(session, transaction, frame))
         return
+    if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
+        session.store_waits(frame)
     try:
         if transaction.stores:
             check_space(session, (None,))
@@ -152,58 +167,175 @@ def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> Non
 
 
 def _committing(session: Session, transaction: Transaction, frame: Frame) -> Iterator[Line]:
-    """As `_take_effect`, of what is not stored, a share in each turn; then answer the COMMIT."""
+    """Do what `_take_effect` does, a share in each turn; then answer the COMMIT.
+
+    A transaction that stores something goes into the open batch of the store, which is not written meanwhile. When
+    that is on the disk it takes effect, and the next batch waits.
+    """
+    journal = session.broker.journal
+    stored = transaction.is_persistent or session.behind is not None
     pinned: dict[Queue, None] = {}
+    cost = transaction.base + transaction.octets
+    journal.keep(cost)
     try:
-        yield from _committing_some(session, transaction, frame, pinned)
+        try:
+            shares = yield from _resolved(session, transaction, pinned)
+            while stored and journal.batch.long:
+                yield journal
+            _check(session, transaction)
+        except Refused:
+            session.router.stop((), transaction.abort())
+            if session.ended:
+                return
+            raise
+        if not stored:
+            yield from _at_once(session, transaction, frame, shares)
+            return
+        journal.keep(-cost)
+        charged, cost = cost, 0
+        yield from _staged(session, frame, shares, charged)
+        journal.batch.actions.append(partial(_after_commit, session, transaction, shares, pinned.copy()))
+        pinned.clear()
+        session.answer(frame)
+    finally:
+        journal.keep(-cost)
+        for queue in pinned:
+            queue.go_on()
+
+
+def _resolved(
+    session: Session, transaction: Transaction, pinned: dict[Queue, None]
+) -> Generator[Line, None, deque[_Share]]:
+    """Look up where everything goes, some of it in each turn: if one SEND cannot be done, nothing is."""
+    turns, shares, waiting = session.broker.turns, deque[_Share](), 0
+    for operations in _in_shares(transaction.operations):
+        if session.ended:
+            raise Refused("the session has ended", "COMMIT again.")
+        sinks: list[Sink | None] = []
+        octets = 0
+        for entry in operations:
+            octets += _octets(entry)
+            sink = sink_of(session, entry.goal) if isinstance(entry, Sending) else None
+            waiting += isinstance(entry, Sending) and entry.message.due is not None
+            sinks.append(sink)
+            if isinstance(sink, Queue) and sink not in pinned:  # idle as it may be, it stays
+                pinned[sink] = None
+                sink.mending += 1
+        shares.append(_Share(operations, sinks, [()] * len(sinks), octets))
+        yield turns
+    if waiting:
+        session.broker.delayed.check_room(waiting)
+    return shares
+
+
+def _check(session: Session, transaction: Transaction) -> None:
+    """See to it that nothing stands against a long transaction any more.
+
+    Raises:
+        Refused: something does.
+    """
+    if session.ended:
+        raise Refused("the session has ended", "COMMIT again.")
+    if session.broker.journal.short and transaction.stores:
+        check_space(session, (None,))
+
+
+def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: deque[_Share]) -> Iterator[Line]:
+    """Take effect where nothing is stored."""
+    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
+    while shares:
+        share = shares.popleft()
+        for at, entry in enumerate(share.operations):
+            if not isinstance(entry, Sending):
+                continue
+            if entry.mark is not None:
+                if session.broker.sent.is_known(session, entry.mark, frame):
+                    share.sinks[at] = None
+                    continue
+                session.broker.sent.enter(entry.mark, session.broker.now, stored=False)
+            session.broker.place(entry.message)
+        _apply_some(session, share.operations, share.sinks, share.queues, rejected)
+        if shares:
+            yield session.broker.turns
+    for (queue, requeue), deliveries in rejected.items():
+        session.router.reject(queue, deliveries, requeue)
+    if transaction.retains and session.broker.stores_some and not session.ended:
+        session.store_waits(frame)
+    session.answer(frame)
+
+
+def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) -> Iterator[Line]:
+    """Put what is to be stored into the open batch."""
+    broker = session.broker
+    journal, sent = broker.journal, broker.sent
+    store = journal.store
+    assert store is not None
+    batch = journal.stage()
+    try:
+        session.store_waits(frame)
+        session.behind, session.plain = batch, False
+        journal.charge(batch, cost)
+        batch.first = broker.seq + 1 if batch.first is None else min(batch.first, broker.seq + 1)
+        for number, share in enumerate(shares):
+            if number:
+                yield broker.turns.front
+            for at, entry in enumerate(share.operations):
+                sink = share.sinks[at]
+                if isinstance(entry, Settling):
+                    _settle_stored(store, entry)
+                    continue
+                if entry.mark is not None:  # others have sent meanwhile
+                    if sent.is_known(session, entry.mark, frame):
+                        share.sinks[at] = None
+                        continue
+                    sent.enter(entry.mark, broker.now, stored=entry.message.persistent, batch=batch)
+                broker.place(entry.message)
+                if sink is not None:
+                    share.queues[at] = queues = sink.stores(entry.message)
+                    for queue in queues:
+                        store.append(queue.key, entry.message)
+    finally:
+        journal.staging = False
+
+
+def _after_commit(
+    session: Session, transaction: Transaction, shares: deque[_Share], pinned: dict[Queue, None], committed: bool
+) -> Iterator[Line] | None:
+    """Take effect after the commit, or if that has failed, end as if aborted."""
+    if committed:
+        transaction.operations = []  # they go share by share
+        return _applying(session, shares, pinned)
+    session.router.stop((), transaction.abort())
+    for queue in pinned:
+        queue.go_on()
+    return None
+
+
+def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]) -> Iterator[Line]:
+    journal = session.broker.journal
+    batch = journal.busy
+    assert batch is not None
+    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
+    try:
+        while shares:
+            share = shares.popleft()
+            _apply_some(session, share.operations, share.sinks, share.queues, rejected)
+            journal.charge(batch, -share.octets)
+            if shares:
+                yield session.broker.turns.front
+        for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
+            session.router.reject(queue, deliveries, requeue)
     finally:
         for queue in pinned:
             queue.go_on()
 
 
-def _committing_some(
-    session: Session, transaction: Transaction, frame: Frame, pinned: dict[Queue, None]
-) -> Iterator[Line]:
-    turns, operations = session.broker.turns, transaction.operations
-    shares = [operations[at : at + AT_ONCE] for at in range(0, len(operations), AT_ONCE)]
-    sinks: list[Sink | None] = []
-    try:
-        for share in shares:  # all of them first: if one cannot be done, none is
-            if session.ended:
-                raise Refused("the session has ended", "COMMIT again.")
-            for entry in share:
-                sink = sink_of(session, entry.goal) if isinstance(entry, Sending) else None
-                sinks.append(sink)
-                if isinstance(sink, Queue) and sink not in pinned:  # idle as it may be, it stays
-                    pinned[sink] = None
-                    sink.mending += 1
-            yield turns
-        waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in operations)
-        if waiting:
-            session.broker.delayed.check_room(waiting)
-    except Refused:
-        session.router.stop((), transaction.abort())
-        if session.ended:
-            return
-        raise
-    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
-    for number, share in enumerate(shares):
-        if number:
-            yield turns
-        found = sinks[number * AT_ONCE : (number + 1) * AT_ONCE]
-        for at, entry in enumerate(share):
-            if not isinstance(entry, Sending):
-                continue
-            if entry.mark is not None:
-                if session.broker.sent.is_known(session, entry.mark, frame):
-                    found[at] = None
-                    continue
-                session.broker.sent.enter(entry.mark, session.broker.now, stored=False)
-            session.broker.place(entry.message)
-        _apply_some(session, share, found, [()] * len(share), rejected)
-    for (queue, requeue), deliveries in rejected.items():
-        session.router.reject(queue, deliveries, requeue)
-    session.answer(frame)
+def _settle_stored(store: Store, operation: Settling) -> None:
+    queue = operation.consumer.queue
+    if operation.accepted and queue.journal is not None:  # a topic's subscription stores nothing
+        for _tag, message in operation.deliveries:
+            if message.persistent:
+                store.remove(queue.key, message)
 
 
 def _store(session: Session, transaction: Transaction, sinks: list[Sink | None]) -> list[Sequence[Queue]]:
@@ -214,11 +346,7 @@ def _store(session: Session, transaction: Transaction, sinks: list[Sink | None])
     for operation, sink in zip(transaction.operations, sinks):
         queues: Sequence[Queue] = ()
         if isinstance(operation, Settling):
-            queue = operation.consumer.queue
-            if operation.accepted and queue.journal is not None:  # a topic's subscription stores nothing
-                for _tag, message in operation.deliveries:
-                    if message.persistent:
-                        store.remove(queue.key, message)
+            _settle_stored(store, operation)
         elif sink is not None:
             queues = sink.stores(operation.message)
             for queue in queues:
@@ -256,3 +384,31 @@ def _apply_some(
                 rejected.setdefault((queue, operation.requeue), []).extend(operation.deliveries)
         elif sink is not None:
             put_late(session, sink, operation.message, stored)
+
+
+def _octets(operation: Sending | Settling) -> int:
+    """Return the octets that an operation takes."""
+    if isinstance(operation, Sending):
+        octets = OPERATION + operation.message.size
+        return octets if operation.mark is None else octets + MARK
+    return OPERATION * len(operation.deliveries)
+
+
+def _in_shares(operations: list[Sending | Settling]) -> Iterator[list[Sending | Settling]]:
+    """Divide operations, in order, so that each share is about AT_ONCE messages at most."""
+    share: list[Sending | Settling] = []
+    left = AT_ONCE
+    for operation in operations:
+        pieces: list[Sending | Settling] = [operation]
+        if isinstance(operation, Settling) and len(operation.deliveries) > left:
+            starts = range(0, len(operation.deliveries), AT_ONCE)
+            pieces = [operation._replace(deliveries=operation.deliveries[at : at + AT_ONCE]) for at in starts]
+        for piece in pieces:
+            weight = len(piece.deliveries) if isinstance(piece, Settling) else 1
+            if weight > left and share:
+                yield share
+                share, left = [], AT_ONCE
+            share.append(piece)
+            left -= weight
+    if share:
+        yield share

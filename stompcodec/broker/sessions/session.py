@@ -337,8 +337,10 @@ class Session(Outgoing):
         if self.ended:
             return
         self.ended = True
-        if self.steps is not None:  # what it has asked for is done to the end
-            self.broker.turns.line_up(Work(self.steps))
+        if self.steps is not None:  # what it has asked for is done to the end, in the line where it waits
+            turns = self.broker.turns
+            ahead = turns.front.blocked.pop(self, self) is None
+            (turns.front if ahead else turns).line_up(Work(self.steps))
             self.steps = self._frame = None
         self.room = 0  # nothing that goes back may come here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
@@ -492,6 +494,16 @@ class Session(Outgoing):
             self.closing = self.ended and not self.parcels
         if not self.dirty:
             self.mark()
+
+    def stays_behind(self, waiting: Waiting) -> bool:
+        """Return whether its receipts wait for what a commit makes take effect, over turns. Else they go now."""
+        if self.behind is not waiting.batch:
+            self.committed(waiting)
+            return False
+        journal = self.broker.journal
+        if self.block(journal):  # else it might add to that as fast as it is done
+            journal.blocked[self] = None
+        return True
 
     def _wait_on(self, waiting: Waiting) -> None:
         """What took effect by that commit has to be stored itself: its receipts follow the next one."""

@@ -43,12 +43,14 @@ class Transaction:
     0
     """
 
-    __slots__ = ("base", "keyed", "octets", "operations")
+    __slots__ = ("base", "keyed", "octets", "operations", "weight")
 
     def __init__(self, name: str) -> None:
         self.operations: list[Sending | Settling] = []
         #: A SEND of it has an idempotency key.
         self.keyed = False
+        #: Messages that it sends or settles.
+        self.weight = 0
         #: In the bound.
         self.octets = 0
         #: Bytes of memory that it takes besides.
@@ -58,11 +60,13 @@ class Transaction:
         """Keep an operation. Returns the octets that it takes."""
         self.operations.append(operation)
         if isinstance(operation, Sending):
+            self.weight += 1
             octets = OPERATION + operation.message.size
             if operation.mark is not None:
                 octets += MARK
                 self.keyed = True
         else:
+            self.weight += len(operation.deliveries)
             octets = OPERATION * len(operation.deliveries)
         self.octets += octets
         return octets

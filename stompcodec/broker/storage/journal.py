@@ -62,6 +62,9 @@ class CommitWaiter(Protocol):
     def committed(self, waiting: Waiting) -> None:
         """What was stored is on the disk."""
 
+    def stays_behind(self, waiting: Waiting) -> bool:
+        """Return whether the commit makes something of it take effect. If not, do what `committed` does."""
+
     def not_committed(self, waiting: Waiting) -> None:
         """Nothing was stored."""
 
@@ -92,7 +95,7 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "keys", "moved", "put", "settled", "updated", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "keys", "long", "moved", "put", "settled", "updated", "waiting")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -107,8 +110,11 @@ class Batch:
         self.updated: list[tuple[str, Message]] = []
         #: Bytes of messages that no queue holds any more, or not yet.
         self.cost = 0
-        #: What takes effect only afterwards, in order: told whether the commit succeeded.
-        self.actions: list[Callable[[bool], None]] = []
+        #: What takes effect only afterwards, in order: told whether the commit succeeded. An action that takes several
+        #: turns returns its steps.
+        self.actions: list[Callable[[bool], Iterator[Line] | None]] = []
+        #: A long transaction is part of it.
+        self.long = False
         #: The lowest seq of a message that does so; None if there is none.
         self.first: int | None = None
         self.waiting: list[Waiting] = []
@@ -153,6 +159,10 @@ class Journal:
         #: Sessions that wait for the disk.
         self.blocked: dict[Blockable, None] = {}
         self.failures = 0
+        #: A long transaction goes into the open batch, a share in each turn. The batch is written when all is in it.
+        self.staging = False
+        #: Bytes of long transactions that are on their way into a batch, or take effect without one.
+        self.kept = 0
         #: The disk has little room: what would be stored is refused.
         self.short = False
         #: It is looked at again when so many bytes were written in all.
@@ -171,6 +181,11 @@ class Journal:
     def open(self) -> bool:
         """Something waits for `commit`."""
         return self.store is not None and bool(self.batch.waiting or self.store.pending or self._lined_up)
+
+    @property
+    def may_commit(self) -> bool:
+        """Something waits for `commit`, and no other commit or long transaction is on its way."""
+        return self.busy is None and not self.staging and self.open
 
     @property
     def behind(self) -> bool:
@@ -293,6 +308,20 @@ class Journal:
         batch.cost += cost
         self._account.used += cost
 
+    def keep(self, cost: int) -> None:
+        """Charge a long transaction that neither its session nor a batch holds; a negative cost gives it back."""
+        self.kept += cost
+        self._account.used += cost
+
+    def stage(self) -> Batch:
+        """Return the open batch, for a long transaction. Reset `staging` when the last operation is in it.
+
+        A batch takes one long transaction, so that the next commit is never far: wait in this line while there is one.
+        """
+        assert not self.batch.long
+        self.staging = self.batch.long = True
+        return self.batch
+
     def late(self, queue: Undoable, seq: int) -> None:
         """A message was put after others that came later."""
         queue.came_late(seq)
@@ -302,7 +331,7 @@ class Journal:
 
     def commit(self) -> None:
         """Write the open batch, unless one is being written. Receipts go out when it is done, or ERRORs."""
-        if self.store is None or self.busy is not None:
+        if self.store is None or self.busy is not None or self.staging:
             return
         batch, self.batch = self.batch, Batch()
         lined_up, self._lined_up = self._lined_up, {}
@@ -313,13 +342,41 @@ class Journal:
         self._inside = False
 
     def _done(self, batch: Batch, error: StoreError | None) -> None:
-        self.busy = None
-        if error is None:
-            self._committed(batch)
+        if batch.long and error is None:
+            self._part(batch)
+            self.turns.front.line_up(Work(self._taking_effect(batch)))
         else:
-            self.failures += 1
-            self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
-            self._failed(batch)
+            self.busy = None
+            if error is None:
+                self._committed(batch)
+            else:
+                self.failures += 1
+                self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
+                self._failed(batch)
+            self._over(batch)
+        if not self._inside:
+            self._wake()
+
+    def _taking_effect(self, batch: Batch) -> Iterator[Line]:
+        """Do what follows a commit, some of it in each turn. The batch stays busy: no later one overtakes it."""
+        left = AT_ONCE
+        try:
+            for action in batch.actions:
+                left -= 1
+                for line in action(True) or (() if left else (self.turns.front,)):
+                    left = AT_ONCE
+                    yield line
+            for waiting in batch.waiting:
+                waiting.session.committed(waiting)
+        finally:
+            self.busy = None
+        self._over(batch)
+
+    def _part(self, batch: Batch) -> None:
+        """Give receipts to the sessions that wait for the disk alone. The others are not read until all is done."""
+        batch.waiting = [waiting for waiting in batch.waiting if waiting.session.stays_behind(waiting)]
+
+    def _over(self, batch: Batch) -> None:
         late, self._late = self._late, {}
         for queue in late:
             queue.put_in_order()
@@ -331,8 +388,6 @@ class Journal:
         batch.let_go()
         self._account.used -= batch.cost
         batch.cost = 0
-        if not self._inside:
-            self._wake()
 
     def _releasing(self) -> Iterator[Line]:
         """Let those who have waited for the disk go on, some in each turn."""

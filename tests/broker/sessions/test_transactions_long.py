@@ -1,0 +1,530 @@
+"""A long transaction that stores messages is committed a share at a time, in one commit of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from broker.loop import MOST, QUEUE, Loop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompcodec import serialize
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
+from stompcodec.broker.sessions import commit as module
+from stompcodec.codec import Frame
+
+#: The share of a turn in the tests that look at each turn: long transactions are short then.
+SHARE = 5
+COUNT = 4 * SHARE + 2
+
+
+def begin(peer: Peer, count: int, destination: str = QUEUE, **headers: str) -> None:
+    """BEGIN, and SENDs."""
+    pairs = {"destination": destination, "transaction": "t", "persistent": "true", **headers}
+    frames = [serialize(Frame("SEND", pairs, b"%d" % number)) for number in range(count)]
+    peer.raw(peer.octets_of("BEGIN", transaction="t"))
+    for start in range(0, count, 1000):
+        peer.raw(b"".join(frames[start : start + 1000]))
+
+
+def give(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None:
+    """Have the broker read a frame, and no turn."""
+    peer.session.receive(peer.octets_of(command, body, **headers), 0.0)
+
+
+def commit(peer: Peer) -> None:
+    give(peer, "COMMIT", transaction="t", receipt="c")
+
+
+def one_turn(bench: Bench) -> None:
+    """One turn of the loop."""
+    while bench.soon:
+        bench.soon.pop(0)()
+    for session in bench.broker.turn(bench.now):
+        peer = bench.peers.get(session)
+        if peer is not None:
+            peer.flush()
+    bench.audit()
+
+
+def receipts(peer: Peer) -> list[str]:
+    return [frame.headers["receipt-id"] for frame in peer.inbox if frame.command == "RECEIPT"]
+
+
+def ready(bench: Bench, name: str = QUEUE) -> list[bytes]:
+    queue = bench.broker.queues.get(("/", name))
+    return [] if queue is None else [message.tail[:-1].rpartition(b"\n")[2] for message in queue.messages]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", SHARE)
+
+
+@pytest.mark.parametrize("consuming", [True, False])
+@pytest.mark.parametrize("count", [10 * AT_ONCE, 50 * AT_ONCE])
+def test_no_turn_does_more_than_some_shares(count: int, consuming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Loop(background=True)
+    sender, reader = bench.peer(), bench.peer()
+    done = 0
+    put, place = module.put_late, bench.broker.place
+
+    def counting_put(*args: Any) -> None:
+        nonlocal done
+        done += 1
+        put(*args)
+
+    def counting_place(message: Any) -> None:
+        nonlocal done
+        done += 1
+        place(message)
+
+    monkeypatch.setattr(module, "put_late", counting_put)
+    monkeypatch.setattr(bench.broker, "place", counting_place)
+    if consuming:
+        reader.subscribe(QUEUE)
+    begin(sender, count)
+    bench.one_turn()
+    done = 0
+    commit(sender)
+    most = turns = 0
+    while receipts(sender) == []:
+        before = done
+        assert bench.one_turn() <= MOST
+        bench.audit()
+        most, turns = max(most, done - before), turns + 1
+        if bench.store.job is not None:
+            assert len(bench.store.job[0]._puts) in (0, count), "nothing is written before all of it is in the batch"
+            bench.store.finish()
+        assert turns < 1000
+    assert most <= 2 * AT_ONCE
+    assert done == 2 * count
+    bench.turn()
+    assert len(bench.store.bodies) == (0 if consuming else count)
+    assert [frame.body for frame in reader.take()] == (numbers(count) if consuming else [])
+    assert bench.broker.queues["/", QUEUE].mending == 0
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_acks_of_very_many_in_a_transaction(ack: str) -> None:
+    count = 6 * AT_ONCE
+    bench = Loop()
+    filler, reader = bench.peer(), bench.peer()
+    for start in range(0, count, AT_ONCE):
+        pairs = {"destination": QUEUE, "persistent": "true"}
+        filler.raw(serialize(Frame("SEND", pairs, b"%d" % start)) * AT_ONCE)
+    reader.subscribe(QUEUE, ack=ack)
+    messages = reader.take()
+    assert len(messages) == count
+    give(reader, "BEGIN", transaction="t")
+    for message in messages[-1:] if ack == "client" else messages:
+        give(reader, "ACK", id=message.headers["ack"], transaction="t")
+    bench.turn()
+    commit(reader)
+    bench.watch()
+    assert receipts(reader) == ["c"]
+    assert bench.store.bodies == []
+    assert bench.broker.queues["/", QUEUE].count == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_commits_of_others_do_not_take_half_of_it() -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    for turn in range(40):
+        give(other, "SEND", b"other", destination="/queue/b", persistent="true", receipt=str(turn))
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+        stored = [body for body in bench.store.bodies if body != "other"]
+        assert len(stored) in (0, COUNT)
+        assert receipts(sender) == [] or len(stored) == COUNT
+        if receipts(sender):
+            break
+    bench.turn()
+    assert receipts(sender) == ["c"]
+    assert ready(bench) == numbers(COUNT)
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    assert receipts(other) == [str(number) for number in range(turn + 1)]
+
+
+@pytest.mark.usefixtures("small")
+def test_nobody_sees_it_before_it_is_on_the_disk() -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender, reader = bench.peer(), bench.peer()
+    reader.subscribe(QUEUE)
+    begin(sender, COUNT)
+    commit(sender)
+    bench.turn()
+    assert (reader.take(), sender.take(), ready(bench)) == ([], [], [])
+    assert bench.store.job is not None
+    bench.store.finish()
+    bench.turn()
+    assert [frame.body for frame in reader.take()] == numbers(COUNT)
+    assert receipts(sender) == ["c"]
+
+
+@pytest.mark.usefixtures("small")
+def test_who_waits_for_the_disk_alone_has_its_receipt_first() -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    while not bench.broker.journal.staging:
+        one_turn(bench)
+    give(other, "SEND", b"x", destination="/queue/b", persistent="true", receipt="r")
+    bench.turn()
+    bench.store.finish()
+    one_turn(bench)
+    assert (receipts(other), receipts(sender)) == (["r"], [])
+    assert 0 < len(ready(bench)) < COUNT
+    assert bench.broker.journal.busy is not None
+    bench.turn()
+    assert receipts(sender) == ["c"]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_comes_later_stays_behind_it() -> None:
+    """From the same session, and from others by a later commit."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    give(sender, "SEND", b"mine", destination=QUEUE, persistent="true", receipt="m")
+    bench.turn()
+    bench.store.finish()
+    one_turn(bench)
+    assert 0 < len(ready(bench)) < COUNT
+    give(other, "BEGIN", transaction="o")
+    give(other, "SEND", b"other", destination=QUEUE, persistent="true", transaction="o")
+    give(other, "COMMIT", transaction="o", receipt="o")
+    give(sender, "SEND", b"last", destination=QUEUE, persistent="true", receipt="l")
+    while not receipts(other):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    bench.turn()
+    found = ready(bench)
+    assert found[:COUNT] == numbers(COUNT)
+    assert sorted(found[COUNT:]) == [b"last", b"mine", b"other"]
+    assert found.index(b"mine") < found.index(b"last")
+
+
+@pytest.mark.usefixtures("small")
+def test_two_of_them_go_one_after_the_other() -> None:
+    bench = Bench(FaultyStore(background=True))
+    peers = [bench.peer() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        begin(peer, COUNT, f"/queue/{number}")
+    for peer in peers:
+        commit(peer)
+    commits = 0
+    while not all(map(receipts, peers)):
+        one_turn(bench)
+        if bench.store.job is not None:
+            assert len(bench.store.job[0]._puts) == COUNT
+            commits += 1
+            bench.store.finish()
+        assert commits < 10
+    bench.turn()
+    assert commits == 3
+    assert all(ready(bench, f"/queue/{number}") == numbers(COUNT) for number in range(3))
+
+
+@pytest.mark.parametrize("turns", range(0, 36, 2))
+@pytest.mark.usefixtures("small")
+def test_its_session_is_lost_in_the_middle(turns: int) -> None:
+    """All of it happens, or nothing."""
+    bench = Bench(FaultyStore(background=True))
+    sender = bench.peer()
+    for number in range(COUNT):
+        bench.peers[sender.session].put("/queue/in", str(number), persistent="true")
+        bench.store.finish()
+        bench.turn()
+    sender.subscribe("/queue/in", ack="client")
+    begin(sender, COUNT)
+    last = [frame for frame in sender.take() if frame.command == "MESSAGE"][-1]
+    give(sender, "ACK", id=last.headers["ack"], transaction="t")
+    commit(sender)
+    for _ in range(turns):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    sender.session.lost(0.0)
+    for _ in range(20):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    bench.turn()
+    if turns > 12:
+        assert ready(bench) == numbers(COUNT)
+    assert (ready(bench), ready(bench, "/queue/in")) in ((numbers(COUNT), []), ([], numbers(COUNT)))
+    assert sorted(bench.store.bodies, key=int) == sorted(map(str, range(COUNT)), key=int)
+    assert all(queue.mending == 0 for queue in bench.broker.queues.values())
+    assert bench.broker.journal.kept == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_commit_that_fails_undoes_all_of_it() -> None:
+    bench = Bench(FaultyStore(background=True))
+    used = bench.broker.account.used
+    sender, again = bench.peer(), bench.peer()
+    begin(sender, COUNT, idempotency_key="k")
+    give(sender, "SEND", b"z", destination=QUEUE, persistent="true", transaction="t", idempotency_key="k")
+    commit(sender)
+    bench.turn()
+    bench.store.faulty = True
+    bench.store.finish()
+    bench.turn()
+    bench.store.faulty = False
+    assert sender.error().headers["message"] == "the message could not be stored"
+    assert (ready(bench), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
+    assert bench.broker.queues["/", QUEUE].mending == 0
+    sender.lose()
+    begin(again, COUNT)
+    commit(again)
+    bench.turn()
+    bench.store.finish()
+    bench.turn()
+    assert receipts(again) == ["c"]
+    assert ready(bench) == numbers(COUNT)
+    assert used < bench.broker.account.used
+
+
+@pytest.mark.parametrize("turns", range(1, 12))
+@pytest.mark.usefixtures("small")
+def test_a_key_that_another_session_sends_meanwhile_counts_once(turns: int) -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender, other = bench.peer(), bench.peer()
+    give(sender, "BEGIN", transaction="t")
+    for number in range(COUNT):
+        pairs = {"destination": QUEUE, "transaction": "t", "persistent": "true", "idempotency-key": str(number)}
+        sender.raw(serialize(Frame("SEND", pairs, b"%d" % number)))
+    commit(sender)
+    for _ in range(turns):
+        one_turn(bench)
+    for number in range(COUNT):
+        headers = {"destination": QUEUE, "persistent": "true", "idempotency-key": str(number)}
+        other.session.receive(serialize(Frame("SEND", headers, b"%d" % number)), 0.0)
+    give(other, "SEND", b"", destination="/queue/b", receipt="r")
+    for _ in range(20):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    bench.turn()
+    assert sorted(ready(bench), key=int) == numbers(COUNT)
+    assert sorted(bench.store.bodies, key=int) == list(map(str, range(COUNT)))
+    assert (receipts(sender), receipts(other)) == (["c"], ["r"])
+
+
+@pytest.mark.parametrize("turns", range(0, 12))
+@pytest.mark.usefixtures("small")
+def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns: int) -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender = bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    for _ in range(turns):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    bench.broker.stop(0.0)
+    journal = bench.broker.journal
+    assert not journal.staging
+    for _ in range(20):
+        one_turn(bench)
+        if bench.store.job is not None:
+            bench.store.finish()
+    assert not journal.open
+    assert journal.busy is None
+    assert len(bench.store.bodies) in (0, COUNT)
+    assert receipts(sender) == [] or len(bench.store.bodies) == COUNT
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_not_stored_stays_behind_a_commit_that_its_session_waits_for() -> None:
+    bench = Bench(FaultyStore(background=True))
+    sender, reader = bench.peer(), bench.peer()
+    reader.subscribe(QUEUE)
+    begin(sender, 1)
+    give(sender, "COMMIT", transaction="t", receipt="1")
+    bench.turn()
+    begin(sender, COUNT, persistent="false")
+    commit(sender)
+    bench.turn()
+    assert reader.take() == []
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    assert [frame.body for frame in reader.take()] == [b"0", *numbers(COUNT)]
+    assert receipts(sender) == ["1", "c"]
+
+
+# ---- the same, however large a share is ----
+
+QUEUES = ["/queue/a", "/queue/b", "/topic/c"]
+whos, queues = st.integers(0, 2), st.sampled_from(QUEUES)
+sends = st.tuples(st.just("SEND"), queues, st.booleans(), st.sampled_from(["", "", "k", "l"]))
+settles = st.tuples(st.sampled_from(["ACK", "NACK"]), st.integers(0, 3))
+steps = st.one_of(
+    st.tuples(st.just("SEND"), whos, sends),
+    st.tuples(st.just("SETTLE"), whos, settles),
+    st.tuples(st.just("SUBSCRIBE"), whos, queues),
+    st.tuples(st.just("UNSUBSCRIBE"), whos, queues),
+    st.tuples(st.just("LOSE"), whos, st.none()),
+    st.tuples(st.just("DISK"), st.booleans(), st.none()),
+    *[st.tuples(st.just("COMMIT"), whos, st.lists(sends | settles, min_size=1, max_size=9))] * 3,
+)
+
+
+class Play:
+    """A script, played by three sessions. All is done before the next step but what waits for the disk."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(FaultyStore(background=True), prefetch=4, max_attempts=3)
+        self.peers = [self.bench.peer() for _ in range(3)]
+        #: What came, by session and command: a receipt need not wait for the deliveries of a commit.
+        self.got: dict[tuple[int, str], list[tuple[str, bytes]]] = {}
+        self.unacked: list[list[Frame]] = [[], [], []]
+        self.number = 0
+
+    def look(self) -> None:
+        self.bench.turn()
+        for who, peer in enumerate(self.peers):
+            for frame in peer.take():
+                name = frame.get("subscription") or frame.get("receipt-id") or frame.get("message") or ""
+                self.got.setdefault((who, frame.command), []).append((name, frame.body))
+                if frame.command == "MESSAGE":
+                    self.unacked[who].append(frame)
+            if peer.closed:
+                self.lose(who)
+
+    def lose(self, who: int) -> None:
+        self.peers[who].lose()
+        self.peers[who] = self.bench.peer()
+        self.unacked[who] = []
+
+    def disk(self, faulty: bool = False) -> None:
+        store = self.bench.store
+        if store.job is not None:
+            store.faulty = faulty
+            store.finish()
+            self.look()
+            store.faulty = False
+
+    def operation(self, who: int, what: tuple[Any, ...], **headers: str) -> None:
+        peer = self.peers[who]
+        self.number += 1
+        if what[0] == "SEND":
+            pairs = {"destination": what[1], "persistent": "true" if what[2] else "false", **headers}
+            if what[3]:
+                pairs["idempotency-key"] = what[3]
+            peer.session.receive(serialize(Frame("SEND", pairs, b"%d" % self.number)), 0.0)
+        elif self.unacked[who]:
+            frame = self.unacked[who].pop(what[1] % len(self.unacked[who]))
+            give(peer, what[0], id=frame.headers["ack"], **headers)
+
+    def step(self, what: str, who: Any, rest: Any) -> None:
+        peer = None if what == "DISK" else self.peers[who]
+        if what == "SEND" or what == "SETTLE":
+            self.operation(who, rest, receipt="r")
+        elif what == "SUBSCRIBE" and not any(rest == each.destination for each in peer.session.consumers.values()):
+            give(peer, what, id=rest, destination=rest, ack="client-individual")
+        elif what == "UNSUBSCRIBE" and any(rest == each.destination for each in peer.session.consumers.values()):
+            give(peer, what, id=rest)
+            self.unacked[who] = [frame for frame in self.unacked[who] if frame.headers["subscription"] != rest]
+        elif what == "LOSE":
+            self.lose(who)
+        elif what == "DISK":
+            self.disk(who)
+        elif what == "COMMIT":
+            while self.bench.store.job is not None:  # a batch takes one long transaction
+                self.disk()
+            give(self.peers[who], "BEGIN", transaction="t")
+            for operation in rest:
+                self.operation(who, operation, transaction="t")
+            give(self.peers[who], "COMMIT", transaction="t", receipt="c")
+            self.look()
+            if any(operation[0] == "SEND" and operation[3] for operation in rest):
+                self.disk()  # a short one whose stored messages are all known does not wait for it
+        self.look()
+
+    def end(self) -> Any:
+        while self.bench.store.job is not None:
+            self.disk()
+        stored = [(kept.queue, kept.seq, kept.tail, kept.redelivered) for kept in self.bench.store.load()]
+        used = self.bench.broker.account.used
+        for who in range(3):
+            self.lose(who)
+        while self.bench.store.job is not None:
+            self.disk()
+        left = {name: ready(self.bench, name) for _vhost, name in self.bench.broker.queues}
+        keys = sorted((key.key, key.body) for key in self.bench.store.keys())
+        assert self.bench.broker.journal.kept == 0
+        return self.got, stored, used, left, keys
+
+
+def play(script: list[Any], share: int) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "AT_ONCE", share)
+        play = Play()
+        for step in script:
+            play.step(*step)
+        return play.end()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=20))
+def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any]) -> None:
+    assert play(script, 2) == play(script, 1000)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.usefixtures("small")
+def test_commits_of_others_do_not_wait_for_all_who_want_a_turn(lost: bool) -> None:
+    """No commit begins while a transaction goes into one, or takes effect: these shares come in every second turn."""
+    bench = Bench(FaultyStore(background=True))
+    turns = bench.broker.turns
+    busy = [0] * 300
+
+    def working(number: int) -> Iterator[Line]:
+        while True:
+            busy[number] += 1
+            yield turns
+
+    sender, other = bench.peer(), bench.peer()
+    begin(sender, COUNT)
+    commit(sender)
+    for number in range(len(busy)):
+        turns.line_up(Work(working(number)))
+    while not bench.broker.journal.staging:
+        one_turn(bench)
+    give(other, "SEND", b"", destination="/queue/other", persistent="true", receipt="s")
+    took, before = 0, sum(busy)
+    while bench.broker.journal.staging:
+        one_turn(bench)
+        took += 1
+        if lost and took == 1:
+            sender.session.lost(0.0)
+    assert bench.store.job is not None
+    bench.store.finish()
+    assert bench.broker.journal.busy is not None
+    while bench.broker.journal.busy is not None:
+        one_turn(bench)
+        took += 1
+    assert receipts(other) == ["s"]
+    assert ready(bench) == numbers(COUNT)
+    shares = -(-COUNT // SHARE)
+    assert took <= 4 * shares + 2
+    assert sum(busy) - before >= took // 2 - 1, "the others have their turns, too"
