@@ -416,8 +416,8 @@ def test_a_client_that_names_its_highest_version(highest, versions):
 @pytest.mark.parametrize(("answer", "version"), [("1.1", "1.1"), ("1.3", "1.2"), (None, "1.0"), ("1.0", "1.0")])
 def test_a_client_and_a_server_of_the_wish_list(answer, version):
     client = Handshake(VERSIONS, (0, 0))
-    client.ask(Frame("CONNECT", {"host": "a", "version": "1.2"}))
-    assert client.answered(Frame("CONNECTED", {} if answer is None else {"version": answer})) == version
+    client.connect_frame(Frame("CONNECT", {"host": "a", "version": "1.2"}))
+    assert client.on_connected(Frame("CONNECTED", {} if answer is None else {"version": answer})) == version
     assert negotiate_wishlist("1.2", answer) == version
 
 
