@@ -1,5 +1,4 @@
-"""An audit of the memory account: computes it anew from all live objects. Meant for tests, as it visits every
-message."""
+"""An audit of the memory account, computed from all live objects. For tests, because it visits every message."""
 
 from __future__ import annotations
 

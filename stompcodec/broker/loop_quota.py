@@ -87,8 +87,7 @@ class Turns:
         self.wake: Callable[[], object] = lambda: None
 
     def is_over(self, began: float) -> bool:
-        """Return whether the share of a session that began at that time is used up, or the share of all reads of this
-        turn."""
+        """Return whether a session that began at that time, or all reads of this turn, have used up their share."""
         return self.clock() - (began if began < self.since else self.since) > _SHARE
 
     def next(self, now: float) -> None:

@@ -162,8 +162,7 @@ class Message:
         return written if b"content-length:" in tail else text_tail(written)
 
     def again(self) -> Message:
-        """Return a copy with one more delivery attempt. It is a copy because other queues may hold this message,
-        too."""
+        """Return a copy with one more delivery attempt. Other queues may hold this message, too."""
         return Message(
             self.ident,
             self.seq,

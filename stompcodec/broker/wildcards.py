@@ -53,8 +53,7 @@ class Pattern(NamedTuple):
     many: str
 
     def matches(self, words: tuple[str, ...]) -> bool:
-        """Return whether a name, given as prefix and words, matches. The cost is at most the product of both
-        lengths."""
+        """Return whether a name, given as prefix and words, matches. This takes at most pattern times name steps."""
         pattern, one, many = self.words, self.one, self.many
         at = word = back = 0
         after = -1  # the position after the latest `many`

@@ -1,4 +1,4 @@
-"""The command `stompcodec`. Needs click and rich: the extra `cli`."""
+"""The command `stompcodec`. It needs click and rich, the extra `cli`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def require_extra() -> None:
-    """End with status 2 and a line that names the extra, where its packages are not installed."""
+    """Exit with status 2 and name the extra if its packages are not installed."""
     for package in ("click", "rich"):
         if find_spec(package) is None:
             print(f"stompcodec: {MissingExtraError('cli', package)}", file=sys.stderr)
@@ -20,13 +20,13 @@ def require_extra() -> None:
 
 
 def main() -> None:
-    """The entry point of the command `stompcodec`. Ends the process: 0 all was well, 1 it was not, 2 wrong usage."""
+    """Run the command `stompcodec`, and exit: 0 on success, 1 on failure, 2 for wrong usage."""
     require_extra()
     from stompcodec.cli.app import app
 
     try:
         app(prog_name="stompcodec")
-    except OSError as error:  # of the output: what is read has errors of its own
+    except OSError as error:  # on output; reading has errors of its own
         print(f"stompcodec: cannot write: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python flushes at exit
         sys.exit(1)

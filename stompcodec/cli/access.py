@@ -1,4 +1,4 @@
-"""The options that say who may read what a verb records."""
+"""Options for the permissions of recorded files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _mode(_context: click.Context, _option: click.Parameter, text: str | None) -
 def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --mode and --group to a verb, which gets them as `access`.
 
-    Without them, files are 0600 and folders 0700, whatever the umask.
+    By default files are 0600 and folders 0700, whatever the umask.
     """
 
     @click.option(

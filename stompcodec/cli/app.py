@@ -1,4 +1,4 @@
-"""The verbs of the command, each in a module of its name in `verbs`, imported when it is asked for."""
+"""The verbs of the command, each in a module of the same name in `verbs`, imported on use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stompcodec.cli.groups import Verbs
 
 __all__ = ["app"]
 
-#: A new verb: its name here, and a module of `verbs` with a click command called `command`.
+#: To add a verb, add its name here and a module in `verbs` with a click command called `command`.
 VERBS = (
     *("decode", "encode", "lint", "inspect", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
@@ -19,7 +19,7 @@ VERBS = (
 
 
 class Lazy(Verbs):
-    """The verbs of the program, each imported when it is asked for."""
+    """The verbs of the program, each imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)

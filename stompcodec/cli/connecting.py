@@ -1,4 +1,4 @@
-"""What the verbs that talk to a broker have in common: where it is, who we are, and what to say when it fails."""
+"""Options and error messages shared by the verbs that talk to a broker."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _URL = "stomp://localhost:61613"
 _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-#: host:port as people write it, with a login and a virtual host.
+#: host:port, optionally with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
-#: What Python puts before the system's words.
+#: Python's prefix of the system's error text.
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def header_pairs(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """NAME:VALUE -> (NAME, VALUE)."""
+    """Parse NAME:VALUE options into pairs: a callback of click."""
     pairs = []
     for value in values:
         name, colon, rest = value.partition(":")
@@ -76,7 +76,7 @@ def header_pairs(
     return tuple(pairs)
 
 
-#: -H, for verbs that write a frame.
+#: The option -H, for verbs that write a frame.
 header_option = click.option(
     "-H",
     "--header",
@@ -89,7 +89,7 @@ header_option = click.option(
 
 
 def subscription_options(function: F) -> F:
-    """Add the options that say what to subscribe to; `subscription_of` takes them."""
+    """Add the options of a subscription; `subscription_of` collects them."""
     for option in (
         header_option,
         click.option(
@@ -103,19 +103,19 @@ def subscription_options(function: F) -> F:
 
 
 def subscription_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the options of `Client.subscribe` out of a verb's options, and leave those of `connected`."""
+    """Remove the options of `Client.subscribe` from a verb's options, which leaves those of `connected`."""
     return {name: options.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
 
 
 def check_count(count: int, most: int | None, seconds: float | None) -> None:
-    """Exit with status 1, and say why, if fewer messages came than -n asks for."""
+    """Exit with status 1 and a message if fewer messages came than -n asks for."""
     if most is not None and count < most:
         complain(f"{count} of {most} messages came" + ("" if seconds is None else f" in {seconds:g} s"))
         sys.exit(1)
 
 
 def login_options(function: F) -> F:
-    """The options that say who connects; they are arguments of `connected` and of `credentials`."""
+    """Add the options for the login, which `connected` and `credentials` take."""
     for option in (
         click.option(
             "--passcode-file",
@@ -133,7 +133,7 @@ def login_options(function: F) -> F:
 
 
 def connection_options(function: F) -> F:
-    """The options that say where the broker is, and who connects; without a time-out."""
+    """Add the options for the broker's address and the login, without a timeout."""
     for option in (
         click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
         click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
@@ -156,7 +156,7 @@ def connection_options(function: F) -> F:
 
 
 def broker_options(function: F) -> F:
-    """The options that say where the broker is, who connects, and how long to wait."""
+    """Add the options for the broker's address, the login, and the timeout."""
     timeout = click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
@@ -169,7 +169,7 @@ def broker_options(function: F) -> F:
 
 
 def is_url(text: str) -> bool:
-    """Return whether an argument names a broker: by a URL, or as host:port.
+    """Return whether an argument names a broker, as a URL or as host:port.
 
     >>> [is_url(text) for text in ("stomp://a", "failover:(ws://a)", "a:61613", "ann:x@[::1]:61613/v")]
     [True, True, True, True]
@@ -180,7 +180,7 @@ def is_url(text: str) -> bool:
 
 
 def url_of(text: str) -> str:
-    """Return the URL of a broker that may be written without a scheme.
+    """Return a broker's URL, adding the scheme if it is missing.
 
     >>> url_of("localhost:61613"), url_of("wss://broker/stomp")
     ('stomp://localhost:61613', 'wss://broker/stomp')
@@ -195,9 +195,9 @@ def _addresses(url: str) -> list[Address]:
 
 
 def passcode_of(addresses: list[Address], login: str | None, file: str | None) -> str | None:
-    """Return the passcode of --passcode-file, of the environment, or of a prompt; None if the URL has it, or nobody.
+    """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none.
 
-    It is never shown. The prompt appears where a login has no passcode yet and there is a terminal, also if standard
+    The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
 
     Raises:
@@ -230,7 +230,7 @@ def _first_line(file: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Whether somebody can be asked: standard input is a terminal, or standard error is and /dev/tty can be opened."""
+    """Return whether the user can be prompted: on standard input, or on /dev/tty if standard error is a terminal."""
     if sys.stdin.isatty():
         return True
     if not sys.stderr.isatty():
@@ -243,7 +243,7 @@ def _has_terminal() -> bool:
 
 
 def credentials(addresses: list[Address], login: str | None, passcode_file: str | None) -> dict[str, str]:
-    """Return the login and passcode that win over those of the URL, as options of `stompcodec.client.connect`."""
+    """Return the login and passcode that override those of the URL, as options of `stompcodec.client.connect`."""
     given = {"login": login, "passcode": passcode_of(addresses, login, passcode_file)}
     return {key: value for key, value in given.items() if value is not None}
 
@@ -268,14 +268,14 @@ def connected(
     insecure: bool,
     **options: Any,
 ) -> Iterator[Client]:
-    """A client for the verb's options; `options` are more of `stompcodec.client.connect`.
+    """Yield a connected client for the verb's options; further ones are passed to `stompcodec.client.connect`.
 
     Raises:
-        StompError, OSError: as `connect` does.
+        StompError, OSError: see `connect`.
     """
     import stompcodec.client as stomp
 
-    logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # what matters is said as an error
+    logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
     addresses = _addresses(url)
     options = {**credentials(addresses, login, passcode_file), **_tls(ca, insecure), **options}
     if version is not None:
@@ -293,7 +293,7 @@ def connected(
 
 @contextmanager
 def saying() -> Iterator[None]:
-    """Errors of the broker and of the network become one line on standard error, and exit status 1."""
+    """Report errors of the broker or network in one line on standard error, and exit with status 1."""
     try:
         yield
     except (StompError, ValueError) as error:
@@ -305,8 +305,10 @@ def saying() -> Iterator[None]:
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is noted, and said by what this gives, instead of being raised wherever the program happens to be: perhaps
-    with a lock in its hand, which nobody would get any more. The second one is raised.
+    """Yield a function that returns whether Ctrl-C was pressed, instead of raising KeyboardInterrupt.
+
+    The exception could interrupt the program while it holds a lock that would then never be released. A second Ctrl-C
+    is raised.
 
     >>> with interrupts() as interrupted:
     ...     signal.raise_signal(signal.SIGINT)
@@ -320,7 +322,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         noted.append(number)
         signal.signal(signal.SIGINT, before)
 
-    if before is None or threading.current_thread() is not threading.main_thread():  # only that one can have signals
+    if before is None or threading.current_thread() is not threading.main_thread():  # other threads get no signals
         yield lambda: False
         return
     signal.signal(signal.SIGINT, note)
@@ -331,7 +333,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def explanation(error: Exception) -> str:
-    """What went wrong, and what to do.
+    """Return the text of an error, with a remedy.
 
     >>> explanation(ConnectionLostError("cannot connect to stomp://localhost:61613: Connection refused"))
     'cannot connect to stomp://localhost:61613: Connection refused (is the broker running there? see --url)'
@@ -363,7 +365,7 @@ def explanation(error: Exception) -> str:
 
 
 def read_body(body: str) -> bytes:
-    """The octets of an argument TEXT, @FILE or - (standard input).
+    """Return the bytes of an argument TEXT, @FILE or - (standard input).
 
     Raises:
         click.ClickException: the file cannot be read.
@@ -383,7 +385,7 @@ def read_body(body: str) -> bytes:
 
 
 def size(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A number of octets, as in 128M: a callback of click."""
+    """Parse a number of bytes, as in 128M: a callback of click."""
     if value is None:
         return None
     digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS else (value, "")
@@ -394,9 +396,9 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
 
 @contextmanager
 def stopping(stop: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C call this instead of ending the process."""
+    """Have SIGTERM and Ctrl-C call a function instead of ending the process."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread gets signals
         return
     numbers = [signal.SIGTERM, signal.SIGINT]
     before = [signal.signal(number, lambda *_: stop()) for number in numbers]

@@ -1,4 +1,4 @@
-"""Groups of verbs: suggestions for a verb that does not exist, exit statuses in each help text, Ctrl-C."""
+"""Groups of verbs, with suggestions for unknown verbs, exit statuses in the help texts, and handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stompcodec.cli.statuses import STATUSES
 
 __all__ = ["INTERRUPTED", "Verbs", "verb_path"]
 
-#: The exit status after Ctrl-C: 128 and the number of SIGINT, as shells have it.
+#: The exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells.
 INTERRUPTED = 130
-#: What people type who come from other tools.
+#: Names of verbs in other tools.
 _SYNONYMS = {
     **dict.fromkeys(("publish", "send", "produce", "producer", "put", "write"), "pub"),
     **dict.fromkeys(("subscribe", "receive", "consume", "consumer", "get", "listen", "tail"), "sub"),
@@ -32,12 +32,12 @@ _SYNONYMS = {
     **dict.fromkeys(("shrink", "vacuum"), "compact"),
     "fsck": "check",
 }
-#: How alike two names must be, from 0 to 1: nearly the same, else similar.
+#: Required similarity of names, from 0 to 1: almost equal, then similar.
 _ALIKE = (0.8, 0.5)
 
 
 def verb_path(context: click.Context) -> str:
-    """The verb of a context without the name of the program: "bench rtt"; "" of the program itself."""
+    """Return the verb of a context without the name of the program, as in "bench rtt"; "" for the program itself."""
     names = []
     at: click.Context | None = context
     while at is not None and at.parent is not None:
@@ -47,14 +47,14 @@ def verb_path(context: click.Context) -> str:
 
 
 class Verbs(click.Group):
-    """A group of verbs. Each verb's help ends with its exit statuses, from the table `STATUSES`."""
+    """A group of verbs. Each verb's help ends with its exit statuses from `STATUSES`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = super().get_command(ctx, cmd_name)
         return None if command is None else self.documented(ctx, cmd_name, command)
 
     def documented(self, ctx: click.Context, name: str, command: click.Command) -> click.Command:
-        """Add the exit statuses to the help of a verb."""
+        """Add the exit statuses to a verb's help."""
         path = f"{verb_path(ctx)} {name}".strip()
         if command.epilog is None and path in STATUSES:
             lines = "\n".join(f"  {status:<4} {meaning}" for status, meaning in STATUSES[path].items())
@@ -86,7 +86,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (KeyboardInterrupt, click.Abort):  # an Abort is Ctrl-C or the end of input at a prompt
+        except (KeyboardInterrupt, click.Abort):  # an Abort is Ctrl-C or end of input at a prompt
             if ctx.parent is not None:
                 raise
             click.echo(err=True)

@@ -1,4 +1,4 @@
-"""What verbs that read streams have in common: options, opening files, and saying what is wrong with them."""
+"""Options, file access and error messages shared by the verbs that read streams."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
     "stream_options",
 ]
 
-#: Files over this many octets get a progress bar.
+#: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
 _CAPTURE = "this is a packet capture: take one direction of the TCP stream out of it, with tshark or Wireshark"
-#: First octets of files that hold STOMP inside something else -> what to do with them.
+#: Remedies by the first bytes of files that contain STOMP in another format.
 _WRAPPED = {
     b"\n\r\r\n": _CAPTURE,
     b"\xd4\xc3\xb2\xa1": _CAPTURE,
@@ -44,7 +44,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class Unreadable(Exception):
-    """A file that cannot be opened or read."""
+    """Raised for a file that cannot be opened or read."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
 
 
 def _commands(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The names given by --command."""
+    """Check the names given by --command: a callback of click."""
     try:
         checked_commands(values)
     except ValueError as error:
@@ -73,14 +73,14 @@ def _commands(_context: click.Context, _option: click.Parameter, values: tuple[s
     return values
 
 
-#: --command, which every verb has.
+#: The option --command, common to all verbs that read or write frames.
 command_option = click.option(
     "--command", "commands", metavar="NAME", multiple=True, callback=_commands, help="One more command that exists."
 )
 
 
 def stream_options(function: F) -> F:
-    """The arguments FILE… and the options that say how a stream is read."""
+    """Add the arguments FILE… and the options for reading a stream."""
     for option in (
         click.option(
             "--limit",
@@ -105,24 +105,24 @@ def stream_options(function: F) -> F:
 
 
 def name_of(file: str) -> str:
-    """How a file is called in messages."""
+    """Return the name of a file in messages."""
     return "<stdin>" if file == "-" else os.fsdecode(file)
 
 
 def complain(text: str) -> None:
-    """Write one line to standard error. What peers had a say in cannot steer the terminal."""
+    """Write a line to standard error, with control characters escaped."""
     sys.stdout.flush()
     click.echo(f"stompcodec: {printable(text, keep=chr(10))}", err=True)
 
 
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
-    """The line about what is broken: file, offset, kind, what to do.
+    """Return the error message for a broken frame: file, offset, kind and remedy.
 
     Args:
         file: its name.
-        broken: what was found.
-        begin: the first octets of the file, which may show that it is no stream at all.
-        resync: whether the verb went on, or can do nothing about it.
+        broken: the broken frame.
+        begin: the first bytes of the file, which may show that it is in another format.
+        resync: the verb continued, or has no option to do so.
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
@@ -145,7 +145,7 @@ def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> s
 
 
 def remedy_of(error: FrameError) -> str:
-    """What to do about an error, in words of the command line."""
+    """Return the remedy for an error, in terms of the command line."""
     if error.limit:
         return f"raise it with --limit {error.limit}=OCTETS if frames of this size are wanted"
     return ERROR_KINDS[error.kind].remedy.replace("lenient=True", "--lenient").replace("commands=", "--command")
@@ -153,14 +153,14 @@ def remedy_of(error: FrameError) -> str:
 
 @contextmanager
 def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
-    """A function that reads from the file, "-" for standard input. What gzip has packed is inflated.
+    """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed.
 
     Args:
         file: its path.
-        bar: show a progress bar on standard error, if that is a terminal and the file is large.
+        bar: show a progress bar on standard error if that is a terminal and the file is large.
 
     Raises:
-        Unreadable: when it is opened, or by the function.
+        Unreadable: on opening, or from the function.
     """
     try:
         stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
@@ -169,7 +169,7 @@ def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
     try:
         with _progress(stream, name_of(file)) if bar else _silence() as moved:
             source: Any = gzip.GzipFile(fileobj=stream) if _is_packed(stream) else stream
-            # read1 gives what has come, so that frames of a pipe are shown at once.
+            # read1 returns what is available, so frames from a pipe are shown at once
             take = getattr(source, "read1", source.read)
 
             def read(size: int) -> bytes:
@@ -195,7 +195,7 @@ def _is_packed(stream: BinaryIO) -> bool:
 
 
 def bar_disturbs(prints_at_the_end: bool) -> bool:
-    """Whether a progress bar would be drawn across what is printed, here or by the next program of a pipe."""
+    """Return whether a progress bar would interfere with the output, here or in the next program of a pipe."""
     try:
         mode = os.fstat(sys.stdout.fileno()).st_mode
     except (OSError, io.UnsupportedOperation):
@@ -210,7 +210,7 @@ def _silence() -> Iterator[Callable[[BinaryIO], None]]:
 
 @contextmanager
 def _progress(stream: BinaryIO, name: str) -> Iterator[Callable[[BinaryIO], None]]:
-    """A bar on standard error, and what moves it."""
+    """Show a bar on standard error, and yield the function that moves it."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, io.UnsupportedOperation):

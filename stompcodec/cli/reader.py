@@ -1,6 +1,6 @@
-"""Frames of a file with the place where each stands; follows the version, and goes on behind broken frames if asked.
+"""A reader of the frames of a file, with offsets. It follows the version, and can continue after broken frames.
 
-Memory holds one read and the frame that is being read, never the file.
+Memory holds one read and the current frame, never the whole file.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from stompcodec.spec import VERSIONS, dialect_of
 __all__ = ["HANDSHAKE", "Broken", "FrameReader", "Place", "version_after"]
 
 _READ = 256 * 1024
-#: Octets of a body that are kept of one that is streamed.
+#: Bytes kept of a streamed body.
 _BEGIN = 256
-#: Frames that begin a conversation, or say which version it has.
+#: Frames that begin a conversation or set its version.
 HANDSHAKE = frozenset(("CONNECT", "STOMP", "CONNECTED"))
 
 
 class Place(NamedTuple):
-    """A whole frame, and where it stands. Offsets are octets from the start of the stream."""
+    """A complete frame and its position. Offsets are bytes from the start of the stream."""
 
     frame: Frame
-    """Its body is None where bodies of this size are passed over."""
+    """Its body is None if bodies of this size are skipped."""
     start: int
-    """Of the command's first octet."""
+    """Offset of the command."""
     body: int
-    """Of the body's first octet."""
+    """Offset of the body."""
     end: int
-    """Just behind the NUL."""
+    """Offset after the NUL."""
     version: str | None
-    """The rules it was read by; None before negotiation."""
+    """The version it was parsed with; None before negotiation."""
     begin: bytes
-    """The body, or the first octets of one that was passed over."""
+    """The body, or the first bytes of a skipped one."""
 
     @property
     def size(self) -> int:
-        """Octets of the body."""
+        """Bytes of the body."""
         return self.end - 1 - self.body
 
 
 class Broken(NamedTuple):
-    """What was no frame."""
+    """A broken frame."""
 
     error: FrameError
-    """Its offset is counted from the start of the stream."""
+    """Its offset is from the start of the stream."""
     start: int
     """Where the broken frame begins."""
     resumed: int | None
-    """Where reading went on; None where it ended."""
+    """Where reading continued; None if it ended."""
     version: str | None
-    """The rules it was read by; None before negotiation."""
+    """The version it was parsed with; None before negotiation."""
     head: bytes = b""
-    """Its first octets."""
+    """Its first bytes."""
 
 
 def version_after(handshake: Frame) -> str | None:
-    """The version of what follows CONNECTED. None after CONNECT and STOMP, and where CONNECTED names an unknown one.
+    """Return the version of the frames after CONNECTED; None after CONNECT and STOMP, or for an unknown version.
 
     >>> version_after(Frame("CONNECTED", {"version": "1.1"})), version_after(Frame("CONNECTED"))
     ('1.1', '1.0')
@@ -70,14 +70,14 @@ def version_after(handshake: Frame) -> str | None:
 
 
 class FrameReader:
-    """Reads a stream of frames.
+    """A reader of a stream of frames.
 
     Args:
-        read: gives up to so many octets, and b"" at the end, as `io.BufferedReader.read1` does.
-        version: "1.0", "1.1", "1.2", "legacy", or "auto": before negotiation first, then what CONNECTED says.
-        lenient, limits, commands: as for `Parser`.
-        resync: go on behind a broken frame, at the next known command that follows a NUL.
-        stream_over: bodies of more octets are not kept. Has no effect with `resync`, which may have to look into them.
+        read: returns up to so many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
+        version: "1.0", "1.1", "1.2", "legacy", or "auto" to follow CONNECTED.
+        lenient, limits, commands: see `Parser`.
+        resync: continue after a broken frame, at the next known command after a NUL.
+        stream_over: larger bodies, in bytes, are not kept. Has no effect with `resync`, which may have to search them.
 
     >>> import io
     >>> reader = FrameReader(io.BytesIO(b"\\nSEND\\ndestination:/queue/a\\n\\nhello\\0").read)
@@ -97,10 +97,10 @@ class FrameReader:
         resync: bool = False,
         stream_over: int | None = None,
     ) -> None:
-        self.fed = 0  #: octets looked at
+        self.fed = 0  #: bytes read
         self.heartbeats = 0  #: EOLs between frames
-        self.seconds = 0.0  #: time spent on parsing
-        self.begin = b""  #: the first octets
+        self.seconds = 0.0  #: parsing time
+        self.begin = b""  #: the first bytes
         self._read_from = read
         self._auto = version == "auto"
         self._options: dict[str, Any] = {"lenient": lenient, "limits": limits, "commands": commands, "heartbeats": True}
@@ -111,19 +111,19 @@ class FrameReader:
         self._plausible = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % names, re.I if version == "legacy" else 0)
         self._longest = max(map(len, known)) + 2
         self._parser = Parser(None if self._auto else version, **self._options)
-        self._base = 0  # where the parser's stream begins
-        self._at = 0  # what lies before was handed out
-        self._window = bytearray()  # the octets from `_window_at` on
+        self._base = 0  # start of the parser's stream
+        self._at = 0  # end of the frames returned so far
+        self._window = bytearray()  # the bytes from `_window_at` on
         self._window_at = 0
         self._streamed: Place | None = None
         self._ended = False
 
     def octets(self, start: int, end: int) -> bytes:
-        """The octets of the stream from one offset to another, of a place in the batch that was handed out last."""
+        """Return the bytes between two offsets, of a frame in the latest batch."""
         return bytes(self._window[start - self._window_at : end - self._window_at])
 
     def places(self) -> Iterator[list[Place] | Broken]:
-        """The frames of each read, and what is broken. Nothing follows that, unless `resync` is set."""
+        """Yield the frames of each read, and broken frames. Stop after a broken frame unless `resync` is set."""
         while True:
             batch: list[Place] = []
             failure = self._timed(self._drain, batch)
@@ -139,7 +139,7 @@ class FrameReader:
                 return
 
     def events(self) -> Iterator[list[Any] | Broken]:
-        """The quick way: what the parser hands out, without places. Never goes on behind what is broken."""
+        """Yield the parser's events without positions, which is faster. Stop at a broken frame."""
         while True:
             batch: list[Any] = []
             failure = self._timed(self._drain_quickly, batch)
@@ -168,7 +168,7 @@ class FrameReader:
         self._at = self.fed
 
     def _take_in(self) -> FrameError | None:
-        """Feed the next octets. At the end of the stream: what is wrong with it."""
+        """Feed the next bytes. At the end of the stream, return the error if it is incomplete."""
         used = self._at - self._window_at
         del self._window[:used]
         self._window_at += used
@@ -216,7 +216,7 @@ class FrameReader:
     def _frame_start(self) -> int:
         start = self._at - self._window_at
         if self._options["lenient"]:
-            # EOLs are events of their own; only NULs are skipped without one.
+            # EOLs are events of their own; only NULs are skipped silently.
             while self._window[start : start + 1] == b"\0":
                 start += 1
         return self._window_at + start
@@ -232,7 +232,7 @@ class FrameReader:
             self._parser.version = version_after(frame)
 
     def _broken(self, error: FrameError) -> Broken:
-        """What is broken, and where reading goes on."""
+        """Return the broken frame, and where reading continues."""
         broken = self._located(error)
         if self._resync:
             began = perf_counter()
@@ -251,7 +251,7 @@ class FrameReader:
         return broken
 
     def _find_start(self) -> int | None:
-        """Let a new parser go on at the next command line behind a NUL, and tell its offset; None if there is none."""
+        """Restart the parser at the next command line after a NUL, and return its offset, or None if there is none."""
         tail, data = b"", self.octets(self._at, self.fed)
         while True:
             data = tail + data
@@ -260,7 +260,7 @@ class FrameReader:
                 rest = data[found.end() :]
                 self._begin(self.fed - len(rest), rest)
                 return self._base
-            # What may be the first part of a find. Its EOLs are dropped: offsets are counted from the end.
+            # Keep a possible beginning of a match. Its EOLs are dropped, because offsets are counted from the end.
             nul = data.rfind(b"\0")
             line = data[nul + 1 :].lstrip(b"\r\n")
             tail = b"\0" + line if nul >= 0 and len(line) < self._longest else b""

@@ -1,4 +1,4 @@
-"""Text for people: made safe for a terminal, cut to its width, with secrets masked."""
+"""Text for people: safe for terminals, cut to a width, with secrets masked."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = [
     "write_json",
 ]
 
-#: Columns of what is not written to a terminal.
+#: Width in columns if the output is not a terminal.
 _WIDTH = 120
 COMMAND_STYLES = {"MESSAGE": "cyan", "SEND": "green", "ERROR": "bold red", "CONNECTED": "magenta", "CONNECT": "magenta"}
 
 
 def screen() -> Console:
-    """Standard output. Colours only on a terminal, and no escape sequence at all with NO_COLOR."""
+    """Return a console for standard output, with colours only on a terminal, and no escape sequences with NO_COLOR."""
     from rich.console import Console
 
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="backslashreplace")  # no character may end the program
+        reconfigure(errors="backslashreplace")  # encoding errors must not end the program
     plain = bool(os.environ.get("NO_COLOR"))
     console = Console(highlight=False, markup=False, emoji=False, color_system=None if plain else "auto")
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -44,7 +44,7 @@ def screen() -> Console:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Text without anything a terminal may obey.
+    """Return text with control characters escaped.
 
     >>> printable("a\\x1b[2Jb"), printable("a\\n\\x07", keep="\\n")
     ('a\\\\x1b[2Jb', 'a\\n\\\\x07')
@@ -58,7 +58,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return JSON that means the same, with nothing in it that a terminal may obey.
+    """Return equivalent JSON with control characters escaped.
 
     >>> escape_json('{"a":"\\x9b2J caf\xe9 \u202e"}')
     '{"a":"\\\\u009b2J caf\xe9 \\\\u202e"}'
@@ -71,7 +71,7 @@ def escape_json(text: str) -> str:
 
 
 def write_json(line: bytes) -> None:
-    """Write a line of JSON to standard output: as it is to a file or pipe, escaped to a terminal."""
+    """Write a line of JSON to standard output: unchanged to a file or pipe, escaped to a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(escape_json(line.decode().rstrip("\n")) + "\n")
     else:
@@ -79,7 +79,7 @@ def write_json(line: bytes) -> None:
 
 
 def header_value(name: str, value: str) -> str:
-    """A header's value as people may see it.
+    """Return a header's value for display, with secrets masked.
 
     >>> header_value("passcode", "x"), header_value("id", "7")
     ('***', '7')
@@ -89,7 +89,7 @@ def header_value(name: str, value: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most so many columns.
+    """Return text cut to a number of columns.
 
     >>> cut("/queue/orders", 8), cut("/queue/a", 8)
     ('/queue/…', '/queue/a')
@@ -103,7 +103,7 @@ def cut(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """The text in exactly so many columns.
+    """Return text cut or padded to a number of columns.
 
     >>> pad("/queue/a", 10), pad("/queue/orders", 10)
     ('/queue/a  ', '/queue/or…')
@@ -117,7 +117,7 @@ def pad(text: str, width: int) -> str:
 
 
 def hex_lines(data: bytes, start: int) -> list[str]:
-    """Octets as `hexdump -C` shows them.
+    """Return bytes in the format of `hexdump -C`.
 
     >>> hex_lines(b"SEND\\n", 16)
     ['00000010  53 45 4e 44 0a                                    |SEND.|']

@@ -1,4 +1,4 @@
-"""The exit statuses of every verb. Each verb's help and docs/cli.md show this table."""
+"""The exit statuses of all verbs, shown in each verb's help and in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
 _UNREACHABLE = "the broker cannot be reached, or refused"
 _FOLDER = {2: "wrong usage, or nothing could be read: no data folder, or a broker uses it"}
 
-#: Verb -> status -> meaning.
+#: Meanings by verb and status.
 STATUSES: dict[str, dict[int, str]] = {
     "decode": _of("every frame was shown", "a file cannot be read, or a frame is broken; good frames were shown"),
     "encode": _of("every frame was written", "a frame cannot be written, or a file cannot be read"),
@@ -84,7 +84,7 @@ def markdown() -> str:
 
 
 def write(page: Path) -> None:
-    """Replace the table at the end of a page."""
+    """Replace the table of exit statuses at the end of a page."""
     head, line, _ = page.read_text(encoding="utf-8").partition(markdown().splitlines()[0])
     if not line:
         raise SystemExit(f"{page}: no table of exit statuses to replace")

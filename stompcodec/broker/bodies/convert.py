@@ -54,8 +54,7 @@ class Shape:
         self._latest = b"", b""
 
     def apply(self, message: Message) -> Message:
-        """Return a message in this form. If its body cannot be converted, return it as sent, with a header that says
-        why."""
+        """Return a message in this form, or as sent, with a header that says why its body cannot be converted."""
         shaped = Message(message.ident, message.seq, message.destination, self._tail(message))
         return shaped.with_body(message.body)
 

@@ -359,8 +359,7 @@ _TYPES = {str: "string", bool: "boolean", float: "double", type(None): "null"}
 
 
 def write_json(root: Element, most: int) -> bytes:
-    """Return a tree as JSON by the mapped convention, in UTF-8. Elements typed as numbers or booleans are written as
-    such.
+    """Return a tree as JSON by the mapped convention, in UTF-8. Numbers and booleans are written as such.
 
     Raises:
         TransformError: JSON cannot represent it, or it is larger than `most` bytes.

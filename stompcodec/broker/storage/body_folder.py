@@ -114,8 +114,7 @@ class BodyFolder:
         return [name for name in os.listdir(self.path if self._file is None else self._file) if is_body(name)]
 
     def sweep(self, known: Container[str]) -> int:
-        """Remove unknown bodies, left by a crash, and return how many there were. Correct the permissions of the
-        others.
+        """Remove unknown bodies, left by a crash, and return their number. Correct the permissions of the others.
 
         Raises:
             OSError: the folder cannot be read.

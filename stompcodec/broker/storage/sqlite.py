@@ -261,8 +261,7 @@ class SqliteStore:
         return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts) + len(self._open.keys)
 
     def _look_at_wal(self) -> None:
-        """Start a checkpoint if one is due. It takes about 100 times as long as a commit, so the helper does most of
-        it."""
+        """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does most of it."""
         if not self._writer.due or self._copying:
             return
         if self._writer.copied:

@@ -106,8 +106,7 @@ class Store(Protocol):
         """The number of operations in the open batch. A put and a remove of the same message cancel out."""
 
     def load(self) -> Iterable[Stored]:
-        """Yield every message, by queue, and by `seq` within a queue. Read it once, to its end, before any other
-        operation.
+        """Yield every message, by queue and `seq`. Read it once, to its end, before any other operation.
 
         Raises:
             StoreError: the stored data cannot be read.
@@ -157,8 +156,7 @@ class Store(Protocol):
         """Remove a message in the open batch. Its `seq` is the one it had at `append`."""
 
     def update(self, queue: str, message: Storable) -> None:
-        """Store the `attempts` and `redelivered` of a message in the open batch. It may be a copy of the message that
-        was put."""
+        """Store the `attempts` and `redelivered` of a message, or of a copy of it, in the open batch."""
 
     def report(self, message: Storable) -> None:
         """Log and count a message whose body turned out to be damaged."""

@@ -174,8 +174,7 @@ class Totals:
             self._set(number, total._replace(rows=None))
 
     def doubt(self, numbers: Iterable[int]) -> None:
-        """Mark the totals of these queues as unknown, for example after a disk error, so that they are counted
-        again."""
+        """Mark the totals of these queues as unknown, for example after a disk error. They are counted again."""
         for number in numbers:
             total = self.known.get(number)
             if total is not None:

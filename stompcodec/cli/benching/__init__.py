@@ -1,1 +1,1 @@
-"""The measurements of `bench`, and the display of their figures."""
+"""The measurements of `bench`, and the output of their figures."""

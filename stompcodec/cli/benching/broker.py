@@ -1,4 +1,4 @@
-"""What `bench pub`, `bench sub` and `bench rtt` do: connections with a thread each, which count while a clock runs."""
+"""The measurements of `bench pub`, `bench sub` and `bench rtt`: threads with connections, counted for a time."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Crew", "Trips", "Worker", "body_of", "clients", "consume", "feed", "publish"]
 
-#: Receipts that a worker may wait for.
+#: Receipts that a worker may wait for at once.
 _WINDOW = 500
-#: Seconds between two looks whether it is over.
+#: Seconds between two checks whether time is over.
 _LOOK = 0.1
-#: The most messages that are counted in one go.
+#: Most messages counted at once.
 _BATCH = 1000
-#: A feed is so many messages, and about so many octets, ahead of those who take them.
+#: A feed runs ahead of its consumers by at most this many messages, or about this many bytes.
 _AHEAD = 10_000
 _AHEAD_OCTETS = 16 * 2**20
-#: Seconds without any message after which those that were sent are taken for lost, or for somebody else's.
+#: Seconds without messages after which missing ones count as lost, or as taken by others.
 _QUIET = 0.5
 
 
 def body_of(size: int) -> bytes:
-    """A body of so many octets of text.
+    """Return a body of text, of a size in bytes.
 
     >>> body_of(18)
     b'0123456789abcdef01'
@@ -45,16 +45,16 @@ def body_of(size: int) -> bytes:
 
 @contextmanager
 def clients(number: int, **broker: Any) -> Iterator[list[Client]]:
-    """So many connections; `broker` are the verb's options.
+    """Open this many connections with the verb's options.
 
     Raises:
-        StompError, OSError: as `connect` does.
+        StompError, OSError: see `connect`.
     """
     from stompcodec.client import Client
 
     with ExitStack() as stack:
         first = stack.enter_context(connected(**broker))
-        # The others have its options: nobody is asked for a passcode twice.
+        # The others reuse its options, so that a passcode is prompted for only once.
         yield [
             first,
             *(stack.enter_context(Client(first.engine.addresses, first.options).open()) for _ in range(1, number)),
@@ -62,21 +62,21 @@ def clients(number: int, **broker: Any) -> Iterator[list[Client]]:
 
 
 class Worker:
-    """One connection, and what it has done. Its thread writes, others read."""
+    """A connection and its counts. Its thread writes them, others read them."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.count = 0
-        """Messages that count."""
+        """Counted messages."""
         self.octets = 0
-        """In their bodies."""
+        """Bytes in their bodies."""
         self.handled = 0
-        """Messages that came, also when it was over."""
+        """Messages received, including those after the end."""
         self.first = self.last = 0.0
-        """When the first and the last one came, or was confirmed, by the monotonic clock; 0 for none."""
+        """Times of the first and last counted message, by the monotonic clock; 0 for none."""
 
     def counted(self, number: int, octets: int) -> None:
-        """So many more."""
+        """Count messages."""
         self.last = time.monotonic()
         self.first = self.first or self.last
         self.count += number
@@ -84,7 +84,7 @@ class Worker:
 
 
 class Crew:
-    """Workers that run at the same time until it is over. The first error of one of them ends all.
+    """Workers that run in parallel until time is over. The first error stops all.
 
     Args:
         connections: a client for each worker.
@@ -93,9 +93,9 @@ class Crew:
     def __init__(self, connections: list[Client]) -> None:
         self.workers = [Worker(client) for client in connections]
         self.over = threading.Event()
-        """Nothing counts any more."""
+        """Set when messages no longer count."""
         self.done = threading.Event()
-        """Nothing is taken any more."""
+        """Set when no more messages are taken."""
         self.began = self.ended = 0.0
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
@@ -113,18 +113,18 @@ class Crew:
         return sum(worker.handled for worker in self.workers)
 
     def start(self, work: Callable[[Worker], object]) -> None:
-        """Let each worker do it, in a thread. Time counts from now on."""
+        """Start a function for each worker, in threads. Time counts from now on."""
         self.began = time.monotonic()
         for worker in self.workers:
             self.also(work, worker)
 
     def also(self, work: Callable[[Worker], object], worker: Worker) -> threading.Thread:
-        """Let one more do something."""
+        """Start a function for one worker."""
 
         def run() -> None:
             try:
                 work(worker)
-            except BaseException as error:  # the main thread has to tell
+            except BaseException as error:  # the main thread raises it
                 self._error = self._error or error
                 self.over.set()
                 self.done.set()
@@ -135,7 +135,7 @@ class Crew:
         return thread
 
     def until_first(self, seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """Wait for the first message; time counts from there. None may come in so many seconds."""
+        """Wait for the first message, at which time begins to count, but no longer than this many seconds."""
         until = time.monotonic() + seconds
         while not (self.count or stopped() or self.over.is_set() or time.monotonic() >= until):
             tell("waiting for the first message")
@@ -143,7 +143,7 @@ class Crew:
         self.began = min((worker.first for worker in self.workers if worker.first), default=time.monotonic())
 
     def until_over(self, seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """Wait so many seconds from the beginning, and tell the rate now and then."""
+        """Wait until this many seconds have passed since the beginning, showing the rate now and then."""
         until = self.began + seconds
         before, at = 0, self.began
         while not (stopped() or self.over.is_set()) and (left := until - time.monotonic()) > 0:
@@ -156,7 +156,7 @@ class Crew:
         self.over.set()
 
     def finish(self) -> None:
-        """Wait until all have come to their end.
+        """Wait for all workers to end.
 
         Raises:
             StompError: of the first worker that failed.
@@ -169,7 +169,7 @@ class Crew:
             raise self._error
 
     def drain(self, feeding: threading.Thread) -> None:
-        """Take, uncounted, what a feed has left on its way: as long as messages come."""
+        """Take the rest of a feed without counting it, as long as messages come."""
         before = -1
         while not self.done.is_set() and (feeding.is_alive() or self.handled != before):
             before = self.handled
@@ -177,13 +177,13 @@ class Crew:
 
 
 def publish(worker: Worker, crew: Crew, message: Frame, receipts: bool) -> None:
-    """Send a message over and over, until it is over; those that the broker has confirmed count.
+    """Send a message repeatedly until time is over, and count those that the broker has confirmed.
 
     Args:
-        worker: who does it.
-        crew: tells when it is over.
+        worker: sends them.
+        crew: says when time is over.
         message: a SEND.
-        receipts: ask for a receipt for each; else now and then.
+        receipts: request a receipt for each message, rather than now and then.
     """
     if receipts:
         _publish_with_receipts(worker, crew, message)
@@ -192,7 +192,7 @@ def publish(worker: Worker, crew: Crew, message: Frame, receipts: bool) -> None:
 
     def messages() -> Iterator[Frame]:
         while not crew.over.is_set():
-            worker.count += 1  # for those who look; what counts comes at the end
+            worker.count += 1  # for the progress line; confirmed messages are counted at the end
             yield message
 
     confirmed = _send_many(worker.client, messages())
@@ -224,10 +224,10 @@ def _publish_with_receipts(worker: Worker, crew: Crew, message: Frame) -> None:
 
 
 def consume(worker: Worker, crew: Crew, subscription: Subscription) -> None:
-    """Take and acknowledge messages until the crew is done; count them until it is over."""
+    """Take and acknowledge messages until the crew is done, and count them until time is over."""
     cumulative = subscription.ack == "client"
     while not crew.done.is_set():
-        taken = subscription.take(_BATCH if worker.handled else 1, _LOOK)  # what comes behind the first shows the rate
+        taken = subscription.take(_BATCH if worker.handled else 1, _LOOK)  # a batch, once the clock runs
         if not taken or crew.done.is_set():
             continue
         if not crew.over.is_set():
@@ -239,11 +239,11 @@ def consume(worker: Worker, crew: Crew, subscription: Subscription) -> None:
 
 
 def feed(worker: Worker, crew: Crew, message: Frame) -> None:
-    """Send a message over and over until it is over, but not far ahead of what the crew takes.
+    """Send a message repeatedly until time is over, but not far ahead of the consumers.
 
     Args:
-        worker: who sends; none of the crew.
-        crew: who takes.
+        worker: sends them; not part of the crew.
+        crew: the consumers.
         message: a SEND.
     """
     ahead = max(4, min(_AHEAD, _AHEAD_OCTETS // max(len(message.body), 1)))
@@ -267,13 +267,13 @@ def feed(worker: Worker, crew: Crew, message: Frame) -> None:
 
 
 class Trips:
-    """Sends messages to itself, one at a time.
+    """A client that sends messages to itself, one at a time.
 
     Args:
-        worker: who does it.
-        destination: its own.
+        worker: sends and receives them.
+        destination: used by it alone.
         body: of each message.
-        seconds: after which one is missed.
+        seconds: how long to wait for a message.
     """
 
     def __init__(self, worker: Worker, destination: str, body: bytes, seconds: float) -> None:
@@ -290,11 +290,11 @@ class Trips:
         self._numbers = count()
 
     def once(self, crew: Crew) -> int:
-        """Send one and wait for it: ns; 0 if it is over and nothing came.
+        """Send a message, wait for it, and return the time in ns, or 0 if time was over before it came.
 
         Raises:
             ReceiptTimeoutError: it did not come back in time.
-            RejectedError, ConnectionLostError: as for `Client.send`.
+            RejectedError, ConnectionLostError: see `Client.send`.
         """
         key = f"{self._key}-{next(self._numbers)}"
         began = time.perf_counter_ns()
@@ -309,7 +309,7 @@ class Trips:
         raise ReceiptTimeoutError(f"no message came back from {self._destination} in {self._seconds:g} s")
 
     def run(self, crew: Crew) -> None:
-        """One after the other, until it is over."""
+        """Make one round trip after the other until time is over."""
         while not crew.over.is_set():
             taken = self.once(crew)
             if taken:

@@ -1,4 +1,4 @@
-"""The race of `bench codec`: a workload that is held in memory, and the least time of each contestant for each part."""
+"""The race of `bench codec`: measures each library's best time for each part of a workload in memory."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ MEASURES = {
     "serialize": "encode, serialize",
     "serialize_many": "encode, serialize_many",
 }
-#: Octets of the largest workload. The Python objects of small frames take several times as much.
+#: Bytes of the largest workload. Python objects of small frames take several times as much.
 MOST = 32 * 2**20
-#: A group ends after so many frames, or octets. Contestants alternate group by group, so each has the machine in the
-#: same state as the others.
+#: Frames or bytes in a group. Libraries alternate group by group, so that all run under the same conditions.
 _FRAMES = 1000
 _OCTETS = 2**20
-#: Seconds that a contestant repeats a group before it is the next one's turn.
+#: Seconds for which a library repeats a group before the next library's turn.
 _TURN = 0.005
 _SYMBOLS = ("ACME", "GLOBEX", "HOOLI", "INITECH", "STARK", "UMBRELLA", "WAYNE", "WONKA")
 
-#: Processor time of this thread where that clock is fine enough: waiting for a busy machine is nobody's cost.
+#: CPU time of this thread if that clock is precise enough, so that waiting for a busy machine does not count.
 _clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
 
 
 class Group(NamedTuple):
-    """Frames that follow each other."""
+    """Consecutive frames of the workload."""
 
     parts: list[Part]
     data: bytes
-    """Their octets."""
+    """Their bytes."""
 
 
 def generated(size: int, count: int) -> Iterator[tuple[Part, bytes | None]]:
-    """Frames like market ticks, the same ones each time.
+    """Yield frames like market ticks, always the same.
 
     Args:
-        size: octets of each body.
+        size: bytes of each body.
         count: how many.
 
     >>> [(part, _octets)] = generated(40, 1)
@@ -75,11 +74,11 @@ def generated(size: int, count: int) -> Iterator[tuple[Part, bytes | None]]:
 
 
 def recorded(file: str, problem: Callable[[str], object]) -> Iterator[tuple[Part, bytes | None]]:
-    """The frames of a file, with their octets where STOMP 1.2 has the same.
+    """Yield the frames of a file, with their bytes if they are valid STOMP 1.2.
 
     Args:
-        file: a capture, a raw stream, or what else `convert` reads.
-        problem: called with a line about what is wrong with it.
+        file: a capture, a raw stream, or another input of `convert`.
+        problem: called with a line for each problem.
     """
     from stompcodec.cli.files.sources import Source
 
@@ -91,15 +90,12 @@ def recorded(file: str, problem: Callable[[str], object]) -> Iterator[tuple[Part
 def grouped(
     frames: Iterator[tuple[Part, bytes | None]], read: int, problem: Callable[[str], object]
 ) -> tuple[list[Group], bool]:
-    """Frames as groups.
+    """Return frames as groups, and whether these are all frames: they end at `MOST` bytes.
 
     Args:
-        frames: with the octets of each; None: as we write it.
-        read: octets of a feed; a group is not less, but for the last one.
-        problem: called with a line about what cannot be written.
-
-    Returns:
-        The groups, and whether they are all: `MOST` octets are the end.
+        frames: with the bytes of each, or None to serialize it.
+        read: bytes of a feed; a group is at least as large, except the last one.
+        problem: called with a line for each frame that cannot be written.
     """
     from stompcodec.codec import Frame, serialize
 
@@ -127,12 +123,12 @@ def grouped(
 
 
 class Race:
-    """Lets contestants take turns.
+    """A race of libraries that take turns.
 
     Args:
-        groups: the workload; not empty.
-        libraries: the first one is what the others are compared with.
-        read: octets of a feed.
+        groups: the workload, not empty.
+        libraries: the first one is the reference.
+        read: bytes of a feed.
     """
 
     def __init__(self, groups: list[Group], libraries: list[Library], read: int) -> None:
@@ -140,32 +136,32 @@ class Race:
         self._read = read
         self.libraries = list(libraries)
         self.rounds = 0
-        """So many were begun."""
+        """Number of rounds begun."""
         self._best: dict[tuple[str, str], list[float]] = {}
-        self._reached = 0  # so many groups were everyone's
+        self._reached = 0  # groups that all libraries have processed
 
     def qualify(self, library: Library) -> str:
-        """What is wrong with a library, so that its time would say nothing; "" where all is well."""
+        """Return why a library's time would be meaningless; "" if all is well."""
         group = self._groups[0]
         try:
             count = sum(1 for _frame in library.frames(library.parser(), self._pieces(group)))
-        except Exception as error:  # whatever it raises
+        except Exception as error:  # of any kind
             return f"it cannot decode these frames: {type(error).__name__}: {error}"
         return "" if count == len(group.parts) else f"it finds {count} of {len(group.parts)} frames"
 
     def run(self, seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """Go round until the time is over; each group is measured at least once if there is time for it.
+        """Go round until time is over. Each group is measured at least once if there is time for it.
 
         Args:
             seconds: how long.
-            stopped: asked between turns whether to end at once.
-            tell: called now and then with how far it is.
+            stopped: returns whether to stop, between turns.
+            tell: called now and then with the progress.
         """
         until = time.monotonic() + seconds
         with _frozen():
             while self.rounds == 0 or time.monotonic() < until:
                 self.rounds += 1
-                gc.collect()  # what is left of others' turns is nobody's cost
+                gc.collect()  # garbage of earlier turns counts for nobody
                 for index in range(len(self._groups)):
                     left = until - time.monotonic()
                     if left <= 0 and self._reached:
@@ -176,7 +172,7 @@ class Race:
                     self._reached = max(self._reached, index + 1)
 
     def _go_round(self, index: int, stopped: Callable[[], bool]) -> bool:
-        """Everyone's turn with one group. False: it was stopped before its end."""
+        """Give each library a turn with a group, and return False if stopped."""
         pieces = self._pieces(self._groups[index])
         for measure in MEASURES:
             for library in self.libraries:
@@ -188,7 +184,7 @@ class Race:
         return True
 
     def _turn(self, measure: str, library: Library, group: Group, pieces: list[bytes]) -> float:
-        """The least seconds that a library took for a group."""
+        """Return the best time in seconds of a library for a group."""
         if measure in library.encode:
             encode, made = library.encode[measure], [library.native(part) for part in group.parts]
             return _least(_encoding(encode, made))
@@ -198,7 +194,7 @@ class Race:
         return [group.data[at : at + self._read] for at in range(0, len(group.data), self._read)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The figures so far, of the groups that were everyone's; empty when there is none."""
+        """Return the figures of the groups that all libraries have processed; [] if there are none."""
         groups = self._groups[: self._reached]
         frames, octets = sum(len(group.parts) for group in groups), sum(len(group.data) for group in groups)
         rows = []
@@ -234,9 +230,9 @@ def _encoding(encode: Callable[[list[Any]], object], frames: list[Any]) -> Calla
 
 
 def _least(once: Callable[[], float]) -> float:
-    """The least of the times that fit into a turn."""
+    """Return the best of the times that fit into a turn."""
     best, spent = float("inf"), 0.0
-    for _ in repeat(None, _FRAMES):  # an end, should a clock stand still
+    for _ in repeat(None, _FRAMES):  # bounded, in case a clock stands still
         taken = once()
         best, spent = min(best, taken), spent + taken
         if spent >= _TURN:
@@ -246,7 +242,7 @@ def _least(once: Callable[[], float]) -> float:
 
 @contextmanager
 def _frozen() -> Iterator[None]:
-    """The workload is not for the contestants' garbage collections to walk through."""
+    """Exclude the workload from the libraries' garbage collections."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""Figures of `stompcodec bench`: rates, and how they are shown to people and to programs."""
+"""Figures of `stompcodec bench`: rates, and their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["live", "rates", "show", "spread"]
 
-#: A name in JSON and CSV -> the head of its column, and how its figures are written.
+#: Column titles and formats, by names in JSON and CSV.
 _COLUMNS = {
     "measure": ("", "{}"),
     "who": ("", "{}"),
@@ -33,20 +33,20 @@ _COLUMNS = {
     "p99_ms": ("p99", "{:.3f}"),
     "max_ms": ("max", "{:.3f}"),
 }
-#: Those that may take several lines.
+#: Columns that may take several lines.
 _TEXTS = ("measure", "who")
-#: Redraws of the progress line a second: each takes time from what is measured.
+#: Redraws of the progress line per second, which take time from the measurement.
 _REDRAWS = 4
 
 
 def rates(noun: str, count: int, octets: int, seconds: float) -> dict[str, Any]:
-    """Counts with their rates.
+    """Return counts with their rates.
 
     Args:
         noun: what was counted, "messages" or "frames".
-        count: how many there were.
-        octets: in all of them.
-        seconds: that they took.
+        count: how many.
+        octets: bytes in all of them.
+        seconds: the time taken.
 
     >>> rates("frames", 10, 4_000_000, 2.0)
     {'frames': 10, 'octets': 4000000, 'seconds': 2.0, 'frames_per_s': 5.0, 'mb_per_s': 2.0}
@@ -57,7 +57,7 @@ def rates(noun: str, count: int, octets: int, seconds: float) -> dict[str, Any]:
 
 
 def spread(times: Sizes) -> dict[str, float]:
-    """The least, the middle, and the longest of some times that are given in ns: in ms.
+    """Return minimum, percentiles and maximum, in ms, of times in ns.
 
     >>> from stompcodec.cli.show.summary import Sizes
     >>> times = Sizes()
@@ -67,19 +67,19 @@ def spread(times: Sizes) -> dict[str, float]:
     {'min_ms': 1.0, 'median_ms': 50.0, 'p90_ms': 90.0, 'p99_ms': 99.0, 'max_ms': 100.0}
     """
     percentiles = {"median_ms": 50, "p90_ms": 90, "p99_ms": 99}
-    # Of many different times the percentiles are rounded down, by less than 1 %: below the least of all, perhaps.
+    # With many different times, percentiles are rounded down by less than 1 %, and could be below the minimum.
     found = {name: max(times.percentile(percent), times.smallest) / 1e6 for name, percent in percentiles.items()}
     return {"min_ms": times.smallest / 1e6, **found, "max_ms": times.largest / 1e6}
 
 
 def show(form: str | None, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Write figures to standard output.
+    """Print figures.
 
     Args:
-        form: "json", "csv", or None for people.
-        facts: what holds for all rows; CSV has no place for it.
-        rows: lines of figures, all with the same names; people see those that have a column.
-        title: for people.
+        form: "json", "csv", or None for a table.
+        facts: the figures with their context, for JSON.
+        rows: rows of figures, all with the same names; a table shows those that have a column.
+        title: of a table.
     """
     if form == "json":
         click.echo(json.dumps(dict(facts)))
@@ -116,7 +116,7 @@ def _show_table(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 @contextmanager
 def live() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that shows a text; on a terminal only, and not with NO_COLOR.
+    """Yield a function that shows a text on standard error, if that is a terminal and NO_COLOR is not set.
 
     >>> with live() as tell:
     ...     tell("nobody sees this in a pipe")

@@ -1,4 +1,4 @@
-"""What `bench codec` measures: our backends, and other libraries as they are used by their own clients."""
+"""The libraries of `bench codec`: our backends, and other libraries as their own clients use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {"c": "stompcodec C", "python": "stompcodec Python"}
 
 
 class Part(NamedTuple):
-    """What a frame consists of."""
+    """The content of a frame."""
 
     command: str
     pairs: list[tuple[str, str]]
@@ -26,22 +26,22 @@ class Part(NamedTuple):
 
     @property
     def first(self) -> dict[str, str]:
-        """The headers; of a repeated name the first entry counts."""
+        """The headers; the first entry of a repeated name counts."""
         return dict(reversed(self.pairs))
 
 
 @dataclass(frozen=True)
 class Library:
-    """A contestant.
+    """A library in the race.
 
     Attributes:
-        name: for people.
+        name: for output.
         version: of its distribution.
-        parser: makes what decodes a stream from its start.
-        frames: gives the frames that are in some pieces of a stream.
-        decode: for each way of decoding, what goes through such frames.
-        native: makes a frame of its own.
-        encode: for each way of encoding, what does it with such frames.
+        parser: makes a parser of a stream.
+        frames: yields the frames in pieces of a stream.
+        decode: functions that consume such frames, by measure.
+        native: makes one of the library's own frames.
+        encode: functions that serialize such frames, by measure.
     """
 
     name: str
@@ -62,7 +62,7 @@ def _read(frames: Iterable[Any]) -> None:
     for frame in frames:
         frame.get("destination")
         frame.get("message-id")
-        frame.body  # noqa: B018  # reading it is what is timed
+        frame.body  # noqa: B018  # the access is timed
 
 
 def _as_dict(frames: Iterable[Any]) -> None:
@@ -74,12 +74,12 @@ def _read_theirs(frames: Iterable[Any]) -> None:
     for frame in frames:
         frame.headers.get("destination")
         frame.headers.get("message-id")
-        getattr(frame, "body", b"")  # stompman has frames without one
+        getattr(frame, "body", b"")  # stompman has frames without a body
 
 
 def _their_dict(frames: Iterable[Any]) -> None:
     for frame in frames:
-        frame.headers  # noqa: B018  # reading it is what is timed; it is a dict already
+        frame.headers  # noqa: B018  # the access is timed; it is a dict already
 
 
 def _each(dump: Callable[[Any], object], frames: list[Any]) -> None:
@@ -88,7 +88,7 @@ def _each(dump: Callable[[Any], object], frames: list[Any]) -> None:
 
 
 def ours() -> list[Library]:
-    """The backends that there are; the one in use comes first.
+    """Return the available backends, the one in use first.
 
     >>> [library.name for library in ours()][-1]
     'stompcodec Python'
@@ -99,7 +99,7 @@ def ours() -> list[Library]:
     for name in sorted(_NAMES, key=lambda name: name != BACKEND):
         try:
             codec = backend(name)
-        except ImportError:  # it is not built
+        except ImportError:  # not built
             continue
         found.append(
             Library(
@@ -108,7 +108,7 @@ def ours() -> list[Library]:
                 parser=codec.Parser,
                 frames=lambda parser, pieces: chain.from_iterable(map(parser.feed, pieces)),
                 decode={"decode": _untouched, "read": _read, "dict": _as_dict},
-                # a lambda's default has no type of its own
+                # a lambda's default is untyped
                 native=lambda part, make=codec.Frame: make(*part),  # type: ignore[misc]
                 encode={"serialize": partial(_each, codec.serialize), "serialize_many": codec.serialize_many},
             )
@@ -117,8 +117,8 @@ def ours() -> list[Library]:
 
 
 def _stomp_py() -> Library:
-    """stomp.py: the transport's own splitting of what it receives, then parse_frame. Bodies are left bytes."""
-    os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")  # or importing it asks name servers
+    """Return stomp.py: its transport's splitting of received data, then parse_frame. Bodies stay bytes."""
+    os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")  # otherwise importing it queries name servers
     utils, transport = import_module("stomp.utils"), import_module("stomp.transport")
 
     def parser() -> Any:
@@ -147,7 +147,7 @@ def _stomp_py() -> Library:
 
 
 def _stompman() -> Library:
-    """stompman: the loop of its Connection.read_frames."""
+    """Return stompman: the loop of its Connection.read_frames."""
     serde = import_module("stompman.serde")
     return Library(
         "stompman",
@@ -162,17 +162,17 @@ def _stompman() -> Library:
     )
 
 
-#: What --compare may name.
+#: Libraries for --compare.
 PEERS: dict[str, Callable[[], Library]] = {"stomp.py": _stomp_py, "stompman": _stompman}
 
 
 def peer(name: str) -> Library:
-    """A library of others.
+    """Return another library.
 
     Args:
         name: one of `PEERS`.
 
     Raises:
-        ImportError, AttributeError: it is not installed, or of a version that is made otherwise.
+        ImportError, AttributeError: it is not installed, or of an unsupported version.
     """
     return PEERS[name]()

@@ -1,1 +1,1 @@
-"""The conformance suite, run on any codec."""
+"""The conformance suite, to be run on any codec or broker."""

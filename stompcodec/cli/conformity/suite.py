@@ -1,6 +1,6 @@
 """The conformance suite: vectors for codecs, scenarios for brokers, and their runners.
 
-In a wheel they lie in stompcodec/testing/suite, where the build puts them; in a source tree they are those of tests/.
+In a wheel they are in stompcodec/testing/suite, where the build puts them; in a source tree, in tests/.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ _PACKAGE = Path(stompcodec.__file__).parent
 _PLACES = (_PACKAGE / "testing" / "suite", _PACKAGE.parent / "tests")
 
 
-#: Seconds that a broker has for its first answer, at least.
+#: Seconds that a broker has at least for its first answer.
 _GREETING = 5.0
 
 
 class Result(NamedTuple):
-    """What became of a vector or scenario.
+    """The result of a vector or scenario.
 
     >>> Result("escapes", "ESC-01", ("S12-ESC-01",), "failed", "event 0: nothing").outcome
     'failed'
     """
 
     topic: str
-    """The file that it is in."""
+    """Its file."""
     id: str
     requirements: tuple[str, ...]
-    """The rules that it is about."""
+    """The requirements that it covers."""
     outcome: str
     """passed, failed or skipped."""
     reason: str = ""
-    """What was wrong, or why it was skipped."""
+    """Why it failed or was skipped."""
     title: str = ""
-    """What it is about, in words; for scenarios."""
+    """Its description; for scenarios."""
     level: str = ""
     """MUST, SHOULD, ...; for scenarios."""
 
 
 def suite_folder() -> Path:
-    """Where the suite is.
+    """Return the folder of the suite.
 
     Raises:
-        ConfigError: nowhere.
+        ConfigError: it is not installed.
     """
     for place in _PLACES:
         if (place / "run_vectors.py").is_file():
@@ -67,7 +67,7 @@ def suite_folder() -> Path:
 
 
 def _runner(name: str) -> Any:
-    """A runner as a module of its own name: adapters import `Refused` from run_vectors."""
+    """Import a runner under its own name, because adapters import `Refused` from run_vectors."""
     folder = str(suite_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -75,13 +75,13 @@ def _runner(name: str) -> Any:
 
 
 def adapter_of(target: str) -> Any:
-    """The adapter that "module:name" is, or gives when it is called.
+    """Return the adapter named by "module:name", calling it if it is a class.
 
     Args:
-        target: "stompcodec" stands for our own. Modules are looked for in the working directory, too.
+        target: "stompcodec" names our own. Modules may also be in the working directory.
 
     Raises:
-        ConfigError: there is no such thing, or it does not work.
+        ConfigError: it does not exist, or does not work.
     """
     _runner("run_vectors")
     if target == "stompcodec":
@@ -92,7 +92,7 @@ def adapter_of(target: str) -> Any:
     try:
         adapter = getattr(importlib.import_module(module), name or "Adapter")
         return adapter() if isinstance(adapter, type) else adapter
-    except Exception as error:  # whatever a module of somebody's does
+    except Exception as error:  # of any kind, from foreign code
         words = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{target} is no adapter: {words}; give module:name, see run_vectors.py") from error
 
@@ -101,10 +101,10 @@ def vectors(adapter: Any, folders: list[Path], *, lenient: bool, only: str) -> I
     """Run vectors.
 
     Args:
-        adapter: what they run on; its methods are told in run_vectors.py.
-        folders: where they are; the suite's own if there is none.
-        lenient: in the lenient mode.
-        only: those whose topic, id or requirements hold this text.
+        adapter: the codec under test; run_vectors.py describes its methods.
+        folders: of the vectors; by default the suite's own.
+        lenient: use the lenient mode.
+        only: run those whose topic, id or requirements contain this text.
     """
     runner = _runner("run_vectors")
     for topic, vector, problem in runner.run(adapter, folders or [suite_folder() / "vectors"], lenient, only):
@@ -129,22 +129,22 @@ def scenarios(
     options: dict[str, str] | None = None,
     begun: Callable[[int], object] = lambda total: None,
 ) -> Iterator[Result]:
-    """Run scenarios against a broker, several at once.
+    """Run scenarios against a broker, several in parallel.
 
     Args:
-        address: where it is, over TCP or WebSocket without TLS.
-        folders, only: as for `vectors`; also by title.
-        features: those of these features run, too.
-        everything: those of all features run.
-        timeout: seconds to wait for what must come.
-        jobs: so many run at once.
-        options: queue_prefix and topic_prefix, where they are not the usual ones.
-        begun: called with the number of scenarios, before they run.
+        address: of the broker, over TCP or WebSocket without TLS.
+        folders, only: see `vectors`; `only` also searches titles.
+        features: also run scenarios that need these features.
+        everything: run scenarios that need any features.
+        timeout: seconds to wait for an expected frame.
+        jobs: number of scenarios run in parallel.
+        options: queue_prefix and topic_prefix, if they are not the usual ones.
+        begun: called with the number of scenarios before they run.
 
     Raises:
-        ConfigError: the address is one for TLS.
-        ConnectionLostError: no STOMP broker answers there, or it went away.
-        RejectedError: the broker refuses the login, or CONNECT for another reason.
+        ConfigError: the address uses TLS.
+        ConnectionLostError: no STOMP broker answers, or it went away.
+        RejectedError: the broker refuses the login or CONNECT.
     """
     if address.tls:
         raise ConfigError(f"{address}: scenarios run over stomp: and ws: only")
@@ -168,7 +168,7 @@ def scenarios(
 
 
 def _connection(address: Address) -> dict[str, Any]:
-    """Return the settings of run_scenarios.py that say where the broker is and who connects."""
+    """Return the settings of run_scenarios.py for the broker's address and login."""
     return {
         "host": address.host,
         "port": address.port,
@@ -182,7 +182,7 @@ def _connection(address: Address) -> dict[str, Any]:
 
 
 def _gone(address: Address, timeout: float) -> str:
-    """Why nobody listens at an address any more; "" if somebody does."""
+    """Return why connections to an address fail; "" if they do not."""
     try:
         socket.create_connection((address.host, address.port), max(timeout, _GREETING)).close()
     except OSError as error:
@@ -191,13 +191,14 @@ def _gone(address: Address, timeout: float) -> str:
 
 
 def _greet(runner: Any, settings: Namespace, address: Address, *, lasting: bool) -> None:
-    """Send CONNECT once, so that a port without a broker is one line and not a verdict.
+    """Send CONNECT once, so that a missing broker is one error rather than a failure of every scenario.
 
     Args:
-        lasting: an ERROR ends it. Brokers that want another CONNECT, such as the legacy dialect's, may refuse ours.
+        lasting: raise on ERROR. Brokers that need another CONNECT, such as those of the legacy dialect, may refuse
+            ours.
 
     Raises:
-        ConnectionLostError, RejectedError: as `scenarios` does.
+        ConnectionLostError, RejectedError: see `scenarios`.
     """
     seconds = max(settings.timeout, _GREETING)
     try:
@@ -223,7 +224,7 @@ def _greet(runner: Any, settings: Namespace, address: Address, *, lasting: bool)
 
 
 def requirements_of(results: list[Result]) -> dict[str, str]:
-    """Each requirement that was looked at: "failed" where one of its cases failed, else "passed".
+    """Return the covered requirements: "failed" if one of its cases failed, otherwise "passed".
 
     >>> requirements_of([Result("a", "1", ("R1", "R2"), "passed"), Result("a", "2", ("R2",), "failed")])
     {'R1': 'passed', 'R2': 'failed'}

@@ -1,1 +1,1 @@
-"""`make demo-broker`: an invented feed, decoded and sent through a broker."""
+"""`make demo-broker`: a generated feed, decoded and sent through a broker."""

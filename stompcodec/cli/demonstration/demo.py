@@ -1,6 +1,6 @@
-"""A generated capture is decoded, then its messages go through a durable broker: producer, queue, consumer.
+"""The demonstration: decodes a generated capture, then sends its messages through a durable broker to a consumer.
 
-Run by `make demo`. It ends with two tables: what was decoded and how fast, and what came out of the broker.
+Run by `make demo-broker`. It ends with two tables: the decoded frames with their rate, and the broker's deliveries.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _places(path: Path) -> tuple[list[Place], FrameReader]:
 
 
 def _decode(console: Console, folder: Path) -> list[str]:
-    """The capture as `stompcodec decode` shows it."""
+    """Show the capture as `stompcodec decode` does."""
     from stompcodec.cli.demonstration.sample import sample
     from stompcodec.cli.show.pretty import PrettyView
     from stompcodec.cli.show.summary import SummaryView
@@ -81,7 +81,7 @@ def _decode(console: Console, folder: Path) -> list[str]:
 
 
 def _through_the_broker(console: Console, folder: Path) -> list[str]:
-    """The messages of the capture through a broker that keeps them on disk, to a consumer that acknowledges each."""
+    """Send the capture's messages through a broker with a disk to a consumer that acknowledges each."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from stompcodec.broker import Config

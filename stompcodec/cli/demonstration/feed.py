@@ -1,4 +1,4 @@
-"""A broker, a producer and a consumer in one go: what the demonstration counts while a feed goes through them."""
+"""A broker, a producer and a consumer in one process, and the counts of a feed sent through them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerThread", "Feed", "Tally"]
 
-#: How many messages may be on their way to the broker without a receipt, and to the consumer without an ACK.
+#: Messages without a receipt on the way to the broker, and without an ACK on the way to the consumer.
 _WINDOW = 200
-#: Seconds in which everything has to happen.
+#: Seconds after which the demonstration gives up.
 _PATIENCE = 60.0
 _QUEUE = "/queue/railway"
 
 
 class BrokerThread:
-    """A broker in a thread of its own, for the time of a `with` block.
+    """A broker in a thread, for the duration of a `with` block.
 
     Args:
         config: its `port` may be 0.
@@ -73,7 +73,7 @@ class BrokerThread:
 
 
 class Tally:
-    """What was counted. Written by one thread each, read by all.
+    """The counts. Each is written by one thread, and read by all.
 
     >>> Tally(3).lost
     3
@@ -98,10 +98,10 @@ class Tally:
 
 
 class Feed:
-    """Sends frames through a broker and takes them out again, each with a receipt and an ACK.
+    """Sends frames through a broker and receives them, with a receipt and an ACK for each.
 
     Args:
-        frames: of them, headers and bodies are sent.
+        frames: their headers and bodies are sent.
         url: of the broker.
     """
 
@@ -112,10 +112,10 @@ class Feed:
         self.tally = Tally(len(frames))
 
     def run(self, progress: Callable[[Tally], object] = lambda tally: None) -> Tally:
-        """To the end, or until `_PATIENCE` is over.
+        """Run to the end, or until `_PATIENCE` is over.
 
         Args:
-            progress: called a few times a second.
+            progress: called a few times per second.
         """
         import stompcodec.client as stomp
 
@@ -131,7 +131,7 @@ class Feed:
                 done, others = wait(both, 0.1, FIRST_EXCEPTION)
                 progress(self.tally)
                 for thread in done:
-                    thread.result()  # or what it raised
+                    thread.result()  # or raise its error
                 if not others:
                     break
             self.tally.seconds = time.monotonic() - started
@@ -173,5 +173,5 @@ class Feed:
                 expected = number + 1
                 tally.seen[number] += 1
                 last = len(tally.seen) == tally.frames
-                message.ack(receipt=last)  # the receipt of the last one says that all were taken
+                message.ack(receipt=last)  # the last receipt confirms that all were taken
                 tally.acknowledged += 1

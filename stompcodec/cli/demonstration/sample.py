@@ -1,8 +1,8 @@
-"""A capture for demonstrations, in the shape of the British railway feeds. Every value is invented.
+"""A generated capture for demonstrations, in the format of the British railway feeds. All values are invented.
 
-Two connections, one behind the other, as a client received them: one of STOMP 1.1 with train describer (TD) and
-train movement (TRUST) messages, which are JSON arrays, and one of 1.2 with forecasts in XML,
-packed by gzip. Message-ids are escaped, and heart-beats stand between the frames.
+It contains two connections, one after the other, as received by a client: STOMP 1.1 with train describer (TD) and train
+movement (TRUST) messages as JSON arrays, then 1.2 with forecasts in XML, compressed with gzip. Message-ids are escaped,
+and there are heart-beats between the frames.
 
     python -m stompcodec.cli.demonstration.sample railway.stomp
 """
@@ -26,10 +26,10 @@ _PLACES = ("ALDERN", "BRAYTN", "CORWEN", "DUNSTR", "ELMHAM", "FENBRG", "GRTHRP",
 
 
 def sample(size: int = 4_000_000, seed: int = 0) -> Iterator[bytes]:
-    """Pieces of a capture, one for each frame. The same arguments give the same frames.
+    """Yield the pieces of a capture, one per frame. The same arguments give the same frames.
 
     Args:
-        size: octets of the whole, about.
+        size: approximate size in bytes.
         seed: of the random numbers.
 
     >>> first = next(sample())
@@ -78,7 +78,7 @@ def _train(dice: random.Random) -> str:
 
 
 def _describer(dice: random.Random, now: int) -> dict[str, Any]:
-    """C class: a train moves from berth to berth. S class: the state of signals."""
+    """Return a C class message, a train moving from berth to berth, or an S class message, the state of signals."""
     area, time = dice.choice(_AREAS), str(now - dice.randint(0, 2000))
     if dice.random() < 0.5:
         berth = dice.randint(100, 900)
@@ -89,7 +89,7 @@ def _describer(dice: random.Random, now: int) -> dict[str, Any]:
 
 
 def _movement(dice: random.Random, now: int) -> dict[str, Any]:
-    """Message 0003: a train passed a place."""
+    """Return a message 0003: a train passed a place."""
     late, stanox = dice.choice((0, 0, 0, 1, 2, 7)), str(dice.randint(10000, 89999))
     event = dice.choice(("ARRIVAL", "DEPARTURE"))
     header = {"msg_type": "0003", "source_dev_id": "", "user_id": "", "original_data_source": "SMART"}
@@ -113,7 +113,7 @@ def _movement(dice: random.Random, now: int) -> dict[str, Any]:
 
 
 def _forecasts(dice: random.Random, now: int) -> bytes:
-    """The next calls of a train."""
+    """Return the next calls of a train."""
     calls = []
     minute = now // 60_000 % 1440
     for place in dice.sample(_PLACES, dice.randint(1, 6)):

@@ -1,1 +1,1 @@
-"""Files of frames: captures, pcapng, Parquet, read and written."""
+"""Files of frames: reading and writing captures, pcapng and Parquet."""

@@ -1,4 +1,4 @@
-"""STOMP conversations in packets: both directions of each TCP connection that speaks STOMP, as frames in time."""
+"""Dissection of packets: finds the STOMP frames in both directions of each TCP connection, with their times."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _KNOWN = dialect_of("1.2").commands
 _NAMES = "|".join(sorted(_KNOWN)).encode()
 _BEGIN = re.compile(rb"[\r\n]*(?:%s) *\r?\n" % _NAMES)
 _LATER = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % _NAMES)
-#: Octets that are looked at to see whether a direction begins as STOMP does, and kept while looking for a frame.
+#: Bytes examined to decide whether a direction begins with STOMP, and kept while searching for a frame.
 _LOOK = 300
 _LONGEST = max(map(len, _KNOWN)) + 3
-#: Octets of a broken frame that are kept.
+#: Bytes kept of a broken frame.
 _HEAD = 256
 Found = tuple[int, Frame]
 
 
 class Seen(NamedTuple):
-    """What was found in one direction of a connection."""
+    """A frame or broken frame found in one direction of a connection."""
 
     time: int
-    """Of the packet that completed it, in us since 1970, UTC; 0 where that is not known."""
+    """Time of the packet that completed it, in µs since 1970, UTC; 0 if unknown."""
     flow: str
     """The direction, as in "10.0.0.1:50000 to 10.0.0.2:61613"."""
     found: Place | Broken
-    """Its offsets are octets from the first one of the direction that was seen; those that are missing do not count."""
+    """Its offsets are bytes from the first captured one of the direction, not counting missing ones."""
     octets: bytes
-    """Of the frame; the first ones of what was none."""
+    """The bytes of the frame, or the first ones of a broken frame."""
 
 
 Piece = tuple[Place | Broken, bytes]
@@ -48,32 +48,32 @@ class _Side:
     """One direction of a conversation.
 
     Args:
-        new_parser: makes one.
-        say: called with what is wrong, once.
+        new_parser: makes a parser.
+        say: called once with the first problem.
     """
 
     def __init__(self, new_parser: Callable[[], Parser], say: Callable[[str], object]) -> None:
         self.flow = Flow()
         self.parser: Parser | None = None
-        self.other = False  # it is no STOMP
+        self.other = False  # not STOMP
         self.ended = False
         self._new_parser = new_parser
         self._say = say
         self._said = False
         self._held = b""
         self._searching = False
-        self._fed = 0  # octets that were seen
-        self._base = 0  # where the parser's stream begins
-        self._at = 0  # what lies before was handed out
-        self._kept = bytearray()  # the octets from `_at` on, while there is a parser
+        self._fed = 0  # bytes captured
+        self._base = 0  # start of the parser's stream
+        self._at = 0  # end of the frames returned so far
+        self._kept = bytearray()  # the bytes from `_at` on, while there is a parser
 
     def restart(self) -> None:
-        """A new connection with the same addresses."""
+        """Begin a new connection with the same addresses."""
         self.parser, self.other, self._held, self._searching = None, False, b"", False
         self._fed = 0
 
     def feed(self, data: bytes | None, whole: bool) -> Iterator[Piece]:
-        """Frames, and what is broken. `whole`: the direction was seen from its first octet on."""
+        """Yield frames and broken frames. `whole`: the direction was captured from its first byte on."""
         if data is None:
             if self.parser is not None:
                 self._complain("octets are missing in it")
@@ -98,12 +98,12 @@ class _Side:
                 failure = error
             self._complain(f"{failure.kind}: {ERROR_KINDS[failure.kind].what}")
             yield self._broken(failure, self.parser.version)
-            data = bytes(self._kept)  # the frames before it were handed out
+            data = bytes(self._kept)  # the frames before it were yielded
             self._search()
             data = self._find(data, whole)
 
     def _taken(self, parser: Parser) -> bytes:
-        """The octets of what the parser has just handed out. A lenient one passes over NULs before it."""
+        """Return the bytes of the latest event. A lenient parser skips NULs before it."""
         size = len(self._kept) - parser.buffered
         octets = bytes(self._kept[:size])
         del self._kept[:size]
@@ -124,14 +124,14 @@ class _Side:
         self.parser, self._searching, self._held = None, True, b""
 
     def _find(self, data: bytes, whole: bool) -> bytes:
-        """The octets from where a frame begins on; a parser is there then."""
+        """Start a parser at the next frame, and return the bytes from there on."""
         data = self._held + data
         if not self._searching and _BEGIN.match(data):
             return self._found(data)
         self._searching = self._searching or not whole
         if not self._searching:
             self._held = data
-            # What may become a command line, if EOLs or a part of one came so far.
+            # Without EOLs, a possible beginning of a command line.
             rest = data.strip(b"\r\n ")
             self.other = len(data) > _LOOK or not any(name.encode().startswith(rest[:_LONGEST]) for name in _KNOWN)
             if self.other:
@@ -156,7 +156,7 @@ class _Side:
 
 
 class _Talk:
-    """Both directions of one TCP connection."""
+    """Both directions of a TCP connection."""
 
     def __init__(self, dissection: Dissection, segment: Segment) -> None:
         first, second = (f"{_host(address)}:{port}" for address, port in (segment.source, segment.target))
@@ -196,7 +196,7 @@ class _Talk:
         for piece in pieces:
             for found, octets in side.feed(piece, self.whole[source]):
                 yield Seen(time, self.names[source], found, octets)
-                # CONNECT may seem to come later, where packets changed places
+                # packets out of order may make CONNECT seem later
                 if isinstance(found, Place) and found.frame.command == "CONNECTED":
                     self._follow(found.frame)
 
@@ -208,7 +208,7 @@ class _Talk:
                     side.parser.version = self.version
 
     def rest(self, time: int) -> Iterator[Seen]:
-        """What waits for octets that are missing."""
+        """Yield the frames that were waiting for missing bytes."""
         for source, side in self.sides.items():
             yield from self._seen(source, side.flow.end(), time)
 
@@ -222,9 +222,9 @@ class Dissection:
     """Finds frames in packets.
 
     Args:
-        problem: called with what is wrong; reading goes on.
+        problem: called with each problem; reading continues.
         version: "auto" follows CONNECTED.
-        lenient, limits, commands: as for `Parser`.
+        lenient, limits, commands: see `Parser`.
     """
 
     def __init__(
@@ -243,13 +243,13 @@ class Dissection:
         self._talks: dict[frozenset[tuple[bytes, int]], _Talk] = {}
 
     def frames(self, packets: Iterable[Packet]) -> Iterator[Found]:
-        """Time in us (0: unknown) and frame, in the order in which they were complete."""
+        """Yield time in µs (0 if unknown) and frame, in the order of completion."""
         for each in self.seen(packets):
             if isinstance(each.found, Place):
                 yield each.time, each.found.frame
 
     def seen(self, packets: Iterable[Packet]) -> Iterator[Seen]:
-        """The same with octets and directions, and what is broken."""
+        """Yield frames and broken frames with their bytes and directions."""
         time = 0
         for packet in packets:
             time = packet.time

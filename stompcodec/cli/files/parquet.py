@@ -1,4 +1,4 @@
-"""Frames in Parquet, with pyarrow: the extra `spark`. The columns are named as Spark's `stompfile` names them."""
+"""Frames in Parquet, by pyarrow from the extra `spark`. The columns have the names that Spark's `stompfile` uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ("command", "destination", "message_id", "received_at", "headers", "b
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """pyarrow, and pyarrow.parquet.
+    """Return pyarrow and pyarrow.parquet.
 
     Raises:
         MissingExtraError: they are not installed.
@@ -45,12 +45,12 @@ def _schema(arrow: Any) -> Any:
 
 
 def _plain(text: str | None) -> str | None:
-    """Text for Parquet, which is UTF-8: octets that were none become U+FFFD."""
+    """Return text as UTF-8 for Parquet, with invalid bytes replaced by U+FFFD."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class ParquetSink:
-    """Writes rows in batches.
+    """Writes frames as rows, in batches.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -87,11 +87,11 @@ class ParquetSink:
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
-    """Time in us (0: unknown) and frame of each row.
+    """Yield time in µs (0 if unknown) and frame of each row.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        StompError: it is no Parquet, or not of such rows.
+        StompError: it is not Parquet, or lacks the columns.
     """
     arrow, parquet = pyarrow_modules()
     try:

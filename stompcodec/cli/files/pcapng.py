@@ -1,6 +1,6 @@
-"""Packets out of what Wireshark, tcpdump and the like write: pcapng, and the older pcap.
+"""A reader of packet captures from Wireshark, tcpdump and similar tools: pcapng, and the older pcap.
 
-What is read is believed only as far as it fits: a block that lies about its size ends the reading, and is told.
+The input is not trusted: an impossible block size ends the reading, and is reported.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ __all__ = ["Packet", "is_packets", "packets"]
 
 _SECTION, _INTERFACE, _PACKET, _SIMPLE = 0x0A0D0D0A, 1, 6, 3
 _ORDER = 0x1A2B3C4D
-#: The magic of pcap as little-endian octets -> order, digits of the fraction.
+#: Byte order and digits of the fraction, by the magic number of pcap.
 _OLD = {
     b"\xd4\xc3\xb2\xa1": ("<", 6),
     b"\xa1\xb2\xc3\xd4": (">", 6),
     b"\x4d\x3c\xb2\xa1": ("<", 9),
     b"\xa1\xb2\x3c\x4d": (">", 9),
 }
-#: Octets of a block that are looked at. No packet is so large.
+#: Largest block that is read, in bytes. No packet is larger.
 _LARGEST = 2**20
 _PIECE = 64 * 1024
 _TIME_UNIT, _TIME_OFFSET = 9, 14
 
 
 class Packet(NamedTuple):
-    """Octets that went over a link."""
+    """A captured packet."""
 
     time: int
-    """In us since 1970, UTC; 0 where it is not known."""
+    """In µs since 1970, UTC; 0 if unknown."""
     link: int
-    """What they begin with: a LINKTYPE, as 1 for Ethernet."""
+    """The link type (LINKTYPE), such as 1 for Ethernet."""
     data: bytes
 
 
@@ -42,18 +42,18 @@ class _Interface(NamedTuple):
     offset: int
 
     def micros(self, ticks: int) -> int:
-        """A time in us. The highest bit of the unit says whether it is a power of 2 or of 10."""
+        """Return a time in µs. The highest bit of the unit distinguishes powers of 2 and 10."""
         parts = 2 ** (self.unit & 127) if self.unit & 128 else 10**self.unit
         time = ticks * 10**6 // parts + self.offset * 10**6
         return time if 0 <= time < 2**62 else 0
 
 
 class _Broken(Exception):
-    """The file is not what it says."""
+    """Raised for a damaged file."""
 
 
 def is_packets(begin: bytes) -> bool:
-    """Whether a file that begins so holds packets.
+    """Return whether a file with this beginning holds packets.
 
     >>> is_packets(bytes.fromhex("0a0d0d0ab8000000 4d3c2b1a")), is_packets(b"\\n\\r\\r\\nSEND\\n\\n\\0")
     (True, False)
@@ -62,11 +62,11 @@ def is_packets(begin: bytes) -> bool:
 
 
 def packets(read: Callable[[int], bytes], problem: Callable[[str], object]) -> Iterator[Packet]:
-    """The packets of a file.
+    """Yield the packets of a file.
 
     Args:
-        read: gives up to so many octets, b"" at the end.
-        problem: called with what is wrong; nothing follows then.
+        read: returns up to so many bytes, b"" at the end.
+        problem: called with a problem, after which no packets follow.
 
     >>> list(packets(lambda size: b"", print))
     it holds no packets
@@ -86,14 +86,14 @@ def packets(read: Callable[[int], bytes], problem: Callable[[str], object]) -> I
 
 
 class _Source:
-    """Octets in order; never more at once than were there."""
+    """Reads bytes in order, allocating no more than there are."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
         self.at = 0
 
     def take(self, size: int) -> bytes:
-        """So many octets, or those up to the end."""
+        """Return this many bytes, or fewer at the end."""
         parts = []
         while size > 0:
             data = self._read(min(size, _PIECE))
@@ -119,7 +119,7 @@ class _Source:
 
 
 def _old(source: _Source, order: str, unit: int) -> Iterator[Packet]:
-    """The rest of a pcap file."""
+    """Yield the packets of the rest of a pcap file."""
     link = struct.unpack(order + "20xI", b"\0\0\0\0" + source.exactly(20))[0] & 0xFFFF
     interface = _Interface(link, unit, 0)
     while head := source.take(16):
@@ -132,7 +132,7 @@ def _old(source: _Source, order: str, unit: int) -> Iterator[Packet]:
 
 
 def _blocks(source: _Source) -> Iterator[Packet]:
-    """The rest of a pcapng file, behind the type of its first block."""
+    """Yield the packets of the rest of a pcapng file, after the type of its first block."""
     order, interfaces = "<", list[_Interface]()
     kind = _SECTION
     while True:

@@ -1,4 +1,4 @@
-"""A frame and what is known of it, wherever it was recorded; and the frame of a line of JSON."""
+"""Recorded frames with their metadata, and frames from lines of JSON."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ __all__ = ["Recorded", "frame_of"]
 
 
 class Recorded(NamedTuple):
-    """A frame, and what is known of it."""
+    """A frame with its metadata."""
 
     frame: Frame
     time: int
-    """When it came, in us since 1970, UTC; 0 where that is not known."""
+    """Time of arrival in µs since 1970, UTC; 0 if unknown."""
     offset: int
-    """Where it stood; of those that have no place their number."""
+    """Its offset, or its number if the format has no offsets."""
     octets: bytes | None = None
-    """As it stood, where that was by the rules of STOMP 1.2."""
+    """Its original bytes, if they follow the rules of STOMP 1.2."""
     chain: str = "frames"
 
 
 def frame_of(line: bytes) -> Frame:
-    """The frame of a line of JSON as `decode --json` writes it. Other members, such as offset, are passed over.
+    """Parse a frame from a line of JSON as `decode --json` writes it. Other members, such as offset, are ignored.
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: it is not such a line.
 
     >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
     <Frame SEND destination='/queue/a' body=2 octets b'\\x00\\x01'>

@@ -1,4 +1,4 @@
-"""Where `convert` writes frames to: captures, raw streams, JSON lines, Parquet."""
+"""Outputs of `convert`: captures, raw streams, JSON lines, Parquet."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ __all__ = ["Sink", "check_target", "sink_of"]
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
 
-#: Octets that are joined before they are written.
+#: Bytes that are joined before writing.
 _JOINED = 2**20
 
 
 class Sink(Protocol):
-    """Takes frames."""
+    """An output for frames."""
 
     def write(self, each: Recorded) -> None:
-        """One more frame.
+        """Write a frame.
 
         Raises:
-            FrameError: it cannot be written in this form; others can.
+            FrameError: this frame cannot be written in this format.
             StompError, OSError: nothing can be written.
         """
 
     def close(self) -> None:
-        """All is written."""
+        """Finish writing."""
 
 
 class _RawSink:
-    """Octets by the version that CONNECTED names, as a reader will follow it."""
+    """Writes raw frames in the version that CONNECTED names, as a reader will follow it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -55,7 +55,7 @@ class _RawSink:
 
 
 class _JsonSink:
-    """The lines of `decode --json`, with the time."""
+    """Writes the lines of `decode --json`, with the time."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -71,7 +71,7 @@ class _JsonSink:
 
 
 class _CaptureSink:
-    """A row of the index for frames that came at one time."""
+    """Writes a capture, with one index row for frames of the same time."""
 
     def __init__(self, file: str, segment: int | None, access: Access) -> None:
         single = segment is None
@@ -123,10 +123,10 @@ def _stream(file: str, force: bool) -> BinaryIO:
 
 
 def check_target(file: str, form: str, *, force: bool) -> None:
-    """Refuse an output that `sink_of` would refuse, before anything is read.
+    """Raise the error that `sink_of` would raise, before anything is read.
 
     Raises:
-        click.ClickException: the file is there already, or the form cannot be written.
+        click.ClickException: the file exists already, or the format cannot be written.
     """
     if form not in _WRITTEN:
         raise click.UsageError(f"{form} can be read, but not written; see --to")
@@ -139,14 +139,14 @@ def check_target(file: str, form: str, *, force: bool) -> None:
 
 
 def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:
-    """What writes to a file.
+    """Return the output for a file.
 
     Args:
         file: its path; "-" for standard output.
         form: one of `FORMATS`.
-        force: write over what is there; never over a capture.
-        segment: octets of a segment, for a capture that is a folder; None for a single file.
-        access: rights of a capture. Other files are made as the umask says.
+        force: overwrite an existing file, but never a capture.
+        segment: bytes per segment of a capture that is a folder; None for a single file.
+        access: permissions of a capture. Other files follow the umask.
     """
     if form == "raw":
         return _RawSink(_stream(file, force))
@@ -156,5 +156,5 @@ def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: A
         return _CaptureSink(file, segment, access)
     from stompcodec.cli.files.parquet import ParquetSink, pyarrow_modules
 
-    pyarrow_modules()  # before a file is made
+    pyarrow_modules()  # before the file is created
     return ParquetSink(_stream(file, force))

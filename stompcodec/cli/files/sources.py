@@ -1,4 +1,4 @@
-"""Where frames are read from, whatever holds them: captures, raw streams, JSON lines, packets, Parquet."""
+"""Inputs of frames: captures, raw streams, JSON lines, packets, Parquet."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SUFFIXES = {
     ".pcap": "pcapng",
     ".parquet": "parquet",
 }
-#: What a stream may be read by, so that its octets can stand in a capture as they are.
+#: Versions whose frames can be copied unchanged into a capture.
 _SAME = (None, "1.2")
 _READ = 256 * 1024
 
 
 def format_of(file: str, *, reading: bool) -> str:
-    """What a file holds, or is to hold, by its name, and by how it begins.
+    """Return the format of a file by its name, and for reading by its content.
 
     >>> format_of("a.jsonl", reading=False), format_of("a.stomp", reading=False), format_of("-", reading=False)
     ('json', 'raw', 'json')
@@ -57,13 +57,13 @@ def format_of(file: str, *, reading: bool) -> str:
 
 
 class Source:
-    """Frames of a file.
+    """The frames of a file.
 
     Args:
         file: its path; "-" for standard input.
-        form: one of `FORMATS`; None to find out.
-        problem: called with a line about what is wrong.
-        options: version, lenient, limits, commands and resync, as for `FrameReader`.
+        form: one of `FORMATS`; None to detect it.
+        problem: called with a line for each problem.
+        options: version, lenient, limits, commands and resync of `FrameReader`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Source:
         self._say(text if text.startswith(self.name) else f"{self.name}: {text}")
 
     def __iter__(self) -> Iterator[Recorded]:
-        """The frames, in order. What is wrong is told; then there may be fewer."""
+        """Yield the frames in order. Problems are reported, and may mean that frames are missing."""
         read: dict[str, Callable[[], Iterator[Recorded]]] = {
             "capture": self._capture,
             "raw": self._raw,
@@ -161,7 +161,7 @@ class Source:
 
 
 class Supply:
-    """Pieces of a capture as a stream, up to where octets are missing."""
+    """The pieces of a capture as a stream up to the next gap."""
 
     def __init__(self, pieces: Iterator[Any]) -> None:
         self._pieces = pieces
@@ -171,7 +171,7 @@ class Supply:
         self.time = 0
 
     def more(self) -> bool:
-        """Whether there is a stream; it begins at `base`."""
+        """Return whether there is a stream, which begins at `base`."""
         if self._next is None:
             return False
         self.base = self._end = self._next.offset
@@ -187,9 +187,9 @@ class Supply:
 
 
 def _lines(file: str) -> Iterator[bytes]:
-    """The lines of a file."""
+    """Yield the lines of a file."""
     with opened(file) as read:
-        parts: list[bytes] = []  # of a line
+        parts: list[bytes] = []  # of the current line
         while data := read(_READ):
             first, *more = data.split(b"\n")
             parts.append(first)
@@ -200,7 +200,7 @@ def _lines(file: str) -> Iterator[bytes]:
 
 
 def _time_of(line: bytes) -> int:
-    """The time in a line of JSON, where one was written."""
+    """Return the time in a line of JSON; 0 if missing."""
     if b'"received_at"' not in line:
         return 0
     time = json.loads(line).get("received_at")

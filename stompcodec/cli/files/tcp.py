@@ -1,4 +1,4 @@
-"""TCP out of packets: octets of each direction of each connection, in order, each once."""
+"""TCP reassembly: the bytes of each direction of each connection, in order and without repetition."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 __all__ = ["Flow", "Segment", "segment_of"]
 
 _TCP = 6
-#: Octets and segments of a direction that may wait for one that is missing.
+#: Bytes and segments of a direction that may wait for a missing one.
 _MOST_OCTETS, _MOST_SEGMENTS = 2**20, 1000
-#: EtherType -> version of IP. 802.1Q and 802.1ad put 4 octets before it.
+#: IP versions by EtherType, and the tags 802.1Q and 802.1ad, which put 4 bytes before it.
 _ETHER = {0x0800: 4, 0x86DD: 6}
 _TAGS = (0x8100, 0x88A8)
-#: LINKTYPE -> octets before the EtherType.
+#: Bytes before the EtherType, by LINKTYPE.
 _LINKS = {1: 12, 113: 14}
 _SLL2, _NULL, _LOOP, _RAW = 276, 0, 108, (12, 101, 228, 229)
-#: Headers of IPv6 that may stand before TCP.
+#: IPv6 headers that may precede TCP.
 _EXTENSIONS = (0, 43, 60)
 
 
 class Segment(NamedTuple):
-    """One TCP segment."""
+    """A TCP segment."""
 
     source: tuple[bytes, int]
     """Address and port."""
@@ -35,7 +35,7 @@ class Segment(NamedTuple):
 
 
 def segment_of(link: int, data: bytes) -> Segment | None:
-    """The TCP segment in a packet; None where there is none, or not all of its head."""
+    """Return the TCP segment in a packet; None if there is none, or its header is cut off."""
     ip = _network(link, data)
     if not ip:
         return None
@@ -57,7 +57,7 @@ def segment_of(link: int, data: bytes) -> Segment | None:
 
 
 def _network(link: int, data: bytes) -> bytes:
-    """The IP packet in what went over a link, or nothing."""
+    """Return the IP packet in a link-layer packet, or b""."""
     if link in _RAW:
         return data
     if link in (_NULL, _LOOP):
@@ -81,7 +81,7 @@ def _ipv4(ip: bytes) -> tuple[bytes, bytes, bytes] | None:
     fragment = int.from_bytes(ip[6:8], "big") & 0x3FFF
     if head < 20 or fragment:
         return None
-    return ip[12:16], ip[16:20], ip[head : total or None]  # 0 where the network card was to fill it in
+    return ip[12:16], ip[16:20], ip[head : total or None]  # 0 if the network card should fill it in
 
 
 def _ipv6(ip: bytes) -> tuple[bytes, bytes, bytes] | None:
@@ -95,7 +95,7 @@ def _ipv6(ip: bytes) -> tuple[bytes, bytes, bytes] | None:
 
 
 class Flow:
-    """One direction of a connection: its octets in order.
+    """One direction of a connection, with its bytes in order.
 
     >>> flow = Flow()
     >>> [list(flow.feed(number, data)) for number, data in ((10, b"ab"), (14, b"ef"), (11, b"bcd"), (10, b"ab"))]
@@ -112,13 +112,13 @@ class Flow:
         return self._next is not None
 
     def start(self, number: int) -> None:
-        """A SYN came: octets are counted from here."""
+        """Note a SYN: bytes are counted from here."""
         self._next = number + 1 & 0xFFFFFFFF
         self._waiting.clear()
         self._octets = 0
 
     def feed(self, number: int, data: bytes) -> Iterator[bytes | None]:
-        """What can be read now; None where octets are missing for good."""
+        """Yield the bytes that can be read now, and None for a gap that will not be filled."""
         if not data:
             return
         if self._next is None:
@@ -134,7 +134,7 @@ class Flow:
         yield from self._drain()
 
     def end(self) -> Iterator[bytes | None]:
-        """Nothing more comes: what waits, with what is missing left out."""
+        """Yield the waiting bytes at the end, with None for each gap."""
         while self._waiting:
             yield from self._jump()
 
@@ -160,7 +160,7 @@ class Flow:
             yield from self._deliver(number, data)
 
     def _jump(self) -> Iterator[bytes | None]:
-        """Give up what is missing."""
+        """Give up waiting for missing bytes."""
         self._next = min(self._waiting, key=self._ahead)
         yield None
         yield from self._drain()

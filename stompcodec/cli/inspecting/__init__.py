@@ -1,1 +1,1 @@
-"""The parts of `inspect`: its data, its page, its screen."""
+"""The data, HTML page and terminal output of `inspect`."""

@@ -1,4 +1,4 @@
-"""What `inspect` shows: frames with the place of each part, the lint marks that belong to it, and faults as entries."""
+"""The data of `inspect`: frames with the positions of their parts, findings of `lint`, and broken frames as entries."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from stompcodec.frame import _SECRETS
 __all__ = ["Entry", "Inspection", "Part", "masked", "moment", "parts_of"]
 
 _READ = 256 * 1024
-#: Frames of a capture are kept by these rules, whatever was spoken.
+#: The version in which captures store frames, whatever the connection used.
 _KEPT_AS = "1.2"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: Up to the end of the line: what is broken has no headers that could be asked for their names.
+#: To the end of the line, because a broken frame has no parsed headers.
 _SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(_SECRETS).encode())
 
 
 class Part(NamedTuple):
-    """Octets that mean something by themselves. Offsets are octets from the start of the stream."""
+    """A part of a frame. Offsets are bytes from the start of the stream."""
 
     kind: str
-    """"command", "header", "skipped" (a line that was passed over), "body", "end" (the NUL), or "fault"."""
+    """"command", "header", "skipped" (an ignored line), "body", "end" (the NUL), or "fault"."""
     name: str
-    """Of a header, unescaped; else the kind."""
+    """The header's name, unescaped; otherwise the kind."""
     start: int
     end: int
-    """Just behind it. The line's end is no part of a header."""
+    """The offset after it. A header does not include the end of its line."""
     value_at: int = 0
-    """Of a header's value."""
+    """The offset of a header's value."""
     value: str = ""
-    """Of a header, unescaped. Nothing is masked."""
+    """The header's value, unescaped and not masked."""
 
     @property
     def secret(self) -> bool:
-        """Whether its value is masked for people."""
+        """True if the value is masked in output."""
         return self.kind == "header" and header_value(self.name, "") != ""
 
 
 class Entry(NamedTuple):
-    """A frame, or a fault, as a line of the list."""
+    """A frame or broken frame as an entry of the list."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     seen: Seen
     parts: list[Part]
     marks: list[Finding]
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Safe to print; of a fault its kind."""
+        """The command, or the kind of error, safe to print."""
         found = self.seen.found
         return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
 
@@ -83,29 +83,29 @@ class Entry(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """Safe to print; "" where there is none."""
+        """The destination, safe to print; "" if there is none."""
         found = self.seen.found
         return printable((found.frame.get("destination") or "")[:400]) if isinstance(found, Place) else ""
 
     def part_of(self, mark: Finding) -> int | None:
-        """The index of the part that a mark belongs to; None: the frame."""
+        """Return the index of the part that a finding belongs to; None for the whole frame."""
         for index, part in enumerate(self.parts):
             if part.kind != "command" and part.start <= mark.offset < max(part.end, part.start + 1):
                 return index
         return None
 
     def fault_text(self) -> tuple[str, str]:
-        """What is wrong, and what to do about it."""
+        """Return the error and its remedy."""
         assert self.fault is not None
         return ERROR_KINDS[self.fault.error.kind].what, remedy_of(self.fault.error)
 
 
 def parts_of(subject: Subject, octets: bytes) -> list[Part]:
-    """Where the parts of a frame are.
+    """Return the parts of a frame with their positions.
 
     Args:
         subject: the frame, with its header lines.
-        octets: of the frame.
+        octets: its bytes.
 
     >>> from stompcodec import Frame
     >>> place = Place(Frame("ACK", {"id": "7"}), 3, 13, 14, "1.2", b"")
@@ -118,14 +118,14 @@ def parts_of(subject: Subject, octets: bytes) -> list[Part]:
     pairs = deque(place.frame.headers.pairs())
     for line in subject.lines:
         colon = octets[line.at - start + len(line.name) :][:1] == b":"
-        # Where spaces around a name go, a name of spaces alone is none; elsewhere it is.
+        # If spaces around a name are stripped, a name of spaces is ignored; otherwise it is a name.
         named = line.name.strip(b" ") or (line.name and pairs and not pairs[0][0].strip(" "))
         if colon and named and pairs:
             name, value = pairs.popleft()
-            # A lenient reader takes the CR of any version for a part of the line's end.
+            # In lenient mode, a CR belongs to the line end in every version.
             size = len(line.value) - (line.value.endswith(b"\r") and not value.endswith("\r"))
             parts.append(Part("header", name, line.at, line.value_at + size, line.value_at, value))
-        elif octets.find(b"\n", line.at - start) != place.body - start - 1:  # the blank line may hold spaces, or a CR
+        elif octets.find(b"\n", line.at - start) != place.body - start - 1:  # the blank line may contain spaces or a CR
             parts.append(Part("skipped", "skipped", line.at, line.at + len(line.name) + colon + len(line.value)))
     if place.size:
         parts.append(Part("body", "body", place.body, place.end - 1))
@@ -133,7 +133,7 @@ def parts_of(subject: Subject, octets: bytes) -> list[Part]:
 
 
 def masked(entry: Entry) -> bytes:
-    """The octets of an entry, with a star for each octet of a secret: offsets stay what they are."""
+    """Return the bytes of an entry with secrets replaced by stars of the same length, which keeps all offsets."""
     data, base = bytearray(entry.seen.octets), entry.seen.found.start
     if entry.fault is not None:
         return _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), bytes(data))
@@ -148,7 +148,7 @@ def masked(entry: Entry) -> bytes:
 
 
 def moment(time: int) -> str:
-    """A time in us as text, UTC; "" where it is not known.
+    """Return a time in µs as text, UTC; "" if unknown.
 
     >>> moment(1_700_000_000_123_456), moment(0)
     ('2023-11-14 22:13:20.123456', '')
@@ -166,17 +166,17 @@ class Inspection:
 
     Args:
         file: its path; "-" for standard input.
-        form: "raw", "capture" or "pcapng"; None to find out.
-        say: called with each line about what is wrong.
-        options: version, lenient, limits, commands and resync, as for `FrameReader`.
+        form: "raw", "capture" or "pcapng"; None to detect it.
+        say: called with a line for each problem.
+        options: version, lenient, limits, commands and resync of `FrameReader`.
     """
 
     def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
         self.name = name_of(file)
-        self.problems = 0  #: lines that were said
-        self.left = 0  #: entries that were left out
-        self.count = 0  #: entries there are
-        self.full = False  #: set it to leave out all that follows
+        self.problems = 0  #: problems reported
+        self.left = 0  #: entries left out
+        self.count = 0  #: entries found
+        self.full = False  #: set it to leave out all further entries
         self._file = file
         self._form = form or format_of(file, reading=True)
         self._say = say
@@ -187,10 +187,10 @@ class Inspection:
             raise click.UsageError(f"{self._form} holds no octets to look at: convert it first, or name its form")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
-        """The entries, in order. What is wrong is told; then there may be fewer.
+        """Yield the entries in order. Problems are reported, and may mean that entries are missing.
 
         Args:
-            most: so many are given; what follows is only counted. None: all.
+            most: number of entries to yield; the others are only counted. None for all.
         """
         try:
             for seen in self._seen():
@@ -209,7 +209,7 @@ class Inspection:
         found = seen.found
         if isinstance(found, Broken):
             at = found.error.offset or 0
-            # Where nothing was looked for behind it, the mark is not to say that nothing was found.
+            # without resync, the finding must not claim that no later frame was found
             mark = finding_of(found if self._options.get("resync") else found._replace(resumed=found.start))
             return Entry(self.count, seen, [Part("fault", "fault", at, at + 1)], [mark])
         head = seen.octets[: found.body - found.start]
@@ -261,12 +261,12 @@ class Inspection:
             while supply.more():
                 reader = FrameReader(supply.read, **{**self._options, "version": _KEPT_AS})
                 flow = chain if len(chains) > 1 else ""
-                # mypy gives a lambda's default no type
+                # mypy cannot type a lambda's default
                 yield from self._frames(reader, supply.base, lambda supply=supply: supply.time, flow)  # type: ignore[misc]
 
 
 class _Again:
-    """Octets of which the first may be looked at before they are read."""
+    """A source of bytes whose beginning can be peeked at."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read

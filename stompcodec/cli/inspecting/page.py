@@ -1,7 +1,7 @@
-"""The page of `inspect`: entries as one file of HTML that needs nothing else, and that no frame can break out of.
+"""The HTML page of `inspect`: a single self-contained file that no frame content can break out of.
 
-What comes from the file stands in the page as JSON, in which `<` is escaped, and the script makes text of it, never
-markup. The policy of the page lets nothing run but that script, by its hash.
+Content of the input is embedded as JSON with `<` escaped, and the script inserts it as text, never as markup. The
+page's policy allows only that script, by its hash.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from stompcodec.cli.show.pretty import body_of
 
 __all__ = ["Book", "entry_data", "interest", "page_of", "script_text"]
 
-#: Octets of a head in the page. Headers that begin behind them are only counted.
+#: Bytes of a head in the page. Headers that begin after them are only counted.
 _HEAD = 16 * 1024
-#: Octets of a body, where there is no room for more.
+#: Bytes of a body when space is short.
 _LEAN = 256
-#: Characters of a header's value, and marks of a frame.
+#: Characters of a header's value, and findings per frame.
 _VALUE = 2000
 _MARKS = 50
-#: The most octets that a body is inflated to.
+#: Largest size to which a body is decompressed, in bytes.
 _INFLATED = 2**20
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -62,32 +62,31 @@ autocomplete="off" spellcheck="false">
 
 
 class Book:
-    """The entries of a page, in at most so many bytes.
+    """The entries of a page, limited in size.
 
-    Where there is no room for all bodies, those of later entries are cut to their first bytes, before entries are left
-    out.
+    If not all bodies fit, those of later entries are cut before entries are left out.
 
     Args:
-        body: octets of a body, and twice as many characters of it.
+        body: bytes of a body to show; of its text, twice as many characters.
         secrets: show them.
-        room: bytes of the entries.
+        room: bytes of all entries.
     """
 
     def __init__(self, body: int, secrets: bool, room: int) -> None:
         self._body, self._secrets, self._room = body, secrets, room
-        self._kept = room // 4  # for whole bodies, where some do not fit
+        self._kept = room // 4  # reserved for whole bodies if some do not fit
         self._cut = False
         self._lean: list[str] = []
-        self._whole: list[str] = []  # "" for what is the same, and where there is no room for more
-        self._held = 0  # bytes of all that is whole, which bounds what is kept
+        self._whole: list[str] = []  # "" if equal to the lean entry, or if there is no space left
+        self._held = 0  # bytes of whole entries, to limit memory
         self._rules: dict[str, str] = {}
-        self._first = (-1, 0)  # how good a choice it is, and its index
+        self._first = (-1, 0)  # score and index of the entry to open first
 
     def __len__(self) -> int:
         return len(self._lean)
 
     def add(self, entry: Entry) -> bool:
-        """Add an entry; False if there is no room for it. The first one always has room."""
+        """Add an entry, and return False if there is no space for it. The first one is always added."""
         lean = script_text(entry_data(entry, min(self._body, _LEAN), self._secrets))
         whole = ""
         if self._body > _LEAN and entry.place is not None and entry.place.size > _LEAN:
@@ -107,13 +106,13 @@ class Book:
         return True
 
     def text(self, left: int) -> str:
-        """Return it as JSON for the page.
+        """Return the entries as JSON for the page.
 
         Args:
             left: how many entries were left out.
         """
         entries, room = list(self._lean), self._room
-        for index in (self._first[1], *range(len(entries))):  # what is opened comes first
+        for index in (self._first[1], *range(len(entries))):  # the entry that is opened comes first
             more = len(self._whole[index]) - len(entries[index]) if self._whole else 0
             if 0 < more <= room:
                 entries[index] = self._whole[index]
@@ -123,12 +122,12 @@ class Book:
 
 
 def interest(entry: Entry) -> int:
-    """How much a reader wants to see an entry first: a MESSAGE, then anything with a body."""
+    """Return a score for the entry to open first: a MESSAGE, then any frame with a body."""
     return 2 if entry.is_message else int(entry.place is not None and entry.place.size > 0)
 
 
 def page_of(name: str, book: str) -> str:
-    """Return the whole page.
+    """Return the page.
 
     Args:
         name: of the file.
@@ -155,7 +154,7 @@ def _hash(text: str) -> str:
 
 
 def script_text(data: Any) -> str:
-    """JSON that may stand in an element of HTML: it is ASCII, and nothing in it ends the element or begins another.
+    """Return JSON that is safe inside an HTML element: ASCII, without markup.
 
     >>> script_text("</script>&\\u2028")
     '"\\\\u003c/script\\\\u003e\\\\u0026\\\\u2028"'
@@ -165,11 +164,11 @@ def script_text(data: Any) -> str:
 
 
 def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
-    """What the page knows of an entry. Offsets of its parts are counted from its first octet.
+    """Return an entry as the page shows it. Offsets of its parts are relative to the entry.
 
     Args:
-        entry: the frame or fault.
-        most: octets of the body, and twice as many characters of it.
+        entry: the frame or broken frame.
+        most: bytes of the body to show; of its text, twice as many characters.
         secrets: show them.
     """
     found = entry.seen.found
@@ -217,9 +216,9 @@ def _part(part: Part, base: int, octets: bytes, secrets: bool) -> dict[str, Any]
 
 
 def _runs(octets: bytes, body_at: int, most: int) -> list[tuple[int, str]]:
-    """The octets of the page: the head, and the body, as far as they are shown; with where each begins."""
+    """Return the bytes for the page, the head and the body, cut if needed, with the offset of each."""
     head, end = min(body_at, _HEAD), body_at + most
-    # The NUL is no octet of the body: where the whole body is shown it is, too.
+    # The NUL is not part of the body, but is shown if the whole body is.
     end = len(octets) if end >= len(octets) - 1 else end
     cuts = [(0, end)] if head == body_at else [(0, head), (body_at, end)]
     return [(start, b64encode(octets[start:stop]).decode()) for start, stop in cuts if start < stop]

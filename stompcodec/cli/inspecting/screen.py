@@ -1,4 +1,4 @@
-"""The panes of `inspect` on a terminal: the list around a frame, its headers with their marks, its octets, its body."""
+"""The terminal output of `inspect`: the surrounding list, the frame's headers with findings, its bytes, its body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stompcodec.cli.show.pretty import body_of
 
 __all__ = ["Row", "row_of", "show_entry"]
 
-#: Octets of a head, and characters of a header's value, that are shown.
+#: Bytes of a head, and characters of a header's value.
 _HEAD = 4096
 _VALUE = 2000
 _INFLATED = 2**20
@@ -27,7 +27,7 @@ _ROW_OCTETS = 16
 
 
 class Row(NamedTuple):
-    """A line of the list, without the octets of its frame."""
+    """A line of the list, without the frame's bytes."""
 
     number: int
     offset: int
@@ -39,11 +39,11 @@ class Row(NamedTuple):
     marks: list[str]
     """Rule ids."""
     worst: str
-    """A severity; "" where there are no marks."""
+    """The worst severity; "" without findings."""
 
 
 def row_of(entry: Entry) -> Row:
-    """What the list shows of an entry."""
+    """Return the line of an entry."""
     severities = [mark.severity for mark in entry.marks]
     worst = next((severity for severity in _STYLES if severity in severities), "")
     size = "-" if entry.place is None else str(entry.place.size)
@@ -53,20 +53,20 @@ def row_of(entry: Entry) -> Row:
 
 
 def show_entry(console: Console, rows: Iterable[Row], entry: Entry, most: int, secrets: bool) -> None:
-    """Print the panes.
+    """Print the output for an entry.
 
     Args:
-        console: where.
+        console: the output.
         rows: of the list, around the entry.
-        entry: the frame or fault.
-        most: octets of the body, and twice as many characters of it.
+        entry: the frame or broken frame.
+        most: bytes of the body to show; of its text, twice as many characters.
         secrets: show them.
     """
     text = _list(list(rows), entry.number, console.width)
     text.append_text(_headers(entry, secrets, console.width))
     text.append_text(_octets(entry, most, secrets, console.width))
     text.append_text(_body(entry, most, console.width))
-    if console.color_system is None:  # much quicker than the console
+    if console.color_system is None:  # much faster than the console
         sys.stdout.write(text.plain)
     else:
         console.print(text, soft_wrap=True, end="")
@@ -78,7 +78,7 @@ def _rule(title: str, width: int) -> Text:
 
 def _list(rows: list[Row], chosen: int, width: int) -> Text:
     times = 14 if any(row.time for row in rows) else 0
-    # Each connection by a letter: addresses are long, and the line below says them.
+    # Each connection has a letter, because addresses are long; the lines below explain them.
     flows = list(dict.fromkeys(row.flow for row in rows if row.flow))
     room = max(width - 7 - 11 - times - 13 - 10 - 4 * bool(flows) - 2, 20)
     destination = room * 6 // 10
@@ -175,7 +175,7 @@ def _hex(octets: bytes, start: int, parts: list[Part]) -> Text:
         headers += part.kind == "header"
         at = max(part.start - start, 0)
         while at < min(part.end - start, len(octets)):
-            # As far as the row goes.
+            # The part up to the end of the row.
             row, column = divmod(at, _ROW_OCTETS)
             last = min(part.end - start, len(octets), (row + 1) * _ROW_OCTETS) - row * _ROW_OCTETS - 1
             hex_at = begins[row] + len(f"{start + row * _ROW_OCTETS:08x}") + 2
@@ -186,7 +186,7 @@ def _hex(octets: bytes, start: int, parts: list[Part]) -> Text:
 
 
 def _column(octet: int) -> int:
-    """Where an octet stands in its row: there is one more space in the middle."""
+    """Return the column of a byte in its row, which has an extra space in the middle."""
     return 3 * octet + (octet >= _ROW_OCTETS // 2)
 
 

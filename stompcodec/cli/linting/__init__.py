@@ -1,1 +1,1 @@
-"""Checks of frames and conversations, and the titles of their rules."""
+"""Checks of frames and conversations for `lint`, and the titles of their rules."""

@@ -1,7 +1,7 @@
-"""What `lint` looks for in a frame that the codec accepts: a table of checks, and the small functions they are made of.
+"""The checks that `lint` makes on a valid frame: a table, and the small functions it refers to.
 
-A new check is a function that gives (offset, what in particular), and its row in `CHECKS`. What takes more than one
-frame to see is in `conversation.py`.
+To add a check, write a function that yields (offset, detail), and add its row to `CHECKS`. Checks that need several
+frames are in `conversation.py`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Found = Iterator[tuple[int, str]]
 
 
 class Check(NamedTuple):
-    """A row of the table."""
+    """A row of the table of checks."""
 
     ids: dict[str, str]
-    """Version -> requirement. Other versions are not asked."""
+    """Requirements by version. Other versions are not checked."""
     severity: Severity
     text: str
     remedy: str
@@ -40,7 +40,7 @@ def _name(line: Line) -> str:
 
 
 def check_frame(subject: Subject) -> Iterator[Finding]:
-    """Every rule of the table that the frame breaks, and its missing headers."""
+    """Yield a finding for each rule that the frame breaks, and for each missing header."""
     frame, version, start = subject.place.frame, subject.version, subject.place.start
     for names in missing_headers(version, sender_of(frame.command), frame.command, frame.headers.pairs()):
         text = f"{frame.command} has no header {names.replace('|', ' or ')}"
@@ -74,7 +74,7 @@ def _cr_before_lf(subject: Subject) -> Found:
     for line in subject.lines:
         if line.value.endswith(b"\r"):
             yield line.value_at + len(line.value) - 1, _name(line)
-            return  # one says it all
+            return  # reported only once
 
 
 def _spaces(subject: Subject) -> Found:
@@ -101,7 +101,7 @@ def _repeated(subject: Subject) -> Found:
         seen.add(line.name)
 
 
-#: Headers that the specifications define.
+#: Headers defined by the specifications.
 _DEFINED = frozenset(
     b"accept-version ack content-length content-type destination heart-beat host id login message message-id passcode "
     b"receipt receipt-id selector server session subscription transaction version".split()
@@ -161,7 +161,7 @@ def _not_text(subject: Subject) -> Found:
         except ContentError as error:
             yield subject.place.body, str(error).removesuffix(": use frame.body")
         except FrameError:
-            pass  # `_bad_encoding` says it
+            pass  # reported by `_bad_encoding`
 
 
 def _bad_encoding(subject: Subject) -> Found:
@@ -255,7 +255,7 @@ def _row(severity: Severity, words: str, find: Callable[[Subject], Found], text:
     return Check(ids(*words.split()), severity, text, remedy, find)
 
 
-#: The checks, in the order in which they are reported.
+#: The checks, in the order of reporting.
 CHECKS = (
     _row("warning", "1.1:FRM-07 1.2:FRM-05", _raw_colon, "a raw colon in a value", r"write it as \c"),
     _row("error", "1.2:FRM-05", _raw_cr, "a raw CR inside a header line", r"write it as \r"),

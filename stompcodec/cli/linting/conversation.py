@@ -1,4 +1,4 @@
-"""What `lint` can only see over several frames. One side of the conversation may be missing from the stream."""
+"""The checks of `lint` that need several frames. One side of the conversation may be missing from the stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stompcodec.cli.screen import cut, printable
 
 __all__ = ["Conversation"]
 
-#: The most ids of subscriptions and transactions that are kept. Beyond, what they would show is not asked any more.
+#: Most subscription and transaction ids to remember. Beyond that, checks that depend on them are skipped.
 _MOST = 10_000
 
 _ANOTHER_SIDE = {
@@ -32,7 +32,7 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """Remembers what a stream has shown, and compares the next frame with it."""
+    """A conversation as far as a stream has shown it, against which each frame is checked."""
 
     def __init__(self) -> None:
         self._sides: set[str] = set()
@@ -40,13 +40,13 @@ class Conversation:
 
     def _begin(self, offered: str | None) -> None:
         self._offered = offered
-        self._modes: dict[str, str] = {}  # subscription -> ack mode
+        self._modes: dict[str, str] = {}  # ack mode by subscription
         self._transactions: set[str] = set()
-        self._ended = ""  # the command that ended it
-        self._whole = offered is not None  # everything from CONNECT on was seen, and kept
+        self._ended = ""  # the command that ended the conversation
+        self._whole = offered is not None  # everything since CONNECT was seen and remembered
 
     def check(self, subject: Subject) -> Iterator[Finding]:
-        """The rules that a frame breaks where it stands."""
+        """Yield a finding for each rule that a frame breaks at its place in the conversation."""
         command = subject.command
         for rules, severity, text, remedy in self._look(subject, command):
             rule = rules.get(subject.version, "")

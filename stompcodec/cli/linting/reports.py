@@ -1,4 +1,4 @@
-"""How `lint` writes what it found: for people, for programs, as SARIF, and as annotations of GitHub."""
+"""The output formats of `lint`: text, JSON, SARIF, and annotations for GitHub."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note"
 
 
 class Report:
-    """Takes findings, and shows only the first of each rule in a file, so that a large file stays readable.
+    """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
 
     Args:
-        most: so many of each rule; 0 for all, None for what suits the form.
+        most: how many of each rule to show; 0 for all, None for the format's default.
     """
 
-    #: So many of each rule when nothing was said.
+    #: The default for `most`.
     most = 0
 
     def __init__(self, most: int | None = None) -> None:
@@ -35,26 +35,26 @@ class Report:
         self._severities: Counter[Severity] = Counter()
 
     def add(self, file: str, finding: Finding) -> None:
-        """One more finding."""
+        """Count a finding, and show it unless there are too many."""
         self.counts[finding.rule] += 1
         self._severities[finding.severity] += 1
         if not self.most or self.counts[finding.rule] <= self.most:
             self.show(file, finding)
 
     def show(self, file: str, finding: Finding) -> None:
-        """Write a finding."""
+        """Show a finding."""
 
     def end(self, file: str, frames: int) -> None:
-        """The file has ended."""
+        """End a file."""
         self.counts.clear()
         self._severities.clear()
 
     def finish(self) -> None:
-        """That was the last file."""
+        """End the last file."""
 
 
 class TextReport(Report):
-    """A line for each finding, and one that counts them."""
+    """Prints a line for each finding, and one with the counts."""
 
     most = 10
 
@@ -80,14 +80,14 @@ class TextReport(Report):
 
 
 class JsonReport(Report):
-    """An object a line."""
+    """Prints a JSON object for each finding."""
 
     def show(self, file: str, finding: Finding) -> None:
         sys.stdout.buffer.write(json.dumps({"file": file, **finding._asdict()}).encode() + b"\n")
 
 
 class GithubReport(Report):
-    """Commands that GitHub Actions turns into annotations."""
+    """Prints commands that GitHub Actions turns into annotations."""
 
     most = 10
 
@@ -103,7 +103,7 @@ def _escaped(text: str) -> str:
 
 
 class SarifReport(Report):
-    """A log of SARIF 2.1.0, written at the end."""
+    """Prints a SARIF 2.1.0 log at the end."""
 
     most = 1000
 

@@ -1,4 +1,4 @@
-"""What `lint` reports, and the rules behind the errors of the codec and behind missing headers."""
+"""Findings of `lint`, and the requirements behind codec errors and missing headers."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Finding(NamedTuple):
     """A broken rule."""
 
     rule: str
-    """The id of the requirement, such as "S12-ESC-05"; the kind of the error where no requirement says it."""
+    """The id of the requirement, such as "S12-ESC-05", or the kind of the error if no requirement covers it."""
     offset: int
-    """Where: octets from the start of the stream."""
+    """Offset in bytes from the start of the stream."""
     severity: Severity
-    """"error" breaks a MUST, "warning" a SHOULD or what many peers bear, "note" is worth a look."""
+    """"error" breaks a MUST, "warning" a SHOULD or a widely tolerated rule, "note" is for information."""
     text: str
     remedy: str
     command: str
-    """Of the frame it is about; "" if that is unknown."""
+    """The command of the frame; "" if unknown."""
     version: str
-    """The rules that were asked."""
+    """The version it was checked against."""
 
 
 def ids(*words: str) -> dict[str, str]:
-    """Version -> requirement, of words such as "1.2:ESC-05".
+    """Return requirements by version, from words such as "1.2:ESC-05".
 
     >>> ids("1.1:ESC-04", "1.2:ESC-05")
     {'1.1': 'S11-ESC-04', '1.2': 'S12-ESC-05'}
@@ -55,7 +55,7 @@ def _titles() -> dict[str, str]:
 
 
 def title_of(rule: str) -> str:
-    """Return what a rule says, in a sentence.
+    """Return the sentence that describes a rule.
 
     Args:
         rule: as in `Finding.rule`: the id of a requirement, or the kind of an error.
@@ -86,11 +86,11 @@ _LIMITS = {
     "max_header_line": ids("1.1:LIM-02", "1.2:LIM-02"),
     "max_body": ids("1.1:LIM-03", "1.2:LIM-03"),
 }
-#: A known command in other letters, and one whose line ends with CR LF where that is no line end.
+#: For a known command in the wrong case, and for one ended by CR LF in a version without CR.
 _WRONG_CASE = ids("1.1:FRM-05", "1.2:FRM-03")
 _WRONG_EOL = ids("1.0:FRM-02", "1.1:FRM-02")
 
-#: Version -> (command, header that is missing) -> requirement.
+#: Requirements by version, command and missing header.
 _REQUIRED: dict[str, dict[tuple[str, str], str]] = {
     "1.0": {
         ("SEND", "destination"): "SND-01",
@@ -159,7 +159,7 @@ _REQUIRED: dict[str, dict[tuple[str, str], str]] = {
 
 
 def missing_id(version: str, command: str, header: str) -> str:
-    """The requirement that asks for a header. What the legacy text leaves open is asked of 1.0.
+    """Return the requirement for a header. Those of 1.0 apply if the legacy dialect does not define it.
 
     >>> missing_id("1.2", "ACK", "id"), missing_id("legacy", "ACK", "message-id")
     ('S12-ACK-01', 'S10-ACK-01')
@@ -170,7 +170,7 @@ def missing_id(version: str, command: str, header: str) -> str:
 
 
 def finding_of(broken: Broken) -> Finding:
-    """What the codec found, as a broken rule.
+    """Return a codec error as a broken rule.
 
     >>> from stompcodec import FrameError
     >>> finding_of(Broken(FrameError("bad-escape", 9), 0, 20, "1.1")).rule

@@ -1,4 +1,4 @@
-"""A frame as `lint` examines it: what was read, how its head was written, and by which rules it is judged."""
+"""A frame prepared for `lint`: the parsed frame, its header lines as written, and the version to check against."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Line", "Subject", "sender_of", "subject_of"]
 
 
 class Line(NamedTuple):
-    """A header line as it came: its offset, and the octets around its first colon."""
+    """A header line as written: its offset, and the bytes around its first colon."""
 
     at: int
     name: bytes
@@ -28,11 +28,11 @@ class Subject(NamedTuple):
 
     place: Place
     version: str
-    """The rules to judge it by; for the frames of a handshake not those it was read by."""
+    """The version to check against; for the frames of a handshake not the one it was parsed with."""
     lines: list[Line]
     command_line: bytes
     limit: int
-    """The most octets that a body is inflated to."""
+    """Largest size to which a body is decompressed, in bytes."""
 
     @property
     def command(self) -> str:
@@ -46,19 +46,19 @@ class Subject(NamedTuple):
         return self.place.frame.get(name)
 
     def at(self, name: str) -> int:
-        """The offset of a header's first line, or of the frame."""
+        """Return the offset of a header's first line, or of the frame."""
         wanted = name.encode()
         return next((line.at for line in self.lines if line.name.strip().lower() == wanted), self.place.start)
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Make a frame ready to be examined.
+    """Prepare a frame for examination.
 
     Args:
         place: the frame.
-        head: its octets up to the body.
-        forced: the version to judge by; None: what it was read by, or what the frames of a handshake say.
-        limit: the most octets that its body is inflated to.
+        head: its bytes up to the body.
+        forced: the version to check against; None for the one it was parsed with, or the one a handshake frame names.
+        limit: largest size to which its body is decompressed, in bytes.
     """
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")
@@ -86,5 +86,5 @@ def _spoken(place: Place) -> str:
 
 
 def sender_of(command: str) -> Sender:
-    """Who sends a command."""
+    """Return the side that sends a command."""
     return "server" if command in SERVER else "client"

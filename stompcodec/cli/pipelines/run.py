@@ -1,4 +1,4 @@
-"""What the verbs of `stompcodec pipeline` have in common: a session, what is read, how far it is, what went wrong."""
+"""The parts shared by the verbs of `stompcodec pipeline`: session, input, progress and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Input", "Line", "finish", "input_options", "is_broker", "one_line", "output_options", "started", "waited"]
 
 _REDRAW = 0.5
-#: Errors of ours, as they stand in the traces of Spark's Python workers.
+#: Our errors as they appear in tracebacks of Spark's Python workers.
 _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
 _THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
 _TAG = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+.*$")
@@ -38,12 +38,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_broker(text: str) -> bool:
-    """Return whether an input is a broker: a URL, or host:port that names no file."""
+    """Return whether an input is a broker: a URL, or host:port unless a file has that name."""
     return is_url(text) and not os.path.exists(text)
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the traces of Java and of Python's workers.
+    """Return an error's message without the stack traces of Java and of Python workers.
 
     >>> one_line(ValueError("[PATH_NOT_FOUND] Path does not exist: a. SQLSTATE: 42K03\\nat org.apache.spark"))
     'Path does not exist: a.'
@@ -57,7 +57,7 @@ def one_line(error: BaseException) -> str:
 
 
 class Line:
-    """The line on standard error that shows how far it is; on a terminal only."""
+    """The progress line on standard error, if that is a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -75,7 +75,7 @@ class Line:
 
     @contextmanager
     def stages(self, spark: SparkSession) -> Iterator[None]:
-        """While it lasts, tells of Spark's tasks."""
+        """Show the progress of Spark's tasks meanwhile."""
         done = threading.Event()
 
         def run() -> None:
@@ -101,23 +101,23 @@ class Line:
 
 @contextmanager
 def started(cores: int | None, memory: str | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
-    """A session. Whatever goes wrong while it lasts is one line on standard error, and exit status 1.
+    """Yield a session. Any error is reported in one line on standard error, with exit status 1.
 
     Args:
         cores, memory: of `stompcodec.spark.session`.
-        log: the file for what Spark writes on standard error; None: it is not kept.
+        log: a file for Spark's output on standard error; None discards it.
         quiet: show no progress.
     """
     line = Line(quiet)
     line.show("starting Spark")
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it says what we say, at length
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it repeats our errors at length
     try:
         with _stderr_to(log or os.devnull):
             from pyspark.sql import SparkSession
 
             from stompcodec.spark.sessions import _there, session
 
-            running = _there(SparkSession) is not None  # then it is not ours
+            running = _there(SparkSession) is not None  # a session that runs already is not stopped
             spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
     except (StompError, ImportError, OSError, RuntimeError) as error:
         _fail(error, line)
@@ -129,7 +129,7 @@ def started(cores: int | None, memory: str | None, log: str | None, quiet: bool)
         sys.exit(130)
     except (click.ClickException, click.exceptions.Exit):
         raise
-    except Exception as error:  # of Spark there are many kinds, without a root
+    except Exception as error:  # Spark's errors have no common base class
         _fail(error, line)
     finally:
         line.clear()
@@ -147,7 +147,7 @@ def _fail(error: BaseException, line: Line) -> None:
 
 @contextmanager
 def _stderr_to(file: str) -> Iterator[None]:
-    """Standard error of programs that are started meanwhile: Spark's Java and its Python workers."""
+    """Redirect standard error of programs started meanwhile: Spark's Java and Python workers."""
     sys.stderr.flush()
     before, after = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(after, 2)
@@ -160,10 +160,10 @@ def _stderr_to(file: str) -> Iterator[None]:
 
 
 class Input:
-    """Frames of a capture, an archive, or a broker.
+    """The frames of a capture, an archive, or a broker.
 
     Args:
-        source: as it was typed.
+        source: the argument as typed.
         options: those of `input_options`.
         broker: the URL of the broker that the verb sends to, if it is not the source.
     """
@@ -184,7 +184,7 @@ class Input:
             self._ask()
 
     def _ask(self) -> None:
-        """Check the passcode file, or ask for a passcode, before Spark starts: its workers inherit the environment."""
+        """Check the passcode file, or prompt for a passcode, before Spark's workers inherit the environment."""
         from stompcodec.uri import parse_uri
 
         options = self._options
@@ -198,21 +198,21 @@ class Input:
 
     @property
     def archive(self) -> bool:
-        """Whether it is Parquet."""
+        """True if it is Parquet."""
         path = Path(self.source)
         return path.suffix == ".parquet" or (path.is_dir() and any(path.glob("date=*")))
 
     @property
     def how(self) -> dict[str, Any]:
-        """For jobs: how a stream runs."""
+        """Options of a stream, for jobs."""
         return {name: self._options[name] for name in ("checkpoint", "available_now", "every")}
 
     def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
-        """The frames.
+        """Return the frames.
 
         Args:
             spark: the session.
-            columns: those that are needed; none for all.
+            columns: the columns that are needed; none for all.
         """
         from pyspark.sql import functions as F
 
@@ -220,7 +220,8 @@ class Input:
         only = self._options["destinations"]
         if not only or self.broker:
             return frames
-        fits = F.col("error").isNotNull() if "error" in frames.columns else F.lit(False)  # it may have been one of them
+        # A broken frame may have had one of these destinations.
+        fits = F.col("error").isNotNull() if "error" in frames.columns else F.lit(False)
         for name in only:
             is_it = F.col("destination").startswith(name[:-1]) if name.endswith("*") else F.col("destination") == name
             fits = fits | is_it
@@ -247,7 +248,7 @@ class Input:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Options of source and sink: who connects, and where the passcode is."""
+        """Options of source and sink for login and passcode."""
         options = self._options
         given = {"login": options["login"], "passcodeFile": options["passcode_file"]}
         if options["passcode_file"] is None and os.environ.get("STOMPCODEC_PASSCODE"):
@@ -268,7 +269,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 def input_options(function: F) -> F:
-    """The options that say what is read, and how a stream runs."""
+    """Add the options of the input and of streams."""
     for option in (
         click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
                      help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
@@ -287,7 +288,7 @@ def input_options(function: F) -> F:
 
 
 def output_options(function: F) -> F:
-    """The options of Spark itself, and of what is printed."""
+    """Add the options of Spark and of the output."""
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="Show no progress, and no table when all is well."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
@@ -301,13 +302,13 @@ def output_options(function: F) -> F:
 
 @dataclass
 class _Counts:
-    """Counts of a stream, over all starts of its query."""
+    """Counts of a stream, across restarts of its query."""
 
     batches: int = 0
     frames: int = 0
     late: int = 0
     _newest: int = -1
-    """The last batch that counts: Spark tells of the last hundred each time."""
+    """The last batch counted. Spark reports the last hundred each time."""
 
     def add(self, progress: Mapping[str, Any]) -> None:
         late = sum(state.get("numRowsDroppedByWatermark", 0) for state in progress["stateOperators"])
@@ -319,13 +320,13 @@ class _Counts:
 
 
 class _Watched:
-    """A running stream that shows how far it is, and can be stopped."""
+    """A running stream that shows its progress and can be stopped."""
 
     def __init__(self, query: StreamingQuery, line: Line, stop: threading.Event, counts: _Counts) -> None:
         self._query, self._line, self._stop, self._counts = query, line, stop, counts
 
     def awaitTermination(self) -> None:
-        """Wait until the stream ends or is told to stop; raise what it failed with."""
+        """Wait until the stream ends or is stopped, and raise its error."""
         from pyspark.errors import PySparkException
 
         query, stop, counts = self._query, self._stop, self._counts
@@ -338,7 +339,7 @@ class _Watched:
                 self._line.show(f"{counts.frames:,} frames in {counts.batches:,} batches, {rate:,.0f}/s")
             if stop.is_set():
                 query.stop()
-            query.awaitTermination()  # raises what the query failed with
+            query.awaitTermination()  # raises the query's error
         except PySparkException:
             if not stop.is_set():
                 raise
@@ -352,10 +353,10 @@ class _Watched:
 
 
 def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
-    """Run a stream until Ctrl-C or SIGTERM, and start it again when a process of Spark is killed under it.
+    """Run a stream until Ctrl-C or SIGTERM, and restart it if one of Spark's processes is killed.
 
     Args:
-        start: starts the query; its checkpoint is the same each time.
+        start: starts the query, with the same checkpoint each time.
         quiet: show no progress.
 
     Returns:
@@ -374,7 +375,7 @@ def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
 
 
 def finish(result: Mapping[str, Any], as_json: bool, quiet: bool) -> None:
-    """The closing table, or a line of JSON."""
+    """Print the result as a table, or as a line of JSON."""
     if as_json:
         click.echo(json.dumps(dict(result), default=str))
         return

@@ -1,1 +1,1 @@
-"""Frames and figures for people: lines, tables, JSON."""
+"""Output of frames and figures: lines, tables, JSON."""

@@ -1,4 +1,4 @@
-"""What `sub` does with a message: print it by a format, as JSON or for people, keep it in a folder, run a command."""
+"""Handlers of `sub`: print a message by a format, as JSON or for people, save it in a folder, or run a command."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["Handler", "checked_format", "handler", "message_line", "render"]
 
 _FIELD = re.compile(r"%(?:\{([^}]*)\}|(.))|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-#: content-type -> how a file of that is called.
+#: File suffixes by content-type.
 _SUFFIXES = {"json": ".json", "xml": ".xml", "html": ".html", "text": ".txt", "jpeg": ".jpg", "png": ".png"}
 _NUMBERED = re.compile(r"(\d{6,})\..*")
 
 
 class Handler(Protocol):
-    """What is done with a message. It returns when that is done, and says whether it went well."""
+    """A handler of messages. It returns when it is done, and whether it succeeded."""
 
     def __call__(self, message: Message, number: int) -> bool: ...
 
 
 def message_line(message: Message) -> bytes:
-    """A message as a line of JSON, which `pub --json` and `encode --json` take again."""
+    """Return a message as a line of JSON, which `pub --json` and `encode --json` accept."""
     line: dict[str, Any] = {"command": "MESSAGE", "headers": message.headers.pairs()}
     try:
         line["body"] = message.body.decode()
@@ -49,10 +49,10 @@ def message_line(message: Message) -> bytes:
 
 
 def render(form: str, message: Message, number: int) -> bytes:
-    """A message by a format.
+    """Return a message rendered by a format.
 
-    %b body, %d destination, %i message-id, %s octets of body, %n number, %t time, %h all headers, %{NAME} one header,
-    %% a percent sign; \\n, \\t, \\r, \\0 and \\\\ as in C.
+    %b body, %d destination, %i message-id, %s bytes of body, %n number, %t time, %h all headers, %{NAME} one header, %%
+    a percent sign; \\n, \\t, \\r, \\0 and \\\\ as in C.
     """
     fields: dict[str, Callable[[], str]] = {
         "d": lambda: message.destination,
@@ -82,7 +82,7 @@ def render(form: str, message: Message, number: int) -> bytes:
 
 
 def checked_format(_context: click.Context, _option: click.Parameter, form: str) -> str:
-    """The format, if everything in it means something: a callback of click."""
+    """Check that a format is valid: a callback of click."""
     for found in _FIELD.finditer(form):
         _name, letter, escape = found.groups()
         if (letter and letter not in "bdisnth%") or (escape and escape not in _ESCAPES):
@@ -93,7 +93,7 @@ def checked_format(_context: click.Context, _option: click.Parameter, form: str)
 
 
 def _write(data: bytes) -> None:
-    """To standard output: on a terminal without anything that it may obey."""
+    """Write to standard output, with control characters escaped on a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(printable(data.decode("utf-8", "replace"), keep="\n\t"))
         sys.stdout.flush()
@@ -117,7 +117,7 @@ def _show_json(message: Message, number: int) -> bool:
 
 
 class Dump:
-    """Bodies as numbered files in a folder, and messages.jsonl with their headers. What is there stays."""
+    """Saves bodies as numbered files in a folder, and their headers in messages.jsonl. Existing files are kept."""
 
     def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
         self._opener = opener(access)
@@ -142,7 +142,7 @@ class Dump:
                 index.write(json.dumps(entry, ensure_ascii=False) + "\n")
         except (OSError, StoreError) as error:
             complain(f"{self._folder / name}: cannot be written: {getattr(error, 'strerror', None) or error}")
-            sys.exit(1)  # it is not acknowledged, and comes again
+            sys.exit(1)  # it is not acknowledged, and will be delivered again
         return True
 
 

@@ -1,4 +1,4 @@
-"""The frames of `decode --pretty`: header by header, with bodies inflated, decoded and indented."""
+"""The frames of `decode --pretty`: one line per header, with bodies decompressed, decoded and indented."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from stompcodec.content import ContentError, decode_content, text_of
 
 __all__ = ["PrettyView", "body_of"]
 
-#: The most octets that a body is inflated to.
+#: Largest size to which a body is decompressed, in bytes.
 _INFLATED = 16 * 2**20
-#: Larger texts are not indented, and only their first octets are shown.
+#: Larger texts, in bytes, are not indented, and only their beginning is shown.
 _INDENTED = 2**20
 _SHOWN = 64 * 1024
 _SHOWN_BINARY = 256
-#: Columns of a header's value.
+#: Maximum length of a header's value.
 _VALUE = 2000
-#: Deeper levels are indented as this one, so that the output is bounded too.
+#: Deeper levels are indented like this one, which bounds the output.
 _DEEPEST = 40
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
 
@@ -37,17 +37,17 @@ _HIGHLIGHTERS: dict[str, Highlighter] = {"json": JSONHighlighter(), "xml": ReprH
 
 
 class Body(NamedTuple):
-    """A body as people may read it."""
+    """A body made readable."""
 
     notes: list[str]
-    """What was done to it, and what could not be."""
+    """What was done to it, and what failed."""
     form: str
     """"json", "xml", "text" or "binary"."""
     text: str
 
 
 class PrettyView(View):
-    """One frame below the other."""
+    """Shows one frame below the other."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -59,7 +59,7 @@ class PrettyView(View):
     def show(self, found: list[Place], reader: FrameReader) -> None:
         for place in found:
             text = self._text(place)
-            if self._console.color_system is None:  # much quicker than the console
+            if self._console.color_system is None:  # much faster than the console
                 sys.stdout.write(text.plain)
             else:
                 self._console.print(text, soft_wrap=True, end="")
@@ -87,11 +87,11 @@ class PrettyView(View):
 
 
 def body_of(frame: Frame, most: int = _INFLATED) -> Body:
-    """The body of a frame, made readable. Never raises.
+    """Return the body of a frame, made readable. Never raises.
 
     Args:
         frame: the frame.
-        most: octets that the body is inflated to.
+        most: largest size to which the body is decompressed, in bytes.
 
     >>> body_of(Frame("SEND", {}, b'{"a":[1,{}]}')).text
     '{\\n  "a": [\\n    1,\\n    {}\\n  ]\\n}'
@@ -132,7 +132,7 @@ def _inflated(frame: Frame, notes: list[str], most: int) -> bytes:
 
 
 def _indented(text: str) -> tuple[str, str]:
-    """The form of a text, and the text indented if it is JSON or XML."""
+    """Return the form of a text, and the text, indented if it is JSON or XML."""
     begin = text.lstrip()[:1]
     try:
         if begin in ("{", "["):
@@ -145,10 +145,10 @@ def _indented(text: str) -> tuple[str, str]:
 
 
 def indent_json(text: str) -> str:
-    """JSON with a line for each item. Only white space changes: numbers, escapes and repeated keys stay as they are.
+    """Return JSON with a line for each item. Only white space changes: numbers, escapes and repeated keys are kept.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, or nested too deep.
+        ValueError, RecursionError: it is not JSON, or nested too deeply.
 
     >>> print(indent_json('{"a":1.10}'))
     {
@@ -161,7 +161,7 @@ def indent_json(text: str) -> str:
     for token in _JSON_TOKEN.findall(text):
         closes, after_open = token in "]}", before in ("[", "{")
         depth -= closes
-        if before == "," or closes != after_open:  # nothing between the brackets of an empty array or object
+        if before == "," or closes != after_open:  # no line break in an empty array or object
             parts.append("\n" + "  " * min(depth, _DEEPEST))
         parts.append(": " if token == ":" else token)
         depth += token in "[{"
@@ -170,10 +170,10 @@ def indent_json(text: str) -> str:
 
 
 def indent_xml(text: str) -> str:
-    """XML with a line for each element.
+    """Return XML with a line for each element.
 
     Raises:
-        ValueError, ExpatError, RecursionError: it is no XML, has a document type, or is nested too deep.
+        ValueError, ExpatError, RecursionError: it is not XML, has a document type, or is nested too deeply.
     """
     if "<!DOCTYPE" in text:
         raise ValueError("a document type may hold entities that grow without bound")
@@ -183,7 +183,7 @@ def indent_xml(text: str) -> str:
 
 
 def _strip(node: Any) -> None:
-    """Drop the white space between elements."""
+    """Remove white space between elements."""
     for child in list(node.childNodes):
         if child.nodeType == Node.TEXT_NODE and not child.data.strip() and len(node.childNodes) > 1:
             node.removeChild(child)

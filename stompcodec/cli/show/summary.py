@@ -1,4 +1,4 @@
-"""The figures of `decode --summary`: frames by command and destination, sizes of bodies, rate. Memory stays bounded."""
+"""The figures of `decode --summary`: frames by command and destination, body sizes, rates. Memory stays bounded."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stompcodec.cli.show.view import View
 
 __all__ = ["Sizes", "SummaryView"]
 
-#: Sizes are exact while there are so many different ones; then they are rounded down to 8 bits, by less than 1 %.
+#: Sizes are exact up to this many different ones; then they are rounded down to 8 bits, by less than 1 %.
 _EXACT = 4096
-#: What comes after so many destinations is counted together.
+#: Further destinations are counted together.
 _MOST_GROUPS = 500
-#: Lines of the table; the rest is one line.
+#: Rows of the table; the others are summed up in one row.
 _MOST_ROWS = 40
 
 
 class Sizes:
-    """Counts sizes, and says what lies in the middle.
+    """A distribution of sizes.
 
     >>> sizes = Sizes()
     >>> for size in (5, 1, 9):
@@ -57,7 +57,7 @@ class Sizes:
                 self._counts[_rounded(size)] += number
 
     def merge(self, other: Sizes) -> None:
-        """Count all that another counted."""
+        """Add all sizes of another distribution."""
         total, smallest, largest = self.total + other.total, other.smallest, other.largest
         for size, number in other._counts.items():
             self.add(size, number)
@@ -65,7 +65,7 @@ class Sizes:
         self.smallest, self.largest = min(self.smallest, smallest), max(self.largest, largest)
 
     def percentile(self, percent: int) -> int:
-        """The smallest size that so many percent of all do not pass."""
+        """Return the smallest size that is at least as large as this percentage of all sizes."""
         sizes = sorted(self._counts)
         for size, upto in zip(sizes, accumulate(self._counts[size] for size in sizes)):
             if upto * 100 >= self.number * percent:
@@ -79,7 +79,7 @@ def _rounded(size: int) -> int:
 
 
 class SummaryView(View):
-    """What was found in one or more streams."""
+    """Sums up one or more streams."""
 
     quick = True
 
@@ -91,7 +91,7 @@ class SummaryView(View):
         self._streamed: tuple[Frame, int] | None = None
 
     def show(self, found: list[Any], reader: FrameReader) -> None:
-        """Count places, or what the parser handed out."""
+        """Count places or parser events."""
         for event in found:
             if isinstance(event, Frame):
                 body: bytes | None = event.body
@@ -116,7 +116,7 @@ class SummaryView(View):
         self._seconds += reader.seconds
 
     def finish(self) -> None:
-        """Write the figures."""
+        """Print the figures."""
         everything = Sizes()
         for sizes in self._groups.values():
             everything.merge(sizes)

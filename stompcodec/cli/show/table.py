@@ -1,4 +1,4 @@
-"""The table of `decode`: a line for each frame, printed as it comes, so that nothing has to be kept."""
+"""The table of `decode`: one line per frame, printed at once, so that no frames are kept."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stompcodec.cli.show.view import View
 __all__ = ["TableView"]
 
 _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
-#: Below this many columns there is room for the number of headers only.
+#: Below this many columns, only the number of headers is shown.
 _WIDE = 110
-#: Headers that have a column of their own, or say little.
+#: Headers with a column of their own, or of little interest.
 _SAYS_LITTLE = frozenset(
     (
         "destination",
@@ -33,12 +33,12 @@ _SAYS_LITTLE = frozenset(
 )
 
 
-#: What no text has.
+#: Characters that do not occur in text.
 _CONTROL = re.compile(r"[^\t\r\n -\U0010ffff]")
 
 
 class TableView(View):
-    """Offset, command, destination, headers, size of the body, and how it begins."""
+    """Shows offset, command, destination, headers, size of the body, and its beginning."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -52,18 +52,18 @@ class TableView(View):
         self._wide = wide
 
     def title(self, file: str) -> None:
-        """The head of a file's table."""
+        """Print the head of a file's table."""
         self._frames = self._octets = 0
         if file:
             self._console.print(Text(f"==> {file} <==", "bold"), soft_wrap=True)
         self._console.print(Text(self._row(_NAMES), "bold"), soft_wrap=True)
 
     def show(self, found: list[Place], reader: FrameReader) -> None:
-        """The lines of some frames."""
+        """Print a line for each frame."""
         rows = [self._line(place) for place in found]
         self._frames += len(found)
         self._octets += sum(place.size for place in found)
-        if self._console.color_system is None:  # much quicker than the console
+        if self._console.color_system is None:  # much faster than the console
             sys.stdout.write("".join(rows))
             return
         lines = Text()
@@ -87,7 +87,7 @@ class TableView(View):
         return self._row(cells) + "\n"
 
     def end(self, reader: FrameReader) -> None:
-        """The closing line of a file."""
+        """Print the last line of a file's table."""
         text = f"frames {self._frames}, octets in bodies {self._octets}, heart-beats {reader.heartbeats}"
         self._console.print(Text(text, "dim"), soft_wrap=True)
 
@@ -100,7 +100,7 @@ class TableView(View):
         return line.rstrip()
 
     def _headers(self, frame: Frame) -> str:
-        """How many there are, and the first that tell something."""
+        """Return the number of headers, and the first interesting ones."""
         pairs = frame.headers.pairs()
         if not self._wide:
             return f"{len(pairs):>7}"
@@ -115,7 +115,7 @@ class TableView(View):
 
 
 def body_begin(data: bytes, width: int) -> str:
-    """The first octets of a body on one line.
+    """Return the beginning of a body on one line.
 
     >>> body_begin(b'{"a": 1}\\n', 20), body_begin(b"\\x1f\\x8b\\x08\\x00", 20), body_begin(b"\\x00\\xff", 20)
     ('{"a": 1}', 'gzip', '00 ff')
@@ -124,7 +124,7 @@ def body_begin(data: bytes, width: int) -> str:
         return "gzip"
     data = data[: 4 * width]
     text = data.decode("utf-8", "ignore")
-    # An octet or three may be missing of the last character; more means that it is no text.
+    # Up to three bytes of the last character may be cut off; more means that it is not text.
     if len(text.encode()) < len(data) - 3 or _CONTROL.search(text):
         return data[: width // 3 + 1].hex(" ")
     return printable(" ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Ways to show frames: what they have in common, and the two that give everything as it is."""
+"""Views: the interface of output formats for frames, and the formats JSON and hex."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["HexView", "JsonView", "View", "json_line"]
 
 
 class View:
-    """A way to show frames."""
+    """An output format for frames."""
 
-    #: It needs no places: `show` gets what the parser handed out.
+    #: True if `show` takes parser events, without positions.
     quick = False
 
     def title(self, file: str) -> None:
-        """A file begins. The name is "" if it is the only one."""
+        """Begin a file. The name is "" if it is the only one."""
 
     def show(self, found: list[Any], reader: FrameReader) -> None:
-        """The frames of one read."""
+        """Show the frames of one read."""
 
     def end(self, reader: FrameReader) -> None:
-        """The file has ended."""
+        """End a file."""
 
     def finish(self) -> None:
-        """That was the last file."""
+        """End the last file."""
 
 
 def json_line(place: Place, file: str = "") -> bytes:
-    """A frame as a line of JSON. Nothing is masked: `encode --json` makes the same frame of it.
+    """Return a frame as a line of JSON. Nothing is masked, so `encode --json` restores the frame.
 
     >>> from stompcodec import Frame
     >>> json_line(Place(Frame("ACK", {"id": "7"}), 0, 10, 11, None, b""))
@@ -48,12 +48,12 @@ def json_line(place: Place, file: str = "") -> bytes:
         line["file"] = file
     try:
         return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:  # lone surrogates, of headers that were no UTF-8, have to be escaped
+    except UnicodeEncodeError:  # lone surrogates, from headers that are not UTF-8, must be escaped
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 class JsonView(View):
-    """A line of JSON for each frame."""
+    """Prints a line of JSON for each frame."""
 
     def title(self, file: str) -> None:
         self._file = file
@@ -64,7 +64,7 @@ class JsonView(View):
 
 
 class HexView(View):
-    """Every octet of the frames, with its offset."""
+    """Prints all bytes of the frames with their offsets."""
 
     def title(self, file: str) -> None:
         if file:

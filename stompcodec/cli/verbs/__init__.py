@@ -1,1 +1,1 @@
-"""The verbs, one module each, imported when a verb runs."""
+"""The verbs, one module each, imported on use."""

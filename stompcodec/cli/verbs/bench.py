@@ -1,4 +1,4 @@
-"""stompcodec bench: how fast the codec is on this machine, and what goes through a broker."""
+"""stompcodec bench: measure the codec on this machine, or the throughput of a broker."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _TOPIC = "/topic/stompcodec.bench"
-#: Frames that are generated, if they are small.
+#: Number of generated frames, if they are small.
 _FRAMES = 5000
 _RATES = ("messages", "seconds", "messages_per_s")
-#: What people are shown, which has to fit into 80 columns; the rest stands above the table.
+#: Columns of the table, which has to fit into 80 columns; other facts are in its title.
 _SHOWN = {
     "pub": (*_RATES, "mb_per_s"),
     "sub": (*_RATES, "mb_per_s"),
@@ -48,7 +48,7 @@ def command() -> None:
 
 
 def _common(function: F) -> F:
-    """The options of all of them."""
+    """Add the options common to all measurements."""
     for option in (
         click.option("--csv", "form", flag_value="csv", help="Lines with commas between, the first one with names."),
         click.option("--json", "form", flag_value="json", help="One object, for programs."),
@@ -74,7 +74,7 @@ def _common(function: F) -> F:
 
 
 def _clients(function: F) -> F:
-    """How many connections."""
+    """Add the number of connections."""
     return click.option(
         "--clients",
         type=click.IntRange(1),
@@ -86,7 +86,7 @@ def _clients(function: F) -> F:
 
 
 def _names(_context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """The libraries that --compare names."""
+    """Parse the libraries named by --compare: a callback of click."""
     from stompcodec.cli.benching.libraries import PEERS
 
     names = tuple(dict.fromkeys(name.strip() for name in (value or "").split(",") if name.strip()))
@@ -167,7 +167,7 @@ def codec(
 def _workload(
     file: str | None, size: int, frames: int | None, read: int, problems: _Problems
 ) -> tuple[list[Group], bool]:
-    """What is to be measured, and whether that is all of it."""
+    """Return the workload, and whether it is complete."""
     from stompcodec.cli.benching.codec import MOST, generated, grouped, recorded
 
     if size > MOST or (frames or 0) * size > MOST:
@@ -183,7 +183,7 @@ def _workload(
 
 
 def _invite(race: Race, names: tuple[str, ...]) -> dict[str, str]:
-    """Let other libraries take part. Those that cannot, and why not, which is said."""
+    """Add libraries to the race. Return those that cannot take part, with the reason, which is also printed."""
     from stompcodec.cli.benching.libraries import peer
 
     missing = {}
@@ -196,7 +196,7 @@ def _invite(race: Race, names: tuple[str, ...]) -> dict[str, str]:
                 continue
         except ModuleNotFoundError:
             wrong = f"it is not installed: pip install {name}"
-        except Exception as error:  # a version that is made otherwise
+        except Exception as error:  # an unsupported version
             wrong = f"it cannot be used: {type(error).__name__}: {error}"
         missing[name] = wrong
         complain(f"{name} is not compared: {wrong}")
@@ -204,7 +204,7 @@ def _invite(race: Race, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _labelled(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people: the same for all is in the title."""
+    """Return a row for the table, without the columns that are equal in all rows."""
     from stompcodec.cli.benching.codec import MEASURES
 
     shown = {name: value for name, value in row.items() if name not in ("frames", "seconds")}
@@ -379,7 +379,7 @@ def _report(
     more: Callable[[], dict[str, float]] | None = None,
     **facts: Any,
 ) -> None:
-    """Show what a crew has counted, if there is anything."""
+    """Show the counts of a crew, if there are any."""
     from stompcodec.cli.benching.figures import rates, show
 
     if not crew.count:
@@ -399,7 +399,7 @@ def _report(
 
 
 def _run_title(row: dict[str, Any]) -> str:
-    """What was done, for people."""
+    """Return the title of the table."""
     size = "" if row["size"] is None else f" of {row['size']:,} octets"
     how = {"receipt": "a receipt for each", "fed": "fed by itself"}
     texts = (

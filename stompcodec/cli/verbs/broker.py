@@ -1,4 +1,4 @@
-"""stompcodec broker: a durable STOMP broker, until it is told to stop."""
+"""stompcodec broker: run a durable STOMP broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-#: Where the durable messages of a broker live that was told nothing else.
+#: Default data folder.
 _DATA = "stompcodec-data"
-#: The TLS port of a broker that was given a certificate and nothing else.
+#: Default TLS port if a certificate is given.
 _TLS_PORT = 61614
 _PORT = click.IntRange(0, 65535)
 _FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
-#: How a user chooses a port: by a flag, or by a key of the configuration.
+#: How to choose a port: by a flag, or by a key of the configuration.
 _WAYS = {
     **{name: f"{flag} {{}}" for name, flag in _FLAGS.items()},
     "legacy_port": "listen.legacy_port = {}",
     "ports": "listen.ports = [{}]",
 }
-#: What to do when the system refuses a port or an address.
+#: Remedies if the system refuses a port or an address.
 _REMEDIES = {
     errno.EADDRINUSE: "another program listens there: stop it, or take another port with {another}; "
     "{free} picks a free one",
@@ -59,7 +59,7 @@ def _fail(error: Exception, config: Config | None) -> None:
 
 
 def _way(port: int, config: Config | None) -> str:
-    """Return the flag that changes a port, with a place for the number; for what has no flag, the key."""
+    """Return the flag that changes a port, or the key if there is no flag, with a placeholder for the number."""
     found = "port"
     if config is not None:
         named = {**{name: (getattr(config, name),) for name in _WAYS if name != "ports"}, "ports": config.ports}
@@ -85,7 +85,7 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 
 
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
-    """What the file says, and over it what the flags say."""
+    """Return the configuration of the file, overridden by flags."""
     from stompcodec.broker.auth import User, hash_passcode
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.config.file import load_config
@@ -106,7 +106,7 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
 
 
 def _announce(server: Server) -> None:
-    """One line that says where it listens."""
+    """Print a line with the addresses on which the broker listens."""
     host, config = server.config.host, server.config
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]

@@ -1,4 +1,4 @@
-"""stompcodec broker check, salvage, compact: the data folder of a broker that is stopped."""
+"""stompcodec broker check, salvage, compact: work on the data folder of a stopped broker."""
 
 from __future__ import annotations
 

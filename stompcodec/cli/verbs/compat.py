@@ -1,4 +1,4 @@
-"""stompcodec compat: do the other STOMP libraries that are installed here run on our codec, and what will bite?"""
+"""stompcodec compat: check whether installed STOMP libraries run on our codec, and audit programs that use them."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ def _text(report: Report) -> list[str]:
 
 
 def _shown(name: str) -> str:
-    """A name for a terminal: what it cannot show, or would obey, is escaped."""
+    """Return a name for a terminal, with control characters escaped."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in name)

@@ -1,4 +1,4 @@
-"""stompcodec conformance: check a broker, or a codec, against the rules of STOMP."""
+"""stompcodec conformance: check a broker or a codec against the rules of STOMP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLES = {"passed": "green", "failed": "bold red", "skipped": "dim"}
 
 
 class Bar:
-    """How far it is, on standard error, if that is a terminal and the results are not."""
+    """A progress line on standard error, if that is a terminal and the results go elsewhere."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown and sys.stderr.isatty()
@@ -34,11 +34,11 @@ class Bar:
         self._done = 0
 
     def begin(self, total: int) -> None:
-        """So many there are."""
+        """Set the number of cases."""
         self._total = total
 
     def count(self, results: Iterable[Result]) -> Iterator[Result]:
-        """Pass them on."""
+        """Yield the results, counting them."""
         for result in results:
             self._done += 1
             if self._shown:
@@ -101,7 +101,7 @@ def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, 
                 click.echo(json.dumps(result._asdict()))
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except StompError as error:  # the broker is not there, or not any more
+    except StompError as error:  # the broker cannot be reached any more
         bar.clear()
         if results and not as_json:
             _show(results, rules)

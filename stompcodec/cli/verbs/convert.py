@@ -1,4 +1,4 @@
-"""stompcodec convert: frames from one form into another."""
+"""stompcodec convert: convert frames from one format to another."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stompcodec.errors import FrameError, MissingExtraError, StompError
 
 __all__ = ["command"]
 
-#: So many frames that cannot be written are told; the rest is counted.
+#: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10
 
 
 class Complaints:
-    """What is wrong: said at once, and remembered."""
+    """Reports problems, and counts them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,7 +85,7 @@ def command(
         try:
             count = _copy(source, out, target, complaints)
             if not complaints.count:
-                out.open()  # the input is good, and empty
+                out.open()  # the input is valid but empty
         finally:
             out.close()
     except (MissingExtraError, StompError) as error:
@@ -96,7 +96,7 @@ def command(
 
 
 class _Lazy:
-    """A sink that is made for the first frame: where nothing can be read, no file is made or written over."""
+    """A sink that is created for the first frame, so that unreadable input neither creates nor overwrites a file."""
 
     def __init__(self, make: Callable[[], Sink]) -> None:
         self._make = make
@@ -120,7 +120,7 @@ class _Lazy:
 
 
 def _copy(source: Source, sink: _Lazy, target: str, complaints: Complaints) -> int:
-    """Write each frame, and return how many were written. Report those that cannot be."""
+    """Write each frame, and return how many were written. Report frames that cannot be written."""
     count = left = 0
     for each in source:
         try:

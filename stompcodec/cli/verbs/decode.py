@@ -1,4 +1,4 @@
-"""stompcodec decode: what a stream of frames holds."""
+"""stompcodec decode: show the frames of a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stompcodec.cli.show.view import HexView, JsonView, View
 
 __all__ = ["command", "show_file"]
 
-#: Bodies of more octets are passed over where they are not shown whole.
+#: Larger bodies, in bytes, are skipped unless they are shown in full.
 _STREAMED = 2**20
 
 
@@ -37,15 +37,15 @@ def _view(name: str | None) -> View:
 
 
 def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
-    """Show the frames of a file, "-" for standard input.
+    """Show the frames of a file, or of standard input for "-".
 
     Args:
         file: its path.
-        view: how.
-        options: for `FrameReader`.
+        view: the output.
+        options: of `FrameReader`.
 
     Returns:
-        The lines about what was wrong, but for those that were written at once.
+        The problems that were not printed yet; "" stands for those that were.
     """
     resync = options.get("resync", False)
     problems = []
@@ -60,7 +60,7 @@ def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
                 problems.append(complaint(name_of(file), found, reader.begin, resync))
                 if found.resumed is not None:
                     complain(problems[-1])
-                    problems[:] = [""]  # something was wrong, and was said
+                    problems[:] = [""]  # there was a problem, already printed
         except Unreadable as error:
             problems.append(f"{name_of(file)}: octet {reader.fed}: cannot be read: {error}")
         view.end(reader)
@@ -101,7 +101,7 @@ def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
 
 
 def _said(problems: list[str]) -> list[str]:
-    """Write the lines that were not written yet."""
+    """Print the problems that were not printed yet."""
     for text in filter(None, problems):
         complain(text)
     return [""] if problems else []

@@ -1,4 +1,4 @@
-"""stompcodec encode: a frame, or lines of JSON, as octets."""
+"""stompcodec encode: write a frame, or frames from lines of JSON, as bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stompcodec.spec import VERSIONS
 __all__ = ["command"]
 
 
-#: Where the words for reading do not fit.
+#: Remedies that differ from those for reading.
 _REMEDIES = {
     "unknown-command": "check its spelling and --version, or name it with --command",
     "body-not-allowed": "leave the body out, or use --version 1.0",
@@ -27,7 +27,7 @@ _REMEDIES = {
 
 
 def _lines(file: str) -> Iterator[tuple[int, bytes]]:
-    """The numbers and octets of lines that are not blank."""
+    """Yield the lines that are not blank, with their numbers."""
     try:
         stream = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
         try:
@@ -49,7 +49,7 @@ def _problem(error: Exception) -> str:
 
 
 def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, options: dict[str, Any]) -> str:
-    """Write the frame that the arguments describe. What is wrong with it, or ""."""
+    """Write the frame given by the arguments, and return the problem, or ""."""
     pairs = []
     for header in headers:
         key, colon, value = header.partition(":")
@@ -74,11 +74,11 @@ def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, opt
 
 
 def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
-    """Write the frames of a file of JSON lines. What is wrong with it, or ""."""
+    """Write the frames of a file of JSON lines, and return the problem, or ""."""
     rules = None if version == "auto" else version
     number = 0
     try:
-        for number, line in _lines(file):  # noqa: B007  the message names it
+        for number, line in _lines(file):  # noqa: B007  used in the message
             frame = frame_of(line)
             sys.stdout.buffer.write(serialize(frame, rules, **options))
             if version == "auto" and frame.command in HANDSHAKE:

@@ -1,4 +1,4 @@
-"""stompcodec inspect: frames octet by octet, on the terminal or as a page that needs nothing else."""
+"""stompcodec inspect: show frames byte by byte, on the terminal or as a self-contained page."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from stompcodec.cli.screen import screen, write_json
 
 __all__ = ["command", "json_object"]
 
-#: Entries, and bytes, of a page.
+#: Maximum number of entries, and of bytes, in a page.
 _MOST = 2000
 _PAGE = 2_000_000
-#: Bytes of a page that its numbers may take.
+#: Bytes reserved in a page for its numbers.
 _SPARE = 100
-#: Octets of a body, in a page and on the terminal.
+#: Bytes of a body in a page, and on the terminal.
 _BODY_OF_PAGE = 4096
 _BODY_OF_SCREEN = 512
-#: Entries of the list before the chosen one, and behind it.
+#: Entries of the list before and after the chosen one.
 _AROUND = 6
 
 
 def json_object(entry: Entry) -> dict[str, Any]:
-    """An entry for programs: where its parts are, and what lint says. It holds no header value and no octet.
+    """Return an entry for programs, with its parts and lint findings, but without header values or other content.
 
-    Offsets are octets from the start of the stream; in packets, from the first one of that direction.
+    Offsets are bytes from the start of the stream, or in packets from the first byte of that direction.
     """
     found = entry.seen.found
     line: dict[str, Any] = {"number": entry.number, "offset": found.start}
@@ -70,7 +70,7 @@ def _show_json(inspection: Inspection, most: int | None) -> None:
 
 
 def _write_page(inspection: Inspection, output: str, most: int, body: int, secrets: bool) -> bool:
-    """Write the page, and say whether that went well."""
+    """Write the page, and return whether that succeeded."""
     from stompcodec.cli.inspecting.page import Book, page_of
 
     frame = len(page_of(inspection.name, Book(body, secrets, 0).text(0)).encode()) + _SPARE
@@ -80,7 +80,7 @@ def _write_page(inspection: Inspection, output: str, most: int, body: int, secre
             inspection.full = True
             inspection.left += 1
     if not len(book) and inspection.problems:
-        return False  # and that was said
+        return False  # which was reported
     page = page_of(inspection.name, book.text(inspection.left)).encode()
     if output == "-":
         sys.stdout.buffer.write(page)
@@ -98,7 +98,7 @@ def _write_page(inspection: Inspection, output: str, most: int, body: int, secre
 
 
 def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) -> bool:
-    """Print the panes of an entry, by default the first MESSAGE, and say whether it is there."""
+    """Print an entry, by default the first MESSAGE, and return whether it exists."""
     from stompcodec.cli.inspecting.page import interest
     from stompcodec.cli.inspecting.screen import row_of, show_entry
 

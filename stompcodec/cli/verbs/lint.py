@@ -1,4 +1,4 @@
-"""stompcodec lint: which rules of STOMP a stream breaks."""
+"""stompcodec lint: check which rules of STOMP a stream breaks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["command", "lint_file"]
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
-    """Report what is wrong with a file, "-" for standard input.
+    """Report the findings for a file, or for standard input for "-".
 
     Args:
         file: its path.
-        report: where.
-        options: for `FrameReader`.
+        report: the output.
+        options: of `FrameReader`.
 
     Returns:
-        Whether there was no error. Warnings and notes are fine.
+        True if there was no error. Warnings and notes are allowed.
     """
     good, frames = True, 0
     name, conversation = name_of(file), Conversation()

@@ -1,4 +1,4 @@
-"""stompcodec ping: is the broker there, what does it speak, and how long does an answer take."""
+"""stompcodec ping: check that a broker answers, which versions it speaks, and how fast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIALECTS = {
 
 
 def _facts(client: Client, connect_ms: float) -> dict[str, Any]:
-    """What the broker has said of itself."""
+    """Return the broker's description of itself."""
     frame = client.connected
     assert frame is not None
     return {

@@ -1,4 +1,4 @@
-"""stompcodec pipeline: feeds into tables, figures and reports, and back, with Spark."""
+"""stompcodec pipeline: convert feeds to tables, figures and reports, and replay them, with Spark."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from stompcodec.errors import MissingExtraError
 
 __all__ = ["command"]
 
-#: What each row of a job needs of a frame; all others are not read.
+#: Columns that each job needs; the others are not read.
 _EXPLODED = ("command", "destination", "message_id", "received_at", "body", "spool", "pos", "error")
 _MEASURED = ("destination", "received_at", "sent_at", "redelivered", "length", "error")
 _LETTERS = ("destination", "message_id", "received_at", "sent_at", "headers", "body", "error")
 _WIDEST = 60
-#: Columns of a table that goes into a pipe.
+#: Columns of a table that is not written to a terminal.
 _PIPE = 400
 
 
@@ -65,7 +65,7 @@ def _mode(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> Any:
-    """Run a job to its end: the counts of a stream, or what the job returns."""
+    """Run a job to its end, and return the counts of a stream, or the result of the job."""
     if reading.streaming:
         return waited(start, quiet)
     with Line(quiet).stages(spark):
@@ -142,7 +142,7 @@ def explode(
         last: dict[str, int] = {}
 
         def add(counts: dict[str, int]) -> None:
-            again = last if last.get("batch") == counts.get("batch") else {}  # its source was killed before it was done
+            again = last if last.get("batch") == counts.get("batch") else {}  # a batch that is repeated
             totals.update({name: total + counts[name] - again.get(name, 0) for name, total in totals.items()})
             last.update(counts)
 
@@ -238,7 +238,7 @@ def deadletters(
 
 
 def _print_rows(rows: list[dict[str, Any]], as_json: bool, left_out: tuple[str, ...]) -> None:
-    """A table, less some columns, or a line of JSON each."""
+    """Print rows as a table without some columns, or as lines of JSON."""
     if as_json:
         for row in rows:
             click.echo(json.dumps(row, default=lambda value: value.isoformat() + "Z"))
@@ -297,7 +297,7 @@ def replay(
     pace = _speed(click.get_current_context(), click.get_current_context().command.params[2], speed)
     if is_broker(source) or not is_broker(url):
         raise click.UsageError("replay wants a capture or an archive, then a broker's URL")
-    further, options["source_options"] = dict(options["source_options"]), ()  # they are the sink's here
+    further, options["source_options"] = dict(options["source_options"]), ()  # here they are options of the sink
     options.update(follow=False, available_now=False, checkpoint=None)
     url = url_of(url)
     reading = Input(source, options, broker=url)

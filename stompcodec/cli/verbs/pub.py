@@ -1,4 +1,4 @@
-"""stompcodec pub: send messages, and end when the broker has them."""
+"""stompcodec pub: send messages, and exit when the broker has them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-#: Receipts that may be on their way.
+#: Number of receipts to wait for at the same time.
 _WINDOW = 500
-#: Headers of a MESSAGE that are the broker's, not the sender's.
+#: Headers of a MESSAGE that the broker sets, not the sender.
 _BROKERS = frozenset({"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt"})
-#: Seconds between two movements of the progress line.
+#: Seconds between two updates of the progress line.
 _REDRAW = 0.1
 
 
@@ -40,7 +40,7 @@ class Outgoing(NamedTuple):
 
 
 class Tally:
-    """How many were sent and confirmed, and the line that shows it."""
+    """Counts of sent and confirmed messages, and the progress line."""
 
     def __init__(self, quiet: bool) -> None:
         self.sent = 0
@@ -49,7 +49,7 @@ class Tally:
         self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
     def start(self) -> None:
-        """From now on time counts."""
+        """Start counting the time."""
         self._start = self._drawn = time.monotonic()
 
     def text(self) -> str:
@@ -71,14 +71,14 @@ class Tally:
 
 
 def _lines(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
-    """A message for each line."""
+    """Yield a message for each line."""
     with _opened(source) as stream:
         for line in stream:
             yield Outgoing(list(headers), line.rstrip(b"\r\n"))
 
 
 def _frames(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
-    """A message for each line of JSON; headers of the command line win."""
+    """Yield a message for each line of JSON; headers of the command line take precedence."""
     named = {name for name, _ in headers}
     with _opened(source) as stream:
         for number, line in enumerate(stream, 1):
@@ -107,7 +107,7 @@ def _opened(source: str) -> Iterator[Iterable[bytes]]:
 
 
 def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoing]:
-    """The messages, not more than so many a second."""
+    """Yield the messages, at most so many per second."""
     if rate is None:
         yield from messages
         return
@@ -115,13 +115,11 @@ def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoin
     for message in messages:
         time.sleep(max(0.0, due - time.monotonic()))
         yield message
-        due = (
-            max(due, time.monotonic() - 1.0) + 1.0 / rate
-        )  # a pause is made up for, but not more than a second's worth
+        due = max(due, time.monotonic() - 1.0) + 1.0 / rate  # a pause is made up for, up to one second
 
 
 class Refusals:
-    """ERROR frames that answer no call: of messages without a receipt."""
+    """Collects ERROR frames that answer no call: for messages without a receipt."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -137,7 +135,7 @@ class Refusals:
 
 
 def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
-    """Send all, each with a receipt, many of them on their way."""
+    """Send all messages with receipts, many at a time."""
     waiting: deque[Any] = deque()
     for message in messages:
         waiting.append(client.send(destination, message.body, message.headers, receipt=True, wait=False))
@@ -153,7 +151,7 @@ def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally:
 
 
 def _send_quickly(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
-    """Send all without receipts. One at the end tells that the broker has dealt with them."""
+    """Send all messages without receipts. A last receipt confirms that the broker has processed them."""
     for message in messages:
         client.send(destination, message.body, message.headers)
         tally.sent += 1
@@ -163,7 +161,7 @@ def _send_quickly(client: Client, destination: str, messages: Iterator[Outgoing]
 
 
 def _send_together(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
-    """Send all in a transaction: all of them, or none."""
+    """Send all messages in one transaction."""
     with client.transaction() as transaction:
         for message in messages:
             transaction.send(destination, message.body, message.headers)

@@ -1,4 +1,4 @@
-"""stompcodec record: what a broker sends into a capture, acknowledged once it is on the disk."""
+"""stompcodec record: record messages of a broker into a capture, acknowledging them once they are on the disk."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-#: Seconds between two movements of the progress line, and between two looks for segments to delete.
+#: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
 _CLEAN = 5.0
 
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
-    """What messages are told apart by: a callback of click."""
+    """Check the value of --dedupe: a callback of click."""
     from stompcodec.client.recording.dedupe import Dedupe
 
     try:
@@ -49,7 +49,7 @@ def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str
 
 
 class Progress:
-    """The line that shows how far it is, and what has to be done now and then."""
+    """The progress line, and periodic work on the capture."""
 
     def __init__(self, capture: CaptureWriter, keep: dict[str, Any], quiet: bool) -> None:
         self._capture = capture
@@ -73,7 +73,7 @@ class Progress:
         )
 
     def turn(self) -> None:
-        """Called between two syncs."""
+        """Update the line and the segments, between two syncs."""
         now = time.monotonic()
         if self._live and now - self._drawn > _REDRAW:
             self._drawn = now
@@ -93,7 +93,7 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
 
     def told(self, error: Exception) -> None:
-        """Something went wrong that is tried again: said once, not every second."""
+        """Report an error that will be retried, but only once."""
         text = printable(str(error))
         if text != self.trouble:
             self.trouble = text
@@ -211,7 +211,7 @@ def command(
 
 
 def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:
-    """Open the capture, and say what was cut off its end."""
+    """Open the capture, and report what was cut off its end."""
     from stompcodec.capture import CaptureWriter
     from stompcodec.client.recording.recorder import holder_of
 

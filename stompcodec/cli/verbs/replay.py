@@ -1,4 +1,4 @@
-"""stompcodec replay: the messages of a capture to a broker again, at the pace in which they came."""
+"""stompcodec replay: send the messages of a capture to a broker again, at their original pace."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Pace", "Span", "command", "renamed"]
 
-#: Receipts that may be on their way.
+#: Number of receipts to wait for at the same time.
 _WINDOW = 500
-#: Headers that belong to the conversation in which a message came, not to the message; and when it was to expire, which
-#: has passed: brokers would confirm it, and drop it.
+#: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would
+#: drop it.
 _PASSING = frozenset(
     (
         *("destination", "message-id", "subscription", "ack", "redelivered", "content-length"),
         *("receipt", "transaction", "expires", "expiration"),
     )
 )
-#: A wait is cut into such ones, in seconds, so that a lost connection is noticed and Ctrl-C is heard.
+#: Longest sleep in seconds, so that a lost connection and Ctrl-C are noticed.
 _NAP = 0.5
 
 
 class Pace:
-    """When each message is due.
+    """The times at which messages are due.
 
     Args:
-        speed: 2 for twice as fast as they came; None for as fast as can be.
+        speed: 2 for twice the original speed; None for the fastest possible.
 
     >>> pace = Pace(2.0)
     >>> [pace.wait(time, now) for time, now in ((5_000_000, 10.0), (6_000_000, 10.1), (0, 10.5), (6_000_000, 11.0))]
@@ -55,10 +55,10 @@ class Pace:
         self._first: tuple[int, float] | None = None
 
     def wait(self, recorded: int, now: float) -> float:
-        """Seconds to wait.
+        """Return the seconds to wait for a message.
 
         Args:
-            recorded: when the message came, in us; 0 where that is not known: it goes right behind the one before.
+            recorded: when the message came, in µs; 0 if unknown, to send it directly after the previous one.
             now: in seconds.
         """
         if self._speed is None or not recorded:
@@ -73,7 +73,7 @@ class Span:
     """A part of a recording, by time.
 
     Args:
-        since, until: us since 1970, or, with a plus sign, seconds from the first message on; None for no end.
+        since, until: µs since 1970, or with a plus sign seconds after the first message; None for no bound.
 
     >>> span = Span("+1", "+2.5")
     >>> [span.holds(time) for time in (7_000_000, 8_000_000, 9_400_000, 9_500_000)]
@@ -84,11 +84,11 @@ class Span:
         self._since, self._until = self._point(since), self._point(until)
         self._first = 0
         self.unknown = 0
-        """How many messages were left out since it is not known when they came."""
+        """Number of messages left out because their time is unknown."""
 
     @staticmethod
     def _point(text: str | None) -> tuple[bool, int] | None:
-        """Whether it counts from the first message on, and us."""
+        """Return whether a time is relative to the first message, and the time in µs."""
         if text is None:
             return None
         try:
@@ -101,7 +101,7 @@ class Span:
             ) from None
 
     def holds(self, recorded: int) -> bool:
-        """Whether a message is in it."""
+        """Return whether a message is in it."""
         if self._since is None and self._until is None:
             return True
         if not recorded:
@@ -116,7 +116,7 @@ class Span:
 
 
 def renamed(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
-    """Where a message goes: the first rule that fits. A star at the end stands for the rest.
+    """Return a message's new destination by the first matching rule. A star at the end matches the rest.
 
     >>> renamed("/topic/a/b", (("/topic/*", "/queue/copy.*"),)), renamed("/queue/a", (("*", "/queue/all"),))
     ('/queue/copy.a/b', '/queue/all')
@@ -131,7 +131,7 @@ def renamed(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
 
 
 def _rules(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """OLD=NEW, or NEW for all."""
+    """Parse OLD=NEW, or NEW for all messages: a callback of click."""
     rules = []
     for value in values:
         old, sign, new = value.partition("=")
@@ -239,7 +239,7 @@ def command(
     span, complaints = Span(since, until), Complaints()
     tally, refusals = Tally(quiet), Refusals()
     source = Source(capture, form, complaints)
-    if capture != "-" and not os.path.exists(capture):  # nobody has to connect to hear this
+    if capture != "-" and not os.path.exists(capture):  # before connecting
         complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
         raise SystemExit(1)
     if not receipts:

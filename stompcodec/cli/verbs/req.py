@@ -1,4 +1,4 @@
-"""stompcodec req: ask, and show the answer."""
+"""stompcodec req: send a request, and show the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stompcodec.errors import ReceiptTimeoutError
 
 __all__ = ["command"]
 
-#: Seconds to wait for an answer, and for the broker, unless --timeout says otherwise.
+#: Default seconds to wait for an answer, and for the broker.
 _ANSWER = 30.0
 _BROKER = 10.0
 

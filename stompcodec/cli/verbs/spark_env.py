@@ -1,4 +1,4 @@
-"""`stompcodec spark-env`: what `spark-submit` needs in its environment, as lines for a shell."""
+"""`stompcodec spark-env`: print the environment that `spark-submit` needs, as lines for a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stompcodec sub: show messages as they come, store them, or run a command for each."""
+"""stompcodec sub: show messages as they arrive, save them, or run a command for each."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _PREFETCH = 100
-#: Seconds between two looks for Ctrl-C.
+#: Seconds between two checks for Ctrl-C.
 _LOOK = 0.1
 
 
 class Intake:
-    """Takes messages of all subscriptions, one at a time, and settles each when it is done with.
+    """Takes messages of all subscriptions, one at a time, and settles each when it is handled.
 
     Args:
-        handle: what to do with a message.
-        most: end after so many; None for no end.
+        handle: handles a message.
+        most: stop after this many; None for no limit.
     """
 
     def __init__(self, handle: Handler, most: int | None) -> None:
@@ -54,7 +54,7 @@ class Intake:
         self.error: BaseException | None = None
 
     def watch(self, subscription: Subscription) -> None:
-        """Take from one more subscription, in a thread of its own."""
+        """Take messages of another subscription, in a thread."""
         threading.Thread(target=self._run, args=(subscription,), daemon=True).start()
 
     def _run(self, subscription: Subscription) -> None:
@@ -62,9 +62,9 @@ class Intake:
             for message in subscription:
                 with self._turn:
                     if self.over.is_set():
-                        return  # it was not acknowledged: the broker gives it to others
+                        return  # not acknowledged, so the broker delivers it to others
                     self._take(message)
-        except BaseException as error:  # the main thread has to tell
+        except BaseException as error:  # the main thread raises it
             self.error = self.error or error
         self.over.set()
 
@@ -73,20 +73,20 @@ class Intake:
         self.count += 1
         self.failed += not good
         if message.subscription.explicit:
-            with suppress(StaleAckError):  # the connection was lost in between: it comes again
+            with suppress(StaleAckError):  # the connection was lost meanwhile: it is delivered again
                 message.ack() if good else message.nack()
         if self.count == self._most:
             self.over.set()
 
     def stop(self) -> None:
-        """Return when the message at hand is done with; no other follows."""
+        """Return when the current message is handled; no other follows."""
         self.over.set()
         with self._turn:
             pass
 
 
 class Watch:
-    """Says when a connection is lost; not before there was one to be lost."""
+    """Reports a lost connection, but not a first one that fails."""
 
     def __init__(self) -> None:
         self.subscribed = False
@@ -163,7 +163,7 @@ def command(
 
     options = subscription_of(broker)
     if options["prefetch"] is None and ack != "auto":
-        usual = 1 if shell_command is not None else _PREFETCH  # what waits for a command may go to another worker
+        usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
         options["prefetch"] = min(usual, most or usual)
     intake = Intake(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
@@ -171,7 +171,7 @@ def command(
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             for destination in destinations:
                 subscription = client.subscribe(destination, ack=ack, **options)
-                watch.subscribed = True  # before the first message is shown: whoever saw that may count on it
+                watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 intake.watch(subscription)
             if sys.stderr.isatty() and not quiet:
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)

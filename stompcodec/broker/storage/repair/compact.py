@@ -74,8 +74,7 @@ def _rewrite(database: Path) -> tuple[int, int]:
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[None]:
-    """Let SQLite put its temporary file beside the data: /tmp may be too small, and its file sizes are visible to
-    all."""
+    """Let SQLite put its temporary file beside the data: /tmp may be too small, and visible to other users."""
     before = os.environ.get("SQLITE_TMPDIR")
     os.environ["SQLITE_TMPDIR"] = str(folder.absolute())
     try:
