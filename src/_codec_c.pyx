@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-# cython: autotestdict=False, auto_pickle=False, freethreading_compatible=True, embedsignature=True
-# cython: embedsignature.format=python
+# cython: autotestdict=False, auto_pickle=False, freethreading_compatible=True
 """The C backend: what `_codec_py` does, at wire speed. Same answers, same errors, same offsets."""
 
 cimport cython

@@ -27,7 +27,10 @@ cdef object _capsule(void *empty, const char *name, PyCapsule_Destructor destruc
 
 @cython.final
 cdef class Columns:
-    """Many frames as columns. Hand it to pyarrow.record_batch, polars, pandas: it exports the Arrow C data interface,
+    """Columns()
+--
+
+    Many frames as columns. Hand it to pyarrow.record_batch, polars, pandas: it exports the Arrow C data interface,
     once, for the memory moves to whoever takes it."""
     cdef stomp_columns columns
     cdef _Names names

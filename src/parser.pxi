@@ -2,7 +2,10 @@
 
 @cython.final
 cdef class Parser(_Bodies):
-    """Octets in, frames out. One Parser belongs to one connection.
+    """Parser(version=None, *, limits=None, lenient=False, heartbeats=False, commands=(), stream_over=None)
+--
+
+    Octets in, frames out. One Parser belongs to one connection.
 
     Args:
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.

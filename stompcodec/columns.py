@@ -201,18 +201,22 @@ class Columns:
     utf8 for each of the names that were asked for.
     """
 
-    __slots__ = ("_columns", "_names", "_rows", "consumed", "error", "rows")
+    __slots__ = {
+        "_columns": None,
+        "_names": None,
+        "_rows": None,
+        "consumed": "Bytes that need not be given again.",
+        "error": "The kind of the last row's error, or None.",
+        "rows": "How many rows there are: one for each frame, and one for malformed data.",
+    }
 
     def __init__(self) -> None:
         self._columns: list[str] = list(COLUMNS)
         self._names: list[str] = []
         self._rows: list[tuple[Any, ...]] | None = []
         self.rows = 0
-        """How many rows there are: a frame each, and one for what was malformed."""
         self.consumed = 0
-        """Octets that need not be given again."""
         self.error: str | None = None
-        """The kind of the last row's error, or None."""
 
     def __init_subclass__(cls) -> None:
         raise TypeError("Columns cannot be subclassed")
