@@ -30,15 +30,24 @@ cdef class Columns:
     """Columns()
 --
 
-    Many frames as columns. Hand it to pyarrow.record_batch, polars, pandas: it exports the Arrow C data interface,
-    once, for the memory moves to whoever takes it."""
+    Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas.
+
+    The Arrow C data interface exports them once, since the memory moves to the importer. The columns, unless left out:
+    command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8
+    column for each name that was given.
+
+    >>> from stompcodec import parse_columns
+    >>> columns = parse_columns(b"SEND\\n\\nhi\\0SEND\\n")
+    >>> columns.rows, columns.consumed, columns.error
+    (1, 9, None)
+    """
     cdef stomp_columns columns
     cdef _Names names
     cdef bint taken
     cdef readonly object rows
-    """How many rows there are: a frame each, and one for what was malformed."""
+    """How many rows there are: one for each frame, and one for malformed data."""
     cdef readonly object consumed
-    """Octets that need not be given again."""
+    """Bytes that need not be given again."""
     cdef readonly object error
     """The kind of the last row's error, or None."""
 
@@ -46,7 +55,7 @@ cdef class Columns:
         stomp_columns_free(&self.columns)
 
     def __arrow_c_schema__(self):
-        """What the columns are, as a PyCapsule."""
+        """Return the schema as a PyCapsule."""
         cdef ArrowSchema *schema = <ArrowSchema *>PyMem_RawCalloc(1, sizeof(ArrowSchema))
         capsule = _capsule(schema, "arrow_schema", _free_schema)
         if stomp_columns_schema(&self.columns, schema) < 0:
@@ -54,7 +63,11 @@ cdef class Columns:
         return capsule
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Schema and columns, as two PyCapsules. Works once."""
+        """Return schema and columns as two PyCapsules.
+
+        Raises:
+            ValueError: the columns were exported before.
+        """
         cdef ArrowArray *array
         schema = self.__arrow_c_schema__()
         if self.taken:
@@ -107,17 +120,22 @@ cdef int _columns_bits(columns) except -1:
 
 def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False, commands=(), columns=None, where=(),
                   repeats=True):
-    """Read whole frames into columns, without an object a frame and without the GIL.
+    """Read whole frames into Arrow columns.
 
     Args:
-        data: bytes-like; at most 2**31 - 1 octets of it are read. Go on at `.consumed`.
+        data: any contiguous bytes-like object. At most 2**31 - 1 bytes are read; pass the data from `.consumed` on
+            again.
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
         names: headers that get a column of their own.
-        limits, lenient, commands: as for Parser.
-        columns: which of "command", "headers", "body", "offset", "length" and "error" are wanted; None: all of them.
-        where: conditions that must all hold for a frame to be a row: (name, "in", values), (name, "prefix", values).
+        limits, lenient, commands: as for `Parser`.
+        columns: some of "command", "headers", "body", "offset", "length" and "error"; None for all.
+        where: conditions that a frame must all meet to become a row: (name, "in", values) or (name, "prefix", values).
             The name is that of a header, whose first entry counts, or "command".
-        repeats: False: of a repeated header only the first entry.
+        repeats: whether the column of headers has repeated entries; False keeps the first of each name.
+
+    Raises:
+        TypeError, ValueError: an argument has another type, or is unknown. Malformed data does not raise: it becomes
+            the last row, whose column "error" has the kind.
 
     >>> parse_columns(b"SEND\\n\\nhi\\0SEND\\n", names=["destination"]).rows
     1
@@ -155,14 +173,20 @@ def parse_columns(data, version="1.2", names=None, *, limits=None, lenient=False
 
 
 def frame_ends(data, every=1, most=None, *, limits=None):
-    """Where frames end, by a light parse: an array of offsets, without the GIL.
+    """Return the offsets at which frames end, found by a light parse that checks little.
 
     Args:
-        data: bytes-like.
-        every: octets; an end is given where it is at least so far behind the one before. That of the last whole frame
-            is given in any case.
-        most: give at most so many ends.
-        limits: only max_body counts: a content-length above it is not believed.
+        data: any contiguous bytes-like object.
+        every: the least distance in bytes between two returned ends. The end of the last whole frame is always
+            returned.
+        most: the largest number of ends to return; None for all.
+        limits: only max_body is used: a larger content-length is ignored.
+
+    Returns:
+        An array of 64-bit integers, in ascending order.
+
+    Raises:
+        TypeError, ValueError: an argument has another type, or is out of range.
 
     >>> list(frame_ends(b"SEND\\n\\nhi\\0\\nACK\\nid:1\\n\\n\\0SEND\\n"))
     [9, 21]

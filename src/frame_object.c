@@ -316,9 +316,22 @@ static PyObject *frame_sizeof(StompFrame *frame, PyObject *Py_UNUSED(ignored))
 #define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))(function), flags, doc}
 
 static PyMethodDef frame_methods[] = {
-    METHOD("get", stomp_frame_get, METH_FASTCALL, "get($self, name, default=None, /)\n--\n\nThe first value of that header, or the default. Never builds the mapping."),
-    METHOD("has_any", frame_has_any, METH_FASTCALL, "has_any($self, /, *names)\n--\n\nReturn whether there is a header of one of these names. Never builds the mapping."),
-    METHOD("text", frame_text_, METH_NOARGS, "text($self, /)\n--\n\nThe body as str, by content-type and charset; raises ValueError if it is not that."),
+    METHOD("get", stomp_frame_get, METH_FASTCALL,
+           "get($self, name, default=None, /)\n--\n\n"
+           "Return the first value of a header, or `default`."),
+    METHOD("has_any", frame_has_any, METH_FASTCALL,
+           "has_any($self, /, *names)\n--\n\n"
+           "Return whether the frame has a header with one of these names.\n"
+           "\n"
+           ">>> Frame(\"SEND\", {\"destination\": \"/queue/a\"}).has_any(\"receipt\", \"destination\")\n"
+           "True"),
+    METHOD("text", frame_text_, METH_NOARGS,
+           "text($self, /)\n--\n\n"
+           "Return the body as text, by its content-type and content-encoding.\n"
+           "\n"
+           "Raises:\n"
+           "    ContentError: the body is binary, streamed, or not in its charset. It is a ValueError.\n"
+           "    FrameError: the content-encoding cannot be undone, or the result is larger than 100 MiB."),
     METHOD("__reduce__", frame_reduce, METH_NOARGS, NULL),
     METHOD("__copy__", frame_copy, METH_NOARGS, NULL),
     METHOD("__deepcopy__", frame_copy, METH_O, NULL),
@@ -327,9 +340,9 @@ static PyMethodDef frame_methods[] = {
 };
 
 static PyGetSetDef frame_getset[] = {
-    {"command", (getter)(void (*)(void))frame_command, NULL, "The command, as str.", NULL},
-    {"headers", (getter)(void (*)(void))frame_headers, NULL, "The headers as a read-only mapping; of a repeated name the first entry counts.", NULL},
-    {"body", (getter)(void (*)(void))frame_body, NULL, "The body, as bytes; None where it is handed out in pieces.", NULL},
+    {"command", (getter)(void (*)(void))frame_command, NULL, "The command, such as \"SEND\".", NULL},
+    {"headers", (getter)(void (*)(void))frame_headers, NULL, "The headers: a read-only dict, in which the first entry of a repeated name counts.", NULL},
+    {"body", (getter)(void (*)(void))frame_body, NULL, "The body as bytes; None if `Parser(stream_over=n)` hands it out in pieces.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -338,8 +351,22 @@ PyTypeObject StompFrame_Type = {
     .tp_name = "stompcodec.Frame",
     .tp_basicsize = sizeof(StompFrame),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Frame(command, headers=(), body=b'')\n--\n\nA command, headers and a body. Immutable.\n\n"
-              "headers is a mapping, or pairs of name and value to repeat a name; body is bytes-like.",
+    .tp_doc = "Frame(command, headers=(), body=b'')\n--\n\n"
+              "A STOMP frame: a command, headers and a body. Immutable.\n"
+              "\n"
+              "Args:\n"
+              "    command: such as \"SEND\". `serialize` checks whether the version has it.\n"
+              "    headers: a mapping, or (name, value) pairs, in which a name may be repeated.\n"
+              "    body: any contiguous bytes-like object. Encode text first.\n"
+              "\n"
+              "Raises:\n"
+              "    TypeError: an argument has another type. The message never shows a value.\n"
+              "\n"
+              ">>> frame = Frame(\"SEND\", {\"destination\": \"/queue/a\"}, b\"hello\")\n"
+              ">>> frame\n"
+              "<Frame SEND destination='/queue/a' body=5 octets b'hello'>\n"
+              ">>> frame.headers[\"destination\"], frame.get(\"receipt\"), frame.body\n"
+              "('/queue/a', None, b'hello')",
     .tp_new = stomp_frame_new,
     .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
     .tp_methods = frame_methods,

@@ -140,11 +140,15 @@ static PyObject *refuse_update(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED
 }
 
 #define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))function, flags, doc}
-#define REFUSED(name) METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS, name "($self, /, *args, **kwargs)\n--\n\nRefused: headers are read-only.")
+#define REFUSED(name) METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS, name "($self, /, *args, **kwargs)\n--\n\nRaise TypeError: headers are read-only.")
 
 static PyMethodDef headers_methods[] = {
-    METHOD("pairs", headers_pairs, METH_NOARGS, "pairs($self, /)\n--\n\nEvery entry in order, repeats kept, as a list."),
-    METHOD("getall", headers_getall, METH_O, "getall($self, name, /)\n--\n\nEvery value of that name in order, as a list."),
+    METHOD("pairs", headers_pairs, METH_NOARGS,
+           "pairs($self, /)\n--\n\n"
+           "Return all entries as (name, value), in order, repeated names included."),
+    METHOD("getall", headers_getall, METH_O,
+           "getall($self, name, /)\n--\n\n"
+           "Return the values of all entries of a name, in order."),
     METHOD("__reduce__", headers_reduce, METH_NOARGS, NULL),
     REFUSED("clear"),
     REFUSED("pop"),
@@ -162,7 +166,14 @@ PyTypeObject StompHeaders_Type = {
     .tp_name = "stompcodec.Headers",
     .tp_basicsize = sizeof(Headers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_doc = "Headers()\n--\n\nThe headers of a frame, read-only and in order; of a repeated name the first entry counts.",
+    .tp_doc = "Headers()\n--\n\n"
+              "The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).\n"
+              "\n"
+              "`pairs()` and `getall()` return repeated entries too.\n"
+              "\n"
+              ">>> headers = Frame(\"SEND\", [(\"a\", \"1\"), (\"b\", \"2\"), (\"a\", \"3\")]).headers\n"
+              ">>> headers[\"a\"], len(headers), headers.getall(\"a\"), dict(headers)\n"
+              "('1', 2, ['1', '3'], {'a': '1', 'b': '2'})",
     .tp_dealloc = headers_dealloc,
     .tp_methods = headers_methods,
     .tp_as_mapping = &headers_mapping,

@@ -5,18 +5,27 @@ cdef class Parser(_Bodies):
     """Parser(version=None, *, limits=None, lenient=False, heartbeats=False, commands=(), stream_over=None)
 --
 
-    Octets in, frames out. One Parser belongs to one connection.
+    A parser of one stream: feed it bytes, and iterate over the frames.
 
     Args:
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
-        limits: sizes that are accepted, a `Limits`.
-        lenient: pass over what peers get wrong.
-        heartbeats: hand out HEARTBEAT for every EOL between frames.
-        commands: further commands to accept.
-        stream_over: hand out bodies of more octets than this in pieces.
+        limits: the largest sizes to accept, in bytes; None for the defaults of `Limits`.
+        lenient: whether to tolerate common mistakes of peers. docs/codec.md lists them.
+        heartbeats: whether to yield HEARTBEAT for each EOL between frames.
+        commands: names of further commands, such as "PING".
+        stream_over: larger bodies, in bytes, are streamed: a frame whose body is None, then pieces, then END_OF_BODY.
 
-    >>> [frame.body for frame in Parser("1.2").feed(b"SEND\\n\\nhi\\0")]
-    [b'hi']
+    Raises:
+        TypeError, ValueError: an argument has another type, or is out of range.
+        FrameError: while iterating, at malformed data, after the frames before it. The parser then ignores further
+            data, and raises the same error again.
+
+    >>> parser = Parser("1.2")
+    >>> list(parser.feed(b"SEND\\ndestination:/queue/a\\n\\nhel"))
+    []
+    >>> list(parser.feed(b"lo\\0"))
+    [<Frame SEND destination='/queue/a' body=5 octets b'hello'>]
+    >>> parser.close()
     """
     cdef stomp_rules next_rules
     cdef int turn  # next_rules differ from rules
@@ -60,7 +69,7 @@ cdef class Parser(_Bodies):
 
     @property
     def version(self):
-        """The version whose rules hold from the next frame on."""
+        """The version, as it was given. Setting it takes effect with the next frame; an unknown one is a ValueError."""
         return self._version
 
     @version.setter
@@ -69,7 +78,7 @@ cdef class Parser(_Bodies):
 
     @property
     def buffered(self):
-        """Octets taken in and not handed out yet."""
+        """Bytes that were fed and not handed out: frames that were not iterated, and the last, incomplete frame."""
         if self.failure is not None:
             return 0
         if self.state == IN_STREAM:  # what was kept before it was known that the body is handed out in pieces
@@ -83,8 +92,13 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     def feed(self, data):
-        """Take in octets; returns the iterator over the whole frames. Iterating raises FrameError where they end in
-        something malformed, and ever after."""
+        """Take in bytes and return an iterator over the frames that are complete.
+
+        Each step parses one frame. Frames that are not iterated stay for the next call.
+
+        Args:
+            data: any contiguous bytes-like object. It may be changed afterwards.
+        """
         cdef Py_buffer view
         if PyBytes_CheckExact(data) and self._goes_on(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)):
             return self
@@ -112,7 +126,7 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     def get_buffer(self, hint=-1):
-        """Room for a reader to write octets into, as asyncio.BufferedProtocol wants it; then call buffer_updated."""
+        """Return a buffer to read into, as `asyncio.BufferedProtocol` does. Call `buffer_updated` afterwards."""
         cdef size_t size = PIECE
         cdef _Lease lease
         if hint > 0:
@@ -134,7 +148,12 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     def buffer_updated(self, n):
-        """The reader wrote n octets; returns the iterator over the whole frames. Leave the buffer alone from now on."""
+        """Take in the first `n` bytes of the buffer, and return an iterator as `feed` does.
+
+        Raises:
+            RuntimeError: `get_buffer` was not called, or `feed` was called since.
+            ValueError: the buffer is smaller than `n` bytes.
+        """
         cdef size_t count
         cdef Py_ssize_t size
         n = _index(n)  # first, for it may run anything
@@ -236,7 +255,11 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     def close(self):
-        """The stream ended. Raises FrameError(kind="truncated") inside a frame; octets that were not iterated count."""
+        """Mark the end of the stream. Iterate over all frames first.
+
+        Raises:
+            FrameError: "truncated" if the stream ended inside a frame; or the error that iterating raised before.
+        """
         if self.failure is not None:
             self._fail_again()
         if self.state != IN_HEAD or self._unread():

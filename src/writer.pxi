@@ -53,20 +53,23 @@ cdef _detail(int error, frame, uint32_t culprit, const stomp_writer *writer):
 
 
 def serialize(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
-    """The octets of a frame.
+    """Return a frame as bytes.
 
     Args:
-        frame: a Frame.
+        frame: the frame to write.
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
-        content_length: "auto" (where there is a body), "always" or "never".
-        lenient: write lone surrogates as the octets they stand for.
-        commands: further commands to accept.
+        content_length: "auto" adds the header at the end if the frame has a body and no such header; "always" adds it
+            to frames without a body too; "never" leaves it out, even if the frame has it.
+        lenient: whether lone surrogates are written as the bytes they stand for.
+        commands: names of further commands, such as "PING".
 
     Raises:
-        FrameError: the frame cannot be written in this version; its offset is None.
+        FrameError: the version cannot represent the frame ("unencodable", "unknown-command", "body-not-allowed"), or
+            its content-length is wrong ("bad-content-length").
+        TypeError: `frame` is not a Frame of this backend, or its body was streamed.
 
-    >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
-    b'SEND\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
+    >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
     """
     cdef stomp_writer writer
     cdef stomp_out out
@@ -81,7 +84,13 @@ def serialize(frame, version="1.2", *, content_length="auto", lenient=False, com
 
 
 def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
-    """The octets of a frame as a list for writelines; a large body is the same object, not a copy."""
+    """Return a frame as a list of bytes, for `writelines`. A body of 8 KiB or more is not copied.
+
+    Arguments and errors are those of `serialize`.
+
+    >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
+    [b'BEGIN\\ntransaction:t\\n\\n\\x00']
+    """
     cdef stomp_writer writer
     cdef stomp_out out
     cdef _Names extra = _extra(commands)
@@ -98,7 +107,13 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
 
 
 def serialize_many(frames, version="1.2", *, content_length="auto", lenient=False, commands=()):
-    """The octets of many frames, one behind the other."""
+    """Return many frames as bytes, one after the other.
+
+    Arguments and errors are those of `serialize`.
+
+    >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
+    b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
+    """
     cdef stomp_writer writer
     cdef stomp_out out
     cdef _Names extra = _extra(commands)
@@ -130,7 +145,24 @@ cdef _Names _left_out(without):
 
 
 def serialize_tail(frame, version="1.2", *, without=()):
-    """What follows the command line of a SEND, MESSAGE or ERROR frame: header lines, empty line, body, NUL."""
+    """Return the part of a SEND, MESSAGE or ERROR frame after its command line: headers, empty line, body, NUL.
+
+    Brokers put a command and their own headers before it. Headers that the version cannot represent are left out.
+    content-length is written last if the frame has a body or the header.
+
+    Args:
+        frame: the frame to write. Its command is ignored.
+        version: "1.0", "1.1" or "1.2".
+        without: names of headers to leave out, except content-length. Passing the same tuple each time is fastest.
+
+    Raises:
+        TypeError: `frame` is not a Frame of this backend, or its body was streamed.
+        ValueError: the version is unknown, or a name in `without` is not UTF-8.
+
+    >>> frame = Frame("SEND", {"destination": "/queue/a", "receipt": "7"}, b"hi")
+    >>> b"MESSAGE\\nsubscription:0\\n" + serialize_tail(frame, without=("receipt",))
+    b'MESSAGE\\nsubscription:0\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
+    """
     cdef stomp_writer writer
     cdef stomp_out out
     cdef _Names names = _left_out(without)

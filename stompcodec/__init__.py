@@ -1,4 +1,4 @@
-"""STOMP, from octets to frames and back.
+"""STOMP: bytes to frames and back, and the rules of a connection.
 
 >>> parser = Parser("1.2")
 >>> for frame in parser.feed(b"MESSAGE\\ndestination:/topic/a\\n\\nhello\\0"):

@@ -1,6 +1,6 @@
-r"""The codec in Python. It is the specification of the C backend, which must give the same answers.
+r"""The codec in Python. It specifies the C backend, which must return the same frames, errors and offsets.
 
-A stream, in octets (LF 10, CR 13, NUL 0):
+The grammar of a stream of octets (LF 10, CR 13, NUL 0):
 
     stream  = *( EOL / frame )
     frame   = command EOL *( header EOL ) EOL body NUL
@@ -8,22 +8,22 @@ A stream, in octets (LF 10, CR 13, NUL 0):
     body    = n octets when the first content-length says n, else all up to the first NUL
     EOL     = LF, in 1.2 and before negotiation also CR LF
 
-Strict: a command is one of the version; a line has a name and a colon, is UTF-8 and holds only escapes of the version
-(none in 1.0, in CONNECT and in CONNECTED); only SEND, MESSAGE and ERROR have a body (in 1.0 all may). CR is data where
-it is no part of an EOL. Lines are measured on the wire, without their EOL.
+Strict: the version has the command; a line has a name and a colon, is UTF-8 and contains only escapes of the version
+(none in 1.0, in CONNECT and in CONNECTED); only SEND, MESSAGE and ERROR have a body (in 1.0 any frame may). A CR that
+is not part of an EOL is data. Lines are measured on the wire, without their EOL.
 
-Lenient, the closed list: undefined escapes keep their backslash; header lines without a colon or a name are passed over
-(they still count); header octets that are no UTF-8 become lone surrogates; unknown commands and bodies on any frame are
-passed on; NULs between frames are skipped; CR LF is an EOL in every version; spaces and tabs around the number of
-content-length go; in 1.0 spaces around names and values go.
+Lenient, the complete list: undefined escapes keep their backslash; header lines without a colon or a name are skipped
+(but counted); header bytes that are not UTF-8 become lone surrogates; unknown commands and bodies on any frame are
+accepted; NULs between frames are skipped; CR LF is an EOL in every version; spaces and tabs around the number of
+content-length are stripped; in 1.0 spaces around names and values are stripped.
 
-Legacy, the older worker dialect: spaces and CRs at a line's end go, and spaces before a value; commands and names in
-any case; no octet below 32 in a value; a line of spaces and CRs is empty.
+Legacy, the older worker dialect: spaces and CRs at line ends are stripped, and spaces before a value; commands and
+names may be in any case; values contain no byte below 32; a line of spaces and CRs is empty.
 
-Scanning is as if octet by octet: the first violation wins, however the octets were cut, and its offset is counted from
-the start of the stream. `Parser.__next__` reads a frame in a few searches when all of it is there and nothing about it
-is rare. It may only skip work: what it is not sure of is read line by line by `Head`, then by `Body`, which find the
-error.
+Scanning behaves as if it went byte by byte: the first violation is reported, however the stream was cut into chunks,
+and its offset is counted from the start of the stream. `Parser.__next__` reads a frame in a few searches if it is
+complete and has nothing unusual. Invariant: this fast path only skips work. Frames that it does not read are read line
+by line by `Head`, then by `Body`, which find the error.
 """
 
 from __future__ import annotations
@@ -55,30 +55,31 @@ __all__ = [
 ]
 
 _LF, _CR = 10, 13
-_ROOM = 65536  # octets of the buffer that get_buffer gives
-_AROUND = 24  # octets before and behind an error that its message shows
-_SECRETS_SEEN = 65536  # octets of a head in which `excerpt` looks for secrets
+_ROOM = 65536  # bytes of the buffer that get_buffer returns
+_AROUND = 24  # bytes before and after an error that its message shows
+_SECRETS_SEEN = 65536  # bytes of a head in which `excerpt` looks for secrets
 _LINE_FEEDS = re.compile(rb"\n*")
-_FEW = 64  # small chunks that may wait to be gathered
-#: What `feed` returns when the octets are the middle of a line or a body: there is nothing to iterate over, and to ask
-#: the parser would cost more than to take them in.
+_FEW = 64  # small chunks that are kept before they are joined
+#: Returned by `feed` for the middle of a line or a body, where iterating over the parser would cost more than taking in
+#: the bytes.
 _NOTHING: Iterator[Any] = iter(())
 
 
 class Parser:
-    """Octets in, frames out: feed what came, and iterate.
+    """A parser of one stream: feed it bytes, and iterate over the frames.
 
     Args:
-        version: "1.0", "1.1", "1.2", "legacy", or None: nothing negotiated yet.
-        limits: sizes in octets that are accepted; None for the defaults of `Limits`.
-        lenient: pass over what peers get wrong; the list is at the top of this module.
-        heartbeats: hand out HEARTBEAT for every EOL between frames.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        limits: the largest sizes to accept, in bytes; None for the defaults of `Limits`.
+        lenient: whether to tolerate common mistakes of peers. docs/codec.md lists them.
+        heartbeats: whether to yield HEARTBEAT for each EOL between frames.
         commands: names of further commands, such as "PING".
-        stream_over: bodies of more octets than this come as a frame whose body is None, then pieces, then END_OF_BODY.
+        stream_over: larger bodies, in bytes, are streamed: a frame whose body is None, then pieces, then END_OF_BODY.
 
     Raises:
-        FrameError: while iterating, when the octets are no frames; the frames before that were handed out. The parser
-            is dead then: it drops what is fed, and raises the same again.
+        TypeError, ValueError: an argument has another type, or is out of range.
+        FrameError: while iterating, at malformed data, after the frames before it. The parser then ignores further
+            data, and raises the same error again.
 
     >>> parser = Parser("1.2")
     >>> list(parser.feed(b"SEND\\ndestination:/queue/a\\n\\nhel"))
@@ -110,18 +111,18 @@ class Parser:
         self._commands = checked_commands(commands)
         if stream_over is not None and (type(stream_over) is not int or stream_over < 0):
             raise ValueError(f"stream_over is {stream_over!r}: it must be None or an int of 0 or more")
-        # Larger bodies are refused or streamed.
+        # Larger bodies are an error, or are streamed.
         self._whole_body = limits.max_body if stream_over is None else min(limits.max_body, stream_over)
         self._buf: Any = b""  # a bytearray only while `_part` is a `Head`
-        self._pos = 0  # where the frame, the gap or the rest of the body begins in `_buf`
+        self._pos = 0  # index in `_buf` of the frame, the gap or the rest of the body
         self._base = 0  # stream offset of `_buf[0]`
-        self._start = 0  # where the last frame began, counted from `_buf[0]`
-        self._blank = -1  # a known position of LF LF in `_buf`; its length where there is none
-        self._more: deque[bytes] = deque()  # octets that were fed and not looked at
-        # Octets that may come without an event, in the middle of a line or a body; -1: there is something to look at.
+        self._start = 0  # index of the last frame's first byte, from `_buf[0]`
+        self._blank = -1  # a known index of LF LF in `_buf`; its length if there is none
+        self._more: deque[bytes] = deque()  # chunks that were fed and not read
+        # Bytes that can follow, in the middle of a line or a body, without an event; -1: there are chunks to read.
         self._wants = -1
-        self._in_line = False  # those octets must hold no LF
-        self._counted = False  # they may hold NULs
+        self._in_line = False  # those bytes must not contain an LF
+        self._counted = False  # they may contain NULs
         self._part: Head | Body | None = None
         self._error: tuple[str, int, str | None, bytes] | None = None
         self._room: bytearray | None = None
@@ -136,7 +137,7 @@ class Parser:
 
     @property
     def version(self) -> str | None:
-        """The version as given. Setting it holds from the next frame on; ValueError where there is none such."""
+        """The version, as it was given. Setting it takes effect with the next frame; an unknown one is a ValueError."""
         return self._version
 
     @version.setter
@@ -147,11 +148,11 @@ class Parser:
         self._skim = self._rules.skim
         self._crlf = self._rules.dialect.crlf
         self._version = version
-        self._wake()  # what waits in a gap may be a frame now
+        self._wake()  # bytes in a gap may be a frame now
 
     @property
     def buffered(self) -> int:
-        """Octets that were taken in and not handed out yet: what was not iterated, and the part of a frame."""
+        """Bytes that were fed and not handed out: frames that were not iterated, and the last, incomplete frame."""
         part = self._part
         if not isinstance(part, Body):
             return self._end() - self._base - self._pos
@@ -163,17 +164,16 @@ class Parser:
         return self._base + len(self._buf) + sum(map(len, self._more))
 
     def _span(self) -> tuple[int, int]:
-        """Stream offsets of the last frame: its first octet, and behind its NUL. Or where the broken frame begins."""
+        """Return the stream offsets of the last frame, [first byte, after its NUL), or of a bad frame's first byte."""
         return self._base + self._start, self._base + self._pos
 
     def feed(self, data: Any) -> Iterator[Any]:
-        """Take in octets.
+        """Take in bytes and return an iterator over the frames that are complete.
+
+        Each step parses one frame. Frames that are not iterated stay for the next call.
 
         Args:
             data: any contiguous bytes-like object. It may be changed afterwards.
-
-        Returns:
-            An iterator over what is whole now; each step scans one frame. What is not iterated stays for the next time.
         """
         if type(data) is not bytes:
             data = octets(data)
@@ -194,7 +194,7 @@ class Parser:
         return self
 
     def _rest(self) -> None:
-        """All that is here was looked at. Note what may come without an event."""
+        """Note how many bytes can follow without an event, now that all chunks are read."""
         self._forget()
         part = self._part
         self._in_line = isinstance(part, Head)
@@ -205,25 +205,25 @@ class Parser:
             self._wants = 0 if part is None else part.room()
 
     def _wake(self) -> None:
-        """Go on. What was fed since `_rest` belongs to the body that is pending, or to the line."""
+        """Continue after `_rest`: the chunks that were fed since then belong to the pending body or line."""
         if self._more and self._wants >= 0 and isinstance(self._part, Body):
             self._base += self._part.add(self._more)
             self._more.clear()
         self._wants = -1
 
     def get_buffer(self, hint: int = -1) -> memoryview:
-        """Room to read octets into, as `asyncio.BufferedProtocol` wants it. Then call `buffer_updated`."""
+        """Return a buffer to read into, as `asyncio.BufferedProtocol` does. Call `buffer_updated` afterwards."""
         if self._room is None:
             self._room = bytearray(_ROOM)
         self._room_given = True
         return memoryview(self._room)
 
     def buffer_updated(self, n: int) -> Iterator[Any]:
-        """Take in the first `n` octets of the room. Returns what `feed` returns.
+        """Take in the first `n` bytes of the buffer, and return an iterator as `feed` does.
 
         Raises:
             RuntimeError: `get_buffer` was not called, or `feed` was called since.
-            ValueError: there is less room than `n`.
+            ValueError: the buffer is smaller than `n` bytes.
         """
         if not self._room_given or self._room is None:
             raise RuntimeError("buffer_updated() without get_buffer(), or after feed()")
@@ -232,10 +232,10 @@ class Parser:
         return self.feed(memoryview(self._room)[:n])
 
     def close(self) -> None:
-        """Say that the stream has ended. Iterate over what was fed first.
+        """Mark the end of the stream. Iterate over all frames first.
 
         Raises:
-            FrameError: "truncated", when the stream ended inside a frame, or the error that the parser died of.
+            FrameError: "truncated" if the stream ended inside a frame; or the error that iterating raised before.
         """
         if self._error is not None:
             raise _error_again(*self._error)
@@ -246,7 +246,7 @@ class Parser:
         return self
 
     def __next__(self) -> Any:
-        """The quick way: the frame that begins here, if all of it is here and nothing is rare. Else `_step` goes on."""
+        """Return the next frame by the fast path, if it is complete and has nothing unusual; else call `_step`."""
         if self._part is not None:
             return self._step()
         buf = self._buf
@@ -286,12 +286,12 @@ class Parser:
         return self._step()
 
     def _step(self) -> Any:
-        """Go on in gaps, in parts of frames, and where something is wrong."""
+        """Return the next event by the exact path: gaps, parts of frames, errors."""
         if self._error is not None:
             raise _error_again(*self._error)
         if self._wants >= 0:
             raise StopIteration
-        tried = self._pos  # the quick way
+        tried = self._pos  # by the fast path
         while True:
             part = self._part
             event = None
@@ -312,7 +312,7 @@ class Parser:
                 self._break(violation)
             if event is not None:
                 return event
-            if self._part is part:  # more octets are needed
+            if self._part is part:  # more bytes are needed
                 if not self._more:
                     self._rest()
                     raise StopIteration
@@ -320,19 +320,19 @@ class Parser:
                 tried = -1
 
     def _merge(self) -> None:
-        """Put what was fed behind what is left. A body takes its chunks one by one instead."""
+        """Append the chunks to the unread rest. A body takes its chunks one by one instead."""
         data = self._more.popleft() if len(self._more) == 1 else b"".join(self._more)
         self._more.clear()
         self._forget()
         rest = self._buf
         if type(rest) is bytes and (self._part is None or len(rest) <= 4 * len(data)):
             self._buf = rest + data
-        else:  # a peer that dribbles: octets are added without copying the head that is here, until it is whole
+        else:  # a slow peer: append without copying the incomplete head each time
             self._buf = rest if type(rest) is bytearray else bytearray(rest)
             self._buf += data
 
     def _forget(self) -> None:
-        """Drop the octets that were used."""
+        """Drop the bytes that were read."""
         if self._pos:
             self._buf = self._buf[self._pos :]
             self._base += self._pos
@@ -341,7 +341,7 @@ class Parser:
         self._blank = -1
 
     def _gap_step(self) -> Mark | bool:
-        """Skip what stands between frames. True where a frame begins; HEARTBEAT for an EOL, if they are wanted."""
+        """Skip the gap between frames. Return True at a frame, False at the end, HEARTBEAT for a reported EOL."""
         buf, dialect = self._buf, self._rules.dialect
         while self._pos < len(buf):
             at = self._pos
@@ -355,7 +355,7 @@ class Parser:
                 raise Violation("unexpected-nul", at)
             elif dialect.trims_lines and octet in b" \r":
                 end = line_end(buf, at, at, dialect, self._limits.max_command_line, "max_command_line")
-                if end < 0:  # more than spaces and CRs is no EOL, whatever follows
+                if end < 0:  # a line with other bytes begins a frame
                     return bool(buf[at:].strip(b" \r"))
                 if buf[at:end].strip(b" \r"):
                     return True
@@ -383,7 +383,7 @@ class Parser:
         self._pos = at
 
     def _body_step(self, body: Body) -> Frame | bytes | Mark | None:
-        """Go on with a body, chunk by chunk: nothing is copied until it is whole."""
+        """Continue a body, chunk by chunk. Chunks are joined once, when it is complete."""
         while True:
             event = body.read(self._buf, self._pos)
             self._pos = body.at
@@ -396,13 +396,13 @@ class Parser:
             self._buf, self._pos, self._blank = self._more.popleft(), 0, -1
 
     def _break(self, violation: Violation) -> NoReturn:
-        """Die of what was found."""
+        """Raise the error for a violation, and keep it."""
         part, buf, at = self._part, self._buf, violation.at
         self._start = self._pos
         if isinstance(part, Body):
             self._start = part.start - self._base
             near = bytes(buf[max(at - _AROUND, 0) : at + _AROUND])
-            # The body may quote what the head keeps secret, so both decide.
+            # The body may repeat a secret of the head, so both are searched.
             near = near if excerpt(part.head() + near, 0) else b""
         else:
             within = at - self._pos
@@ -410,7 +410,7 @@ class Parser:
         self._die(violation.kind, self._base + at, violation.limit, near)
 
     def _die(self, kind: str, offset: int, limit: str | None, near: bytes) -> NoReturn:
-        """Raise an error, now and ever after."""
+        """Raise an error, now and in each later call."""
         self._error = kind, offset, limit, near
         self._part = None
         self._buf, self._pos, self._blank, self._wants = b"", 0, -1, -1
@@ -434,7 +434,26 @@ def parse_columns(
     where: Iterable[tuple[str, str, Iterable[str]]] = (),
     repeats: bool = True,
 ) -> Any:
-    """Many frames as Arrow columns, through the Arrow C data interface. See `stompcodec.columns`."""
+    """Read whole frames into Arrow columns.
+
+    Args:
+        data: any contiguous bytes-like object. At most 2**31 - 1 bytes are read; pass the data from `.consumed` on
+            again.
+        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
+        names: headers that get a column of their own.
+        limits, lenient, commands: as for `Parser`.
+        columns: some of "command", "headers", "body", "offset", "length" and "error"; None for all.
+        where: conditions that a frame must all meet to become a row: (name, "in", values) or (name, "prefix", values).
+            The name is that of a header, whose first entry counts, or "command".
+        repeats: whether the column of headers has repeated entries; False keeps the first of each name.
+
+    Raises:
+        TypeError, ValueError: an argument has another type, or is unknown. Malformed data does not raise: it becomes
+            the last row, whose column "error" has the kind.
+
+    >>> parse_columns(b"SEND\\n\\nhi\\0SEND\\n", names=["destination"]).rows
+    1
+    """
     from stompcodec.columns import columns_of
 
     parser = Parser(version, limits=limits, lenient=lenient, commands=commands)

@@ -1,4 +1,4 @@
-"""Where frames end, by a light parse: the twin of src/stomp_ends.c."""
+"""`frame_ends` in Python: the counterpart of src/stomp_ends.c."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ _NUL = re.compile(rb"\0")
 
 
 def frame_ends(data: Any, every: int = 1, most: int | None = None, *, limits: Limits | None = None) -> array[int]:
-    """Where frames end, by a light parse.
+    """Return the offsets at which frames end, found by a light parse that checks little.
 
     Args:
-        data: bytes-like.
-        every: octets; an end is given where it is at least so far behind the one before. That of the last whole frame
-            is given in any case.
-        most: give at most so many ends.
-        limits: only max_body counts: a content-length above it is not believed.
+        data: any contiguous bytes-like object.
+        every: the least distance in bytes between two returned ends. The end of the last whole frame is always
+            returned.
+        most: the largest number of ends to return; None for all.
+        limits: only max_body is used: a larger content-length is ignored.
+
+    Returns:
+        An array of 64-bit integers, in ascending order.
+
+    Raises:
+        TypeError, ValueError: an argument has another type, or is out of range.
 
     >>> list(frame_ends(b"SEND\\n\\nhi\\0\\nACK\\nid:1\\n\\n\\0SEND\\n"))
     [9, 21]
@@ -51,7 +57,7 @@ def frame_ends(data: Any, every: int = 1, most: int | None = None, *, limits: Li
 
 
 def _frame_end(view: memoryview, at: int, max_body: int) -> int:
-    """Where the frame ends that begins at `at`, or behind EOLs there; -1: not here."""
+    """Return where the frame at `at`, or after the EOLs there, ends; -1 if its end is not in the view."""
     begin = _BEGIN.search(view, at)
     head = _HEAD_END.search(view, begin.start()) if begin else None
     if not begin or not head:
@@ -71,7 +77,7 @@ def _frame_end(view: memoryview, at: int, max_body: int) -> int:
 
 
 def _length(view: memoryview, at: int, body: int, max_body: int) -> int:
-    """What the first content-length says, or -1 where there is none to believe."""
+    """Return the value of the first content-length, or -1 if it is missing, malformed or too large."""
     found = _LENGTH.search(view, at, body)
     digits = found[1].removesuffix(b"\r").strip(b" \t") if found else b""
     if not digits.isdigit():

@@ -1,6 +1,6 @@
-"""Parts of frames: heads read line by line, the exact way, which finds the first violation, and bodies as they come.
+"""The exact path of the Python parser: heads line by line, which finds the first violation, and bodies in chunks.
 
-`Parser` takes a quick way where it can. Each octet is looked at once, however the octets were cut.
+`Parser` takes its fast path where it can. Each byte is searched once, however the stream was cut into chunks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _LF, _CR = 10, 13
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _NOT_BLANK = re.compile(rb"[^ \r]")
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
-#: Chunks of a body below this are gathered, so that a dribbling peer costs no object per octet.
+#: Smaller chunks of a body, in bytes, are joined, so that a slow peer does not cost an object per byte.
 SMALL = 1024
 _MOST_DIGITS = 19  # of max_body, which is at most 2**62
 _BAD_LINE = re.compile(r"\n(?:[^:\n]*\n|:)")
 
 
 class Violation(Exception):
-    """A rule is broken at `at`, an index into the octets that were given."""
+    """A violation of the grammar at `at`, an index into the given bytes."""
 
     def __init__(self, kind: str, at: int, limit: str | None = None) -> None:
         super().__init__(kind)
@@ -35,36 +35,43 @@ class Violation(Exception):
         self.limit = limit
 
 
-#: A command, whether its frames may have a body, and how their headers are escaped.
+#: A command, whether its frames may have a body, and the escapes of its headers.
 Known = tuple[str, bool, Escapes | None]
 
 
 class Rules(NamedTuple):
-    """A dialect and limits, prepared for scanning."""
+    """A dialect and limits, prepared for parsing."""
 
     dialect: Dialect
     limits: Limits
     commands: frozenset[bytes]
-    #: Command line -> what is known of it. Empty for dialects that rewrite lines, and without commands that are longer
-    #: than the limit: their frames are read line by line.
+    #: Command line -> its command. Empty for dialects that rewrite lines, and without commands longer than the limit:
+    #: the frames of both are read line by line.
     known: dict[bytes, Known]
-    #: (written, meant), without the escaped backslash.
+    #: (written, meant), without that of the backslash.
     escapes: Escapes
-    #: Finds what may be a bad escape; nothing where they are kept.
+    #: Finds possible bad escapes; never matches if those are kept.
     bad_escape: re.Pattern[str]
-    #: A head of so many octets cannot pass a limit.
+    #: A head of at most this many bytes cannot exceed a limit.
     roomy: int
 
     def know(self, line: bytes) -> Known:
-        """What there is to know of a command."""
+        """Return the `Known` of a command."""
         command = line.decode("utf-8", "surrogateescape")
         escaped = self.dialect.escapes and command not in UNESCAPED
         return command, self.dialect.any_body or command in WITH_BODY, self.escapes if escaped else None
 
     def skim(self, lines: str, size: int, count: int, known: Known) -> int | None:
-        """Check many header lines at once: "\\n", then each with its LF; `size` octets, behind `count` others.
+        """Check many header lines at once, and return their content-length, or -1 if there is none.
 
-        Returns content-length, or -1 where there is none. None: there is something rare, so read line by line.
+        Args:
+            lines: "\\n", then each line with its LF.
+            size: the bytes of `lines` on the wire.
+            count: the header lines of the frame that were read before.
+            known: the command.
+
+        Returns:
+            None if something is unusual, so that the lines have to be read one by one.
         """
         if "\0" in lines or _BAD_LINE.search(lines):
             return None
@@ -72,7 +79,7 @@ class Rules(NamedTuple):
             count + lines.count("\n") - 1 > self.limits.max_headers or size > self.limits.max_header_line
         ):
             return None
-        bad = self.bad_escape  # it does not know of escaped backslashes: where it finds something, they are taken out
+        bad = self.bad_escape  # it ignores escaped backslashes: if it matches, they are removed
         if "\\" in lines and known[2] is not None and bad.search(lines) and bad.search(lines.replace("\\\\", "")):
             return None
         at = lines.find("\ncontent-length:")
@@ -87,13 +94,13 @@ class Rules(NamedTuple):
 
 @lru_cache(maxsize=64)
 def rules_of(version: str | None, lenient: bool, limits: Limits, extra: frozenset[str]) -> Rules:
-    """The rules of a version, with further commands."""
+    """Return the rules of a version with further commands."""
     dialect = dialect_of(version, lenient)
     commands = frozenset(command.encode() for command in dialect.commands | extra)
     named = {octet.decode(): plain.decode() for octet, plain in dialect.escapes.items() if octet != b"\\"}
     escapes = tuple(("\\" + letter, plain) for letter, plain in named.items())
     bad = re.compile(rf"\\(?![{''.join(named)}])" if escapes and not dialect.keeps_bad_escapes else r"(?!)")
-    # A header takes three octets, with its LF.
+    # A header has at least three bytes, with its LF.
     roomy = min(3 * limits.max_headers, limits.max_header_line)
     rules = Rules(dialect, limits, commands, {}, escapes, bad, roomy)
     if not (dialect.trims_lines or dialect.trims_headers):
@@ -106,12 +113,12 @@ def rules_of(version: str | None, lenient: bool, limits: Limits, extra: frozense
 
 
 def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, limit: str) -> int:
-    """Where the LF of the line from `at` on is; -1: not here yet. `seen`: up to where it was searched before."""
+    """Return the index of the LF of the line at `at`, or -1 if it is not there yet. Searching begins at `seen`."""
     end = buf.find(b"\n", seen)
     nul = buf.find(b"\0", seen, end if end >= 0 else len(buf))
     stop = end if nul < 0 else nul
     length = (stop if stop >= 0 else len(buf)) - at
-    # Without its LF, a CR may yet turn out to be part of the EOL.
+    # Without its LF, a CR may still turn out to be part of the EOL.
     if nul < 0 and length and dialect.crlf and buf[at + length - 1] == _CR and (stop >= 0 or length == longest + 1):
         length -= 1
     if length > longest:
@@ -122,26 +129,26 @@ def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, lim
 
 
 class Head:
-    """A head that is not all there, or that the quick way does not read."""
+    """A head that is incomplete, or that the fast path does not read."""
 
     __slots__ = ("count", "known", "length", "line", "lines", "rules", "seen")
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.line = 0  # where the line begins that is read next, from the frame's first octet on
-        self.seen = 0  # up to where it was searched for its end
+        self.line = 0  # index of the next line, from the frame's first byte
+        self.seen = 0  # index up to which its end was searched for
         self.known: Known = "", False, None
-        self.lines = ["\n"]  # header lines, still escaped, as a `Frame` keeps them
-        self.count = 0  # header lines, with those passed over
-        self.length = -1  # of the body, if it is counted
+        self.lines = ["\n"]  # header lines, escaped, as `Frame` keeps them
+        self.count = 0  # header lines, including skipped ones
+        self.length = -1  # of the body; -1 without content-length
 
     def read(self, buf: bytes, start: int) -> int:
-        """Read what is here of the frame that begins at `start`. Returns where its body begins; -1: not here yet."""
+        """Read the available part of the frame at `start`. Return the index of its body, or -1 if more is needed."""
         dialect, limits, _, quick, *_ = self.rules
         while True:
             if self.line and quick:
                 self._skim(buf, start)
-                quick = {}  # once: it reads all it can
+                quick = {}  # once: it reads all lines that it can
             at = start + self.line
             if not self.line:
                 end = line_end(buf, at, start + self.seen, dialect, limits.max_command_line, "max_command_line")
@@ -167,9 +174,9 @@ class Head:
             self.line = self.seen = end + 1 - start
 
     def _skim(self, buf: bytes, start: int) -> None:
-        """Read the lines that are complete at once, unless there is something rare about them."""
+        """Read all complete lines at once, unless they have something unusual."""
         at, seen, crlf = start + self.line, start + self.seen, self.rules.dialect.crlf
-        # Behind which LF they end: at the blank line if it is here.
+        # The LF of the last line: the one before the blank line, if that is there.
         end = buf.find(b"\n\n", seen - 1)
         if crlf:
             blank = buf.find(b"\n\r\n", max(at - 1, seen - 2), end + 1 if end >= 0 else len(buf))
@@ -192,14 +199,14 @@ class Head:
             self.line = self.seen = end + 1 - start
 
     def room(self, size: int) -> int:
-        """How many octets may follow the `size` that are here and were read, if no LF and no NUL is among them."""
+        """Return how many bytes without LF and NUL can follow the `size` bytes that were read without an error."""
         limits = self.rules.limits
         if self.line and self.count == limits.max_headers:
             return 0
         return max((limits.max_header_line if self.line else limits.max_command_line) - size + self.line, 0)
 
     def _spaces_end(self, buf: bytes, at: int, start: int) -> int:
-        """As `_blank_end`, where a blank line may hold spaces and CRs, up to the limit of a header line."""
+        """Do as `_blank_end` where a blank line may contain spaces and CRs, up to the limit of a header line."""
         longest = self.rules.limits.max_header_line
         found = _NOT_BLANK.search(buf, start + self.seen)
         end = found.start() if found else len(buf)
@@ -210,7 +217,7 @@ class Head:
             too_long = size - ends_in_cr > longest
         elif octet == 0:
             too_long = size > longest
-        else:  # without its LF, a CR may yet turn out to be part of the EOL
+        else:  # without its LF, a CR may still turn out to be part of the EOL
             too_long = size > longest and not (size == longest + 1 and ends_in_cr)
         if too_long:
             raise Violation("limit-exceeded", at + longest, "max_header_line")
@@ -221,7 +228,7 @@ class Head:
         return end if found else -1
 
     def _blank_end(self, buf: bytes, at: int, _start: int) -> int:
-        """Where the LF of the blank line is that must be at `at`, for no header may follow; -1: not here yet."""
+        """Return the index of the blank line's LF, or -1 if more is needed. Another header would exceed the limit."""
         crlf = self.rules.dialect.crlf
         line = bytes(buf[at : at + 2])
         if line[:1] == b"\n":
@@ -243,7 +250,7 @@ class Head:
         self.known = self.rules.know(line)
 
     def _read_header(self, line: bytes, at: int) -> None:
-        """Check a line, which begins at `at`, and keep it."""
+        """Check and keep the header line at `at`."""
         dialect = self.rules.dialect
         name, colon, value = line.partition(b":")
         value_at = at + len(name) + 1
@@ -284,37 +291,37 @@ class Head:
         digits = digits.lstrip(b"0")
         if digits and not self.known[1]:
             raise Violation("body-not-allowed", at)
-        # Numbers of many digits are not converted: int() is slow on them, or refuses.
+        # Numbers of many digits are not converted: int() is slow, or refuses.
         if len(digits) > _MOST_DIGITS or int(digits or b"0") > self.rules.limits.max_body:
             raise Violation("limit-exceeded", at, "max_body")
         return int(digits or b"0")
 
 
 class Body:
-    """The body that comes, behind a head that was read."""
+    """The body after a head, while its bytes arrive."""
 
     __slots__ = ("_whole", "at", "chunks", "have", "known", "length", "lines", "most", "start", "streams")
 
     def __init__(self, known: Known, lines: str, length: int, start: int, limits: Limits, whole: int) -> None:
         self.known = known
         self.lines = lines
-        self.length = length  # -1: not counted
+        self.length = length  # -1: up to the first NUL
         self.start = start  # stream offset of the frame
         self.most = limits.max_body
-        self._whole = whole  # larger ones are handed out in pieces, or refused
+        self._whole = whole  # larger ones are streamed, or are an error
         self.chunks: list[Any] = []
-        self.have = 0  # octets of the body behind us: in chunks, or handed out
-        self.at = 0  # up to where the octets were read
+        self.have = 0  # bytes of the body that were read: in chunks, or handed out
+        self.at = 0  # index up to which the buffer was read
         self.streams = False
 
     def room(self) -> int:
-        """How many octets may follow without an event; where they are not counted, if no NUL is among them."""
+        """Return how many bytes can follow without an event; without content-length, bytes that are not NUL."""
         if self.streams or (self.length < 0 and not self.known[1]):
             return 0
         return (self._whole if self.length < 0 else self.length) - self.have
 
     def add(self, pieces: Collection[Any]) -> int:
-        """Keep pieces, and return their size. Large ones are joined once, at the end."""
+        """Keep pieces, and return their total size. Large ones are joined once, at the end."""
         size = sum(map(len, pieces))
         if size >= SMALL * len(pieces):
             self.chunks += pieces
@@ -326,7 +333,7 @@ class Body:
         return size
 
     def read(self, buf: bytes, at: int) -> Frame | bytes | Mark | None:
-        """Go on at `at`: the frame, a piece, or the end of it; None when all was read and more has to come."""
+        """Read on at `at`. Return the frame, a piece or END_OF_BODY; None if more bytes are needed."""
         self.at = at
         if self.length > self._whole and not self.streams:
             self.streams = True
@@ -345,7 +352,7 @@ class Body:
                 raise Violation("limit-exceeded", at + self.most - self.have, "max_body")
             self.streams = True
             return self.frame(None)
-        if here > self.most:  # only where it is not counted
+        if here > self.most:  # only without content-length
             stop, ends = at + self.most - self.have, False
             if stop == at:
                 raise Violation("limit-exceeded", stop, "max_body")
@@ -358,7 +365,7 @@ class Body:
         return None
 
     def _piece(self, buf: bytes, stop: int) -> bytes:
-        """Octets to hand out, up to `stop`: first those that were kept before it was clear that the body streams."""
+        """Return a piece of a streamed body, up to `stop`: first the bytes that were kept before it was streamed."""
         if self.chunks:
             kept = b"".join(self.chunks)
             self.chunks = []

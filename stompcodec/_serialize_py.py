@@ -1,7 +1,7 @@
-"""Frames to octets, in Python: the twin of the C backend's writer.
+"""The writer of frames in Python.
 
-What is written is canonical: LF line ends, headers in the order given, no EOL after the NUL. Nothing is repaired: a
-frame that the version cannot carry is refused, so that no header can forge another.
+Output is canonical: LF line ends, headers in the given order, no EOL after the NUL. A frame that the version cannot
+represent is refused, not repaired, so that no header can forge another.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, che
 
 __all__ = ["serialize", "serialize_many", "serialize_parts", "serialize_tail"]
 
-#: Bodies of so many octets and more are a part of their own, never copied.
+#: Bodies of at least this many bytes are a part of their own, and are not copied.
 _OWN_PART = 8192
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
 _CONTROL = re.compile("[\0-\x1f]")
-#: How UTF-8 is written, strict and lenient.
+#: The error handler of UTF-8, strict and lenient.
 _ERRORS = ("strict", "surrogateescape")
 _CONTENT_LENGTH_MODES = ("auto", "always", "never")
 
@@ -34,20 +34,20 @@ def serialize(
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> bytes:
-    """A frame as octets.
+    """Return a frame as bytes.
 
     Args:
-        frame: what to write.
+        frame: the frame to write.
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
-        content_length: "auto" adds the header, last, when there is a body and it was not given; "always" adds it to
-            every frame that has none; "never" leaves it out, even a given one.
-        lenient: write lone surrogates as the octets they stand for. Nothing else that is written changes.
-        commands: names of further commands.
+        content_length: "auto" adds the header at the end if the frame has a body and no such header; "always" adds it
+            to frames without a body too; "never" leaves it out, even if the frame has it.
+        lenient: whether lone surrogates are written as the bytes they stand for.
+        commands: names of further commands, such as "PING".
 
     Raises:
-        FrameError: the version cannot carry the frame ("unencodable", "unknown-command", "body-not-allowed"), or a
-            given content-length is wrong ("bad-content-length").
-        TypeError: `frame` is no Frame, or its body was streamed.
+        FrameError: the version cannot represent the frame ("unencodable", "unknown-command", "body-not-allowed"), or
+            its content-length is wrong ("bad-content-length").
+        TypeError: `frame` is not a Frame of this backend, or its body was streamed.
 
     >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
@@ -64,9 +64,9 @@ def serialize_parts(
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> list[bytes]:
-    """A frame as a list for `writelines`. A body of 8 KiB and more is the frame's own object, not a copy.
+    """Return a frame as a list of bytes, for `writelines`. A body of 8 KiB or more is not copied.
 
-    Arguments and errors as in `serialize`.
+    Arguments and errors are those of `serialize`.
 
     >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
     [b'BEGIN\\ntransaction:t\\n\\n\\x00']
@@ -84,7 +84,9 @@ def serialize_many(
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> bytes:
-    """Many frames as octets, one after the other. Arguments and errors as in `serialize`; an error leaves nothing.
+    """Return many frames as bytes, one after the other.
+
+    Arguments and errors are those of `serialize`.
 
     >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
     b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
@@ -97,26 +99,26 @@ def serialize_many(
 
 
 def serialize_tail(frame: Frame, version: str | None = "1.2", *, without: Iterable[str] = ()) -> bytes:
-    """What follows the command line of a SEND, MESSAGE or ERROR frame: header lines, empty line, body, NUL.
+    """Return the part of a SEND, MESSAGE or ERROR frame after its command line: headers, empty line, body, NUL.
 
-    For brokers, which put a command and headers of their own before it. A header that the version cannot carry is left
-    out, never written raw; content-length is written anew, last, where there is a body or where it was given.
+    Brokers put a command and their own headers before it. Headers that the version cannot represent are left out.
+    content-length is written last if the frame has a body or the header.
 
     Args:
-        frame: what to write; its command is not looked at.
+        frame: the frame to write. Its command is ignored.
         version: "1.0", "1.1" or "1.2".
-        without: names of headers to leave out; content-length stays. The same tuple in each call is fast.
+        without: names of headers to leave out, except content-length. Passing the same tuple each time is fastest.
 
     Raises:
-        TypeError: `frame` is no Frame, or its body was streamed.
-        ValueError: there is no such version, or a name in `without` is no UTF-8.
+        TypeError: `frame` is not a Frame of this backend, or its body was streamed.
+        ValueError: the version is unknown, or a name in `without` is not UTF-8.
 
     >>> frame = Frame("SEND", {"destination": "/queue/a", "receipt": "7"}, b"hi")
     >>> b"MESSAGE\\nsubscription:0\\n" + serialize_tail(frame, without=("receipt",))
     b'MESSAGE\\nsubscription:0\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
     """
     left_out = (*checked_names(without), "content-length")
-    "".join(left_out).encode()  # as in C, a name that is no UTF-8 is an error
+    "".join(left_out).encode()  # as in C, a name that is not UTF-8 is an error
     dialect = dialect_of(version)
     if version is None or version == "legacy":
         raise ValueError(f"version is {version!r}: use '1.0', '1.1' or '1.2'")
@@ -143,7 +145,7 @@ def _line_or_nothing(pair: tuple[str, str], dialect: Dialect) -> bytes:
 
 
 def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], errors: str) -> bytes:
-    """All up to the body."""
+    """Return the bytes before the body."""
     if mode not in _CONTENT_LENGTH_MODES:
         raise ValueError(f"content_length is {mode!r}: use 'auto', 'always' or 'never'")
     if type(frame) is not Frame:
@@ -155,7 +157,7 @@ def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], erro
     if dialect.folds_case:
         command = command.translate(_UPPER)
         pairs = [(name.translate(_LOWER), value) for name, value in pairs]
-    stripped = dialect.trims_lines and command.endswith(" ")  # by readers
+    stripped = dialect.trims_lines and command.endswith(" ")  # a reader would strip the space
     if command not in dialect.commands and (stripped or command not in extra):
         raise FrameError("unknown-command", None, detail=f"command {command[:40]!a}")
     if body and not (dialect.any_body or command in WITH_BODY):
@@ -174,15 +176,15 @@ def _head(frame: Frame, dialect: Dialect, mode: str, extra: frozenset[str], erro
 
 def _check_length(given: str, length: int, dialect: Dialect) -> None:
     digits = given.strip(dialect.length_padding.decode())
-    # Compared as text, since int() takes more than digits, and refuses very long numbers.
+    # Compared as text: int() accepts more than digits, and refuses very long numbers.
     if not (digits.isascii() and digits.isdecimal() and (digits.lstrip("0") or "0") == str(length)):
         raise FrameError("bad-content-length", None, detail=f"the body has {length} octets")
 
 
 def _lines(command: str, pairs: Sequence[tuple[str, str]], dialect: Dialect, errors: str, *, leaves_out: bool) -> bytes:
-    """The header lines, each with its LF; without content-length, although it was checked, if that is left out."""
+    """Return the header lines, each with its LF. `leaves_out` omits content-length, which is checked nevertheless."""
     raw = not dialect.escapes or command in UNESCAPED
-    # At once where nothing is rare: a NUL stands for the colon until those in names and values are escaped.
+    # The fast path: a NUL stands for the colon until the colons in names and values are escaped.
     text = "".join([f"{name}\0{value}\n" for name, value in pairs])
     if (
         text.count("\0") == text.count("\n") == len(pairs)
@@ -200,7 +202,7 @@ def _lines(command: str, pairs: Sequence[tuple[str, str]], dialect: Dialect, err
                 raise ValueError
             line = f"{name}\0{value}" if raw else _escaped(f"{name}\0{value}", dialect).replace("\n", "\\n")
             octets = line.replace("\0", ":").encode("utf-8", errors)
-        except ValueError:  # an error of encode among them
+        except ValueError:  # UnicodeEncodeError is one
             detail = refusal(name, value, raw=raw, connect=command in UNESCAPED, errors=errors)
             raise FrameError("unencodable", None, detail=detail) from None
         if not (leaves_out and name == "content-length"):
@@ -209,13 +211,13 @@ def _lines(command: str, pairs: Sequence[tuple[str, str]], dialect: Dialect, err
 
 
 def _escaped(text: str, dialect: Dialect) -> str:
-    """All escapes but that of LF."""
+    """Return text with everything but LF escaped."""
     text = text.replace("\\", "\\\\").replace(":", "\\c")
     return text.replace("\r", "\\r") if b"r" in dialect.escapes else text
 
 
 def _can_be_raw(command: str, name: str, value: str, dialect: Dialect) -> bool:
-    """May a line be written where there are no escapes? What could not be told apart when it is read is refused."""
+    """Return whether a line without escapes would be read back as the same header."""
     if ":" in name or "\n" in name or "\n" in value:
         return False
     if command in UNESCAPED and ("\r" in name or "\r" in value):

@@ -1,7 +1,7 @@
-"""Picks a backend, once: the C one where it is built, else the Python one.
+"""The choice of a backend at import: C if it is built, else Python.
 
-STOMPCODEC_PURE in the environment decides: 1 forces Python, 0 forces C (ImportError without it), unset picks. If the C
-backend is built but cannot be loaded, there is a RuntimeWarning: a process loads it in one interpreter only.
+The environment variable STOMPCODEC_PURE forces one: 1 means Python, 0 means C (ImportError if it is missing). A C
+backend that is built but cannot be loaded is a RuntimeWarning: only one interpreter of a process can load it.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ _MODULES = {"c": "stompcodec._codec_c", "python": "stompcodec._codec_py"}
 
 
 def backend(name: str) -> Any:
-    """The module of a backend, "c" or "python", whichever was picked.
+    """Return the module of a backend, whether it is in use or not.
+
+    Args:
+        name: "c" or "python".
 
     Raises:
         ImportError: the C backend is not built.
-        KeyError: there is no such backend.
+        KeyError: another name was given.
 
     >>> backend("python").Parser.__name__
     'Parser'
@@ -78,7 +81,7 @@ def _pick(pure: str) -> str:
     except ImportError as error:
         if pure == "0":
             raise
-        if not isinstance(error, ModuleNotFoundError):  # it is built, and cannot be used here
+        if not isinstance(error, ModuleNotFoundError):  # built, but not usable here
             warnings.warn(_NOT_LOADED.format(error), RuntimeWarning, stacklevel=2)
         return "python"
     return "c"
@@ -109,11 +112,15 @@ def parse(
     heartbeats: bool = False,
     commands: Iterable[str] = (),
 ) -> list[Any]:
-    """All frames of a whole buffer. Arguments as in `Parser`.
+    """Return all frames of a buffer, which holds whole frames.
+
+    Args:
+        data: any contiguous bytes-like object.
+        version, limits, lenient, heartbeats, commands: as for `Parser`.
 
     Raises:
-        FrameError: the buffer holds something else, or ends inside a frame ("truncated"). The frames before are lost
-            then; a `Parser` hands them out first.
+        FrameError: a frame is malformed, or the buffer ends inside a frame ("truncated"). The frames before it are not
+            returned; a `Parser` hands them out first.
 
     >>> parse(b"BEGIN\\ntransaction:t\\n\\n\\0")
     [<Frame BEGIN transaction='t'>]
@@ -125,7 +132,7 @@ def parse(
 
 
 def _restore(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None) -> Frame:
-    """A frame out of a pickle, whichever backend wrote it."""
+    """Return an unpickled frame, which either backend may have written."""
     if body is None:
         raise TypeError("a frame whose body is streamed cannot be restored")
     return Frame(command, pairs, body)

@@ -1,4 +1,4 @@
-"""Which columns and which frames `parse_columns` gives: what callers ask for, checked and made ready for a backend."""
+"""The arguments of `parse_columns` that choose columns and frames, checked and prepared for a backend."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 
 __all__ = ["COLUMNS", "Condition", "checked_columns", "checked_every", "checked_where"]
 
-#: The columns that come before those of single headers, in this order.
+#: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
 
 
 class Condition(NamedTuple):
-    """What a frame must fulfil to be a row. Texts are UTF-8."""
+    """A condition on a frame, as UTF-8. Frames that do not meet it make no row."""
 
     name: bytes
-    """Of a header; "command" is the frame's command."""
+    """The name of a header, or "command"."""
     is_prefix: bool
-    """The text must begin with one of the values, else be one of them."""
+    """Whether the text must begin with one of the values, or equal one."""
     values: tuple[bytes, ...]
-    """In ascending order. No prefix begins with another one, so that the greatest value up to a text decides."""
+    """In ascending order. Invariant: no prefix begins with another, so that comparing with one value is enough."""
 
     def holds(self, text: bytes) -> bool:
-        """Is it fulfilled by this text?
+        """Return whether a text meets the condition.
 
         >>> Condition(b"destination", True, (b"/queue/", b"/topic/a")).holds(b"/topic/ab")
         True
@@ -41,7 +41,11 @@ class Condition(NamedTuple):
 
 
 def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
-    """The columns that are wanted, or an error where there is no such one.
+    """Return the chosen columns; all for None.
+
+    Raises:
+        TypeError: `columns` is one string.
+        ValueError: a column is unknown.
 
     >>> sorted(checked_columns(["body", "error"]))
     ['body', 'error']
@@ -58,7 +62,13 @@ def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
 
 
 def checked_where(where: Iterable[Any]) -> tuple[Condition, ...]:
-    """Conditions, made ready, or an error that says which one is wrong. Those made ready before are taken as they are.
+    """Return prepared conditions, for one or many calls of `parse_columns`. Prepared ones are returned unchanged.
+
+    Args:
+        where: (name, "in", values) or (name, "prefix", values). The name is that of a header, or "command".
+
+    Raises:
+        TypeError, ValueError: a condition is malformed; the message says which.
 
     >>> checked_where([("destination", "prefix", ["/b", "/a", "/b/c"])])
     (Condition(name=b'destination', is_prefix=True, values=(b'/a', b'/b')),)
@@ -87,7 +97,7 @@ def _checked_condition(condition: Any) -> Condition:
 
 
 def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:
-    """Without those that begin with another one, which stands before them."""
+    """Yield the prefixes that do not begin with another one."""
     last = None
     for prefix in prefixes:
         if last is None or not prefix.startswith(last):
@@ -96,7 +106,10 @@ def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:
 
 
 def checked_every(every: int, most: int | None) -> tuple[int, int]:
-    """Arguments of `frame_ends`; without `most` as many as there may be.
+    """Return the checked arguments of `frame_ends`; None as `most` means no bound.
+
+    Raises:
+        TypeError, ValueError: a number is not an int, or too small.
 
     >>> checked_every(1, None)
     (1, 9223372036854775807)

@@ -1,7 +1,7 @@
-"""Frames as Arrow columns, in Python: the twin of what the C backend does without objects.
+"""`parse_columns` in Python: frames as Arrow columns.
 
-The columns leave through the Arrow C data interface (two structs of C, told by PyCapsules), so that pyarrow, polars and
-others can take them and this package needs none of them.
+The columns are exported through the Arrow C data interface (two C structs in PyCapsules), which pyarrow, polars and
+others can import. This package needs none of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stompcodec.spec import checked_names
 
 __all__ = ["Columns", "columns_of"]
 
-_MOST = 2**31 - 1  # octets of data in a call: offsets have 32 bits
+_MOST = 2**31 - 1  # bytes of data in a call: offsets have 32 bits
 _NULLABLE = 2
 _LONE = re.compile("[\ud800-\udfff]")
 _pointer = ctypes.c_void_p
@@ -28,11 +28,11 @@ _long = ctypes.c_int64
 
 
 class _Schema(ctypes.Structure):
-    """struct ArrowSchema."""
+    """The struct ArrowSchema."""
 
 
 class _Array(ctypes.Structure):
-    """struct ArrowArray."""
+    """The struct ArrowArray."""
 
 
 _SchemaRelease = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Schema))
@@ -61,8 +61,8 @@ _Array._fields_ = [
     ("private_data", _pointer),
 ]
 
-#: What a struct points to, by its private_data, until it is released. A child has an entry of its own, since a consumer
-#: may move it out of its parent.
+#: Objects that a struct points to, by its private_data, until it is released. A child has its own entry, since a
+#: consumer may move it out of its parent.
 _held: dict[int, Any] = {}
 _keys = count(1)
 
@@ -89,7 +89,7 @@ def _make_schema(form: bytes, name: str, flags: int = 0, children: Sequence[_Sch
 
 
 def _make_array(length: int, nulls: int, buffers: Sequence[Any], children: Sequence[_Array] = ()) -> _Array:
-    """Buffers are arrays, bytes, or None."""
+    """Return an ArrowArray over buffers: arrays, bytes or None."""
     key = next(_keys)
     addresses = (_pointer * len(buffers))(*map(_address, buffers))
     places = (ctypes.POINTER(_Array) * max(len(children), 1))(*map(ctypes.pointer, children))
@@ -103,13 +103,13 @@ def _address(buffer: Any) -> int | None:
     return ctypes.cast(ctypes.c_char_p(buffer), _pointer).value
 
 
-# A capsule owns its struct; what the struct points to is owned by whoever holds the struct, and goes by its release.
+# A capsule owns its struct. The struct owns what it points to, until its release is called.
 _capsule_new = ctypes.pythonapi.PyCapsule_New
 _capsule_new.restype = ctypes.py_object
 _capsule_new.argtypes = _pointer, ctypes.c_char_p, _pointer
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = _pointer
-_capsule_pointer.argtypes = _pointer, ctypes.c_char_p  # the capsule is dying: it must not be counted again
+_capsule_pointer.argtypes = _pointer, ctypes.c_char_p  # not py_object: that would revive a capsule being freed
 _Destructor = ctypes.CFUNCTYPE(None, _pointer)
 _SCHEMA_NAME, _ARRAY_NAME = b"arrow_schema", b"arrow_array"
 _structs: dict[int, Any] = {}
@@ -124,7 +124,7 @@ def _drop(capsule: int, name: bytes, structs: dict[int, Any] = _structs, pointer
 _drop_schema = _Destructor(lambda capsule, drop=_drop: drop(capsule, _SCHEMA_NAME))
 _drop_array = _Destructor(lambda capsule, drop=_drop: drop(capsule, _ARRAY_NAME))
 for _callback in (_release_schema, _release_array, _drop_schema, _drop_array):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))  # consumers may call them while the interpreter ends
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))  # consumers may call them during interpreter shutdown
 
 
 def _capsule(struct: Any, name: bytes, drop: Any) -> Any:
@@ -138,7 +138,7 @@ def _offsets(sizes: Iterable[int]) -> array[int]:
 
 
 def _octets(values: Sequence[bytes | None]) -> _Array:
-    """A column of text or octets."""
+    """Return a column of text or bytes."""
     nulls = values.count(None)
     valid = None
     if nulls:
@@ -152,7 +152,7 @@ def _octets(values: Sequence[bytes | None]) -> _Array:
 
 
 def _text(value: str | None) -> bytes | None:
-    """UTF-8, which Arrow asks for, so octets that were none become U+FFFD."""
+    """Return text as UTF-8, which Arrow requires; lone surrogates become U+FFFD."""
     if value is None:
         return None
     try:
@@ -162,7 +162,7 @@ def _text(value: str | None) -> bytes | None:
 
 
 def _map(rows: Sequence[Sequence[tuple[str, str]]]) -> _Array:
-    """A column of headers."""
+    """Return the column of headers."""
     pairs = [pair for row in rows for pair in row]
     columns = [_octets([_text(name) for name, _ in pairs]), _octets([_text(value) for _, value in pairs])]
     entries = _make_array(len(pairs), 0, [None], columns)
@@ -182,7 +182,7 @@ def _texts(values: Sequence[str | None]) -> _Array:
     return _octets([_text(value) for value in values])
 
 
-#: Column -> what makes its schema, and what makes it out of one value a row.
+#: Column -> a function that makes its schema, and one that makes the column from a value for each row.
 _KINDS: dict[str, tuple[Callable[[], _Schema], Callable[[Sequence[Any]], _Array]]] = {
     "command": (lambda: _make_schema(b"u", "command"), _texts),
     "headers": (_map_schema, _map),
@@ -194,11 +194,16 @@ _KINDS: dict[str, tuple[Callable[[], _Schema], Callable[[Sequence[Any]], _Array]
 
 
 class Columns:
-    """Many frames as columns, made by `parse_columns`. Hand it to `pyarrow.record_batch`, polars or pandas.
+    """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas.
 
-    It exports the Arrow C data interface, once, since the memory moves to whoever takes it. The columns, as far as they
-    are wanted: command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8, then one of
-    utf8 for each of the names that were asked for.
+    The Arrow C data interface exports them once, since the memory moves to the importer. The columns, unless left out:
+    command utf8, headers map<utf8, utf8>, body binary, offset int64, length int32, error utf8; then a nullable utf8
+    column for each name that was given.
+
+    >>> from stompcodec import parse_columns
+    >>> columns = parse_columns(b"SEND\\n\\nhi\\0SEND\\n")
+    >>> columns.rows, columns.consumed, columns.error
+    (1, 9, None)
     """
 
     __slots__ = {
@@ -222,13 +227,17 @@ class Columns:
         raise TypeError("Columns cannot be subclassed")
 
     def __arrow_c_schema__(self) -> Any:
-        """What the columns are, as a PyCapsule."""
+        """Return the schema as a PyCapsule."""
         columns = [_KINDS[name][0]() for name in self._columns]
         columns += [_make_schema(b"u", name, _NULLABLE) for name in self._names]
         return _capsule(_make_schema(b"+s", "", 0, columns), _SCHEMA_NAME, _drop_schema)
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Schema and columns, as two PyCapsules. Works once."""
+        """Return schema and columns as two PyCapsules.
+
+        Raises:
+            ValueError: the columns were exported before.
+        """
         if self._rows is None:
             raise ValueError("these columns were handed over already: parse again")
         makers = [_KINDS[name][1] for name in self._columns] + [_texts for _ in self._names]
@@ -240,7 +249,7 @@ class Columns:
 
 
 class _Rows:
-    """Rows out of frames, as they are wanted."""
+    """The rows of the chosen frames and columns."""
 
     def __init__(self, columns: Columns, where: Sequence[Condition], repeats: bool) -> None:
         self.columns = columns
@@ -249,7 +258,7 @@ class _Rows:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, frame: Frame, at: int, end: int) -> None:
-        """Add the row of a frame, if all conditions hold."""
+        """Add the row of a frame that meets all conditions."""
         for name, condition in self.where:
             text = _text(frame.command if name == "command" else _first(frame, name))
             if text is None or not condition.holds(text):
@@ -260,7 +269,7 @@ class _Rows:
         self._put(known, [_first(frame, name) for name in self.columns._names])
 
     def add_bad(self, at: int, end: int, kind: str) -> None:
-        """Add the row of what is malformed."""
+        """Add the row of a malformed frame."""
         known = {"command": "", "headers": [], "body": b"", "offset": at, "length": end - at, "error": kind}
         self._put(known, [None for _ in self.columns._names])
 
@@ -273,7 +282,7 @@ def _shown(text: str) -> str:
 
 
 def _first(frame: Frame, name: str) -> str | None:
-    """The first value under a name, as names are shown."""
+    """Return the first value of a header, by its name as the columns show it."""
     if "\ufffd" not in name:
         return frame.get(name)
     return next((value for shown, value in frame.headers.pairs() if _shown(shown) == name), None)
@@ -295,7 +304,8 @@ def columns_of(
     where: Iterable[Any],
     repeats: bool,
 ) -> Columns:
-    """Read whole frames into columns, by a fresh `Parser` of the Python backend; see `parse_columns`.
+    """Read whole frames into columns. `parser` is a fresh `Parser` of the Python backend; the rest as for
+    `parse_columns`.
 
     >>> from stompcodec.codec import backend
     >>> columns_of(backend("python").Parser("1.2"), b"SEND\\n\\nhi\\0SEND\\n", None, False, None, (), True).rows
@@ -312,7 +322,7 @@ def columns_of(
     view = memoryview(data)
     if not view.c_contiguous:
         raise BufferError("the octets are not contiguous: copy them to bytes first")
-    most = _MOST // 3 if lenient else _MOST  # U+FFFD takes three octets
+    most = _MOST // 3 if lenient else _MOST  # U+FFFD has three bytes in UTF-8
     parser.feed(data if view.nbytes <= most else view.cast("B")[:most])
     try:
         for frame in parser:

@@ -1,13 +1,13 @@
-"""One side of one conversation, without input and output: octets in, checked frames out, and the other way.
+"""One side of a STOMP connection, without I/O: bytes in, checked frames out, and back.
 
-The owner moves the octets and says what time it is:
+The owner moves the bytes and tells the time:
 
-    for frame in connection.receive(data, now): ...        # what came
-    transport.writelines(connection.take_output())         # what is to be sent
-    alive = connection.tick(now)                           # when `next_deadline()` has come
+    for frame in connection.receive(data, now): ...        # frames of the peer
+    transport.writelines(connection.take_output())         # bytes to send
+    alive = connection.tick(now)                           # when `next_deadline()` is reached
 
-`now` is in seconds of any clock that never goes back. The rules are the tables of `states.py`; what they forbid raises
-LocalProtocolError where it was ours, and RemoteProtocolError, with the answer ready, where it was the peer's.
+`now` is in seconds of any monotonic clock. The rules are the tables of `states.py`. A violation by the owner raises
+LocalProtocolError; one by the peer raises RemoteProtocolError, whose `reply` is the frame to answer with.
 """
 
 from __future__ import annotations
@@ -29,35 +29,39 @@ __all__ = ["Connection", "Role"]
 _NO_BEATS = Heartbeat(0, 0)
 _EOL = b"\n"
 _NOTHING: Iterator[Frame] = iter(())
-#: Bytes that may wait behind a CONNECT until it is answered.
+#: Bytes after a CONNECT that are kept until it is answered.
 _MOST_WAITING = 2**20
 
 
 def _drop(_piece: Any) -> None:
-    """Drop a piece of a body: the `on_piece` of a connection whose owner has set none."""
+    """Drop a piece of a body: the default of `Connection.on_piece`."""
 
 
 class Connection:
-    """One side of one conversation.
+    """One side of a STOMP connection.
 
     Args:
-        role: which side we are.
-        versions: the versions we speak, a selection of "1.0", "1.1", "1.2"; or "legacy". A server that has "legacy"
-            beside others tells it by the first frame (see `detect.py`).
-        limits: sizes that are accepted in a session; None for the defaults of `Limits`.
-        first_limits: sizes that are accepted up to CONNECT or CONNECTED; None for `limits`.
-        lenient: read as `Parser(lenient=True)` does. A client also takes frames that lack required headers.
-        heart_beat: what we offer, in ms: how often we can send, and how often we want to receive; 0 for not at all.
+        role: our side.
+        versions: the versions we speak: some of "1.0", "1.1", "1.2", or "legacy". A server with "legacy" beside others
+            recognises it by the first frame (see `detect.py`).
+        limits: the largest sizes in a session; None for the defaults of `Limits`.
+        first_limits: the largest sizes up to CONNECT or CONNECTED; None for `limits`.
+        lenient: whether to read as `Parser(lenient=True)` does. A client then accepts frames without required headers
+            too.
+        heart_beat: our offer in ms: how often we can send, and how often we want to receive; 0 for never.
         commands: further commands that either side may use in a session, such as "PING".
-        version_header: a server heeds the header version of CONNECT, see `Handshake`.
-        stream_over: in a session, frames with larger bodies are handed out ahead of those; None: all come whole.
-        whole_frames: each chunk of `output` has to be a whole frame, as WebSocket wants it.
+        version_header: whether a server reads the header version of CONNECT, see `Handshake`.
+        stream_over: in a session, larger bodies, in bytes, are streamed after their frame; None for none.
+        whole_frames: whether each chunk of `output` must be a whole frame, as WebSocket needs it.
         now: the time in seconds.
 
-    `state`, `version`, `heartbeat` and `role` are to be read only. The version is None until it is agreed; a server
-    knows it when it hands out CONNECT. `output` holds the octets to be sent and stays the same list: an owner that is
-    in a session and in a hurry may append whole frames to it itself. `on_piece` is the owner's, too: with `stream_over`
-    it is called with each piece of a body, then with END_OF_BODY. A server's frames have an EOL behind their NUL.
+    Raises:
+        TypeError, ValueError: an argument has another type, or is out of range.
+
+    `state`, `version`, `heartbeat` and `role` are read-only. `version` is None until it is negotiated; a server knows
+    it when it yields CONNECT. `output` is the list of bytes to send, always the same object: in a session, the owner
+    may append whole frames to it. The owner may set `on_piece`, which is called with each piece of a streamed body,
+    then with END_OF_BODY. A server writes an EOL after the NUL of each frame.
 
     Rules: S12-CON-01, S12-CON-05, S12-NEG-03, S12-DIS-02, S12-ERR-02 to S12-ERR-04, and those of 1.0 and 1.1.
 
@@ -96,7 +100,7 @@ class Connection:
     ) -> None:
         self.role = Role(role)
         self._grace = GRACE[self.role]
-        self._now = self._heard = self._sent = now  # the last time seen, and when bytes last came and went
+        self._now = self._heard = self._sent = now  # the latest time, and when bytes were last received and sent
         self.heartbeat = _NO_BEATS
         self.output: list[bytes] = []
         self._own, self._peer = SENDERS[self.role]
@@ -114,9 +118,9 @@ class Connection:
             if self.role is Role.CLIENT:
                 raise ValueError("versions has legacy beside others: a client has to know which it speaks")
             self._parser = FirstFrame(lambda version: self._parser_of(version, self._first))
-        self._fed = 0  # octets that came, until a version is agreed
-        self._base = 0  # stream offset of what `_parser` calls 0
-        self._stopped = False  # whatever comes is dropped
+        self._fed = 0  # bytes received, until a version is negotiated
+        self._base = 0  # stream offset at which `_parser` began
+        self._stopped = False  # received bytes are dropped
         self.version: str | None = None
         self._enter(State.NEW)
 
@@ -128,53 +132,51 @@ class Connection:
         return Parser(version, limits=limits, **options)
 
     def _enter(self, state: State) -> None:
-        """Change the state, and with it the tables of the hot road."""
+        """Change the state, and the look-up tables with it."""
         self.state = state
         self._one, self._some = steady(self._peer, state, self.version, self._commands)
         if state is State.FAILED or state is State.CLOSED:
             self._end()
-        elif state is State.DISCONNECTING and self.role is Role.SERVER:  # the client has said its last
+        elif state is State.DISCONNECTING and self.role is Role.SERVER:  # the client sends no more frames
             self._stop_reading()
             self.heartbeat = Heartbeat(self.heartbeat.send_every, 0)
 
     def _stop_reading(self) -> None:
-        """Drop all that waits to be read, and all that will come."""
+        """Drop unread bytes, and those that are received later."""
         self._stopped = True
         self._one, self._some = NOTHING_STEADY
         self._parser = self._parser_of(None, self._first)
 
     def _end(self) -> None:
-        """It is over for us: no heart-beat follows our ERROR."""
+        """Stop reading and sending heart-beats: none may follow our ERROR."""
         self._stop_reading()
         self.heartbeat = _NO_BEATS
 
     def _owes_connected(self) -> bool:
-        """A server that has to answer CONNECT."""
+        """Return whether this is a server that has not answered CONNECT."""
         return self.state is State.CONNECTING and self.role is Role.SERVER
 
     @property
     def buffered(self) -> int:
-        """Bytes that have come and that no frame was made of yet, or that nobody has iterated over."""
+        """Bytes received and not handed out: frames that were not iterated, and the last, incomplete frame."""
         buffered: int = self._parser.buffered
         return buffered
 
-    # ---- what comes ----
+    # ---- receiving ----
 
     def receive(self, data: Any, now: float) -> Iterator[Frame]:
-        """Take in octets.
+        """Take in bytes and return an iterator over the checked frames that are complete.
+
+        Iterate to the end; the owner may send meanwhile. A server answers CONNECT (`accept`, or `send` of an ERROR)
+        before the next step. If it cannot, it stops reading, and calls `receive(b"", now)` once it has answered.
 
         Args:
-            data: any bytes-like object. It must not change until the iteration has ended.
+            data: any bytes-like object. It must not change until the iteration ends.
             now: the time in seconds.
 
-        Returns:
-            An iterator over the frames that are whole now, checked. Iterate to its end. The owner may send in between.
-            A server answers CONNECT (`accept`, or `send` of an ERROR) while it holds it. If it cannot, it stops
-            reading, and once it has answered it calls `receive(b"", now)` for what came behind.
-
         Raises:
-            RemoteProtocolError: while iterating, behind the good frames. Whatever comes then is dropped, as it is
-                behind an ERROR of ours, and behind DISCONNECT.
+            RemoteProtocolError: while iterating, after the good frames. Later bytes are dropped, as they are after our
+                ERROR and after DISCONNECT.
 
         >>> server = Connection(Role.SERVER)
         >>> list(server.receive(b"BEGIN\\ntransaction:t\\n\\n\\0", 0.0))
@@ -185,7 +187,7 @@ class Connection:
         self._now = now
         if self._stopped:
             return _NOTHING
-        if now > self._heard and len(data):  # `excuse` may have put it ahead of the clock
+        if now > self._heard and len(data):  # `excuse` may have moved it ahead of the clock
             self._heard = now
         if self.version is None:
             self._fed += memoryview(data).nbytes
@@ -197,9 +199,9 @@ class Connection:
         return _NOTHING
 
     def _frames(self, frames: Any, data: Any) -> Iterator[Frame]:
-        """The hot road. Nothing is built: a frame costs a look-up by its command, and one for each required header.
+        """Yield checked frames. A frame costs one look-up by its command, and one for each required header.
 
-        The tables are read anew for each frame, for the owner may send while it holds one.
+        The tables are read again for each frame, since the owner may send between two of them.
         """
         try:
             while True:
@@ -207,7 +209,7 @@ class Connection:
                 for frame in frames:
                     try:
                         name = self._one.get(frame.command)
-                    except AttributeError:  # part of a body: to test for it would take its time for every frame
+                    except AttributeError:  # a piece of a body; testing for it would cost time in each frame
                         self.on_piece(frame)
                         continue
                     if name is not None:
@@ -240,7 +242,7 @@ class Connection:
             raise self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error) from error
 
     def _on_state_change(self, frame: Frame, data: Any) -> None:
-        """A frame that changes the state, has a rule of its own, or must not come here."""
+        """Check a frame that is not in the tables: it changes the state, has its own rule, or is not allowed."""
         command = frame.command
         after = next_state(self._peer, self.state, command, self.version)
         if after is None:
@@ -256,7 +258,7 @@ class Connection:
             self._enter(after)
 
     def _check_headers(self, frame: Frame) -> None:
-        """Refuse a frame that lacks a required header. CONNECT and CONNECTED do not come here: see docs/states.md."""
+        """Refuse a frame without a required header. CONNECT and CONNECTED are not checked: see docs/states.md."""
         if self._lenient and self.role is Role.CLIENT:
             return
         missing = missing_headers(self.version, self._peer, frame.command, frame.headers.pairs())
@@ -265,7 +267,7 @@ class Connection:
             raise self._refusal(lacks, f"It is required in STOMP {self.version}.", frame)
 
     def _on_connect(self, frame: Frame, data: Any) -> None:
-        """A server has CONNECT."""
+        """Negotiate the version on a server that has received CONNECT."""
         try:
             version = "legacy" if self._parser.version == "legacy" else self._handshake.on_connect(frame)
         except FrameError as error:
@@ -278,7 +280,7 @@ class Connection:
         self._go_on_with(version, data)
 
     def _on_connected(self, frame: Frame, data: Any) -> None:
-        """A client has CONNECTED."""
+        """Adopt the version and heart-beats on a client that has received CONNECTED."""
         try:
             version = self._handshake.on_connected(frame)
             beats = self._handshake.beats(version, frame)
@@ -289,9 +291,9 @@ class Connection:
         self._sent = self._now
 
     def _go_on_with(self, version: str, data: Any) -> None:
-        """Read what follows, in this chunk too, by the rules of a version and the limits of a session.
+        """Read the rest of the stream, and of this chunk, by the rules of a version and the limits of a session.
 
-        What the parser has not handed out is the end of this chunk, for no frame came before, and its own ended here.
+        The bytes that the parser still holds are the end of this chunk, since CONNECT or CONNECTED is the first frame.
         """
         behind = self._parser.buffered
         octets = memoryview(data).cast("B")
@@ -302,17 +304,17 @@ class Connection:
         self._parser = self._parser_of(version, self._limits, self._stream_over)
         self._parser.feed(bytes(octets[len(octets) - behind :]))
 
-    # ---- what is sent ----
+    # ---- sending ----
 
     def send(self, frame: Frame) -> None:
-        """Check a frame and put it into `output`.
+        """Check a frame and append it to `output`.
 
-        CONNECT gets the headers accept-version and heart-beat where it has none, by what was given to `Connection`. In
-        ERROR there is no content-length: a well-known client drops an ERROR that has it beside a content-type.
+        CONNECT gets the headers accept-version and heart-beat unless it has them. ERROR is written without
+        content-length: stomp.py drops an ERROR with both content-length and content-type.
 
         Raises:
-            LocalProtocolError: it must not be sent now, or lacks a required header.
-            FrameError: the version cannot carry it.
+            LocalProtocolError: the frame is not allowed in this state, or lacks a required header.
+            FrameError: the version cannot represent it.
 
         >>> Connection(Role.CLIENT).send(Frame("SEND", {"destination": "/queue/a"}))
         Traceback (most recent call last):
@@ -342,21 +344,21 @@ class Connection:
             self._end()
 
     def _put(self, frame: Frame, length: Literal["auto", "never"] = "auto") -> None:
-        """Into the output. A large body stays a chunk of its own, uncopied, unless chunks have to be whole frames."""
+        """Append a frame to the output. A large body is its own, uncopied chunk, unless chunks must be whole frames."""
         rules: Any = {"content_length": length, "lenient": self._lenient, "commands": self._commands}
         version = self.version or self._handshake.first
         chunks = (
             [serialize(frame, version, **rules)] if self._whole_frames else serialize_parts(frame, version, **rules)
         )
-        if self.role is Role.SERVER:  # a well-known client cannot read without; older servers write it too
+        if self.role is Role.SERVER:  # some clients need it; older servers write it too
             chunks[-1] += _EOL
         self.output += chunks
 
     def take_output(self, now: float | None = None) -> list[bytes]:
-        """Hand over what is in `output`, and empty it.
+        """Empty `output` and return its chunks.
 
         Args:
-            now: the time in seconds, for heart-beats; None for the last one seen.
+            now: the time in seconds, for heart-beats; None for the latest one.
         """
         taken = self.output[:]
         if now is not None:
@@ -374,20 +376,20 @@ class Connection:
         heart_beat: tuple[int, int] | None = None,
         silence: int | None = None,
     ) -> Frame:
-        """A server answers CONNECT: CONNECTED goes into `output`, and heart-beats begin.
+        """Answer CONNECT on a server: append CONNECTED to `output`, and start heart-beats.
 
         Args:
-            headers: what CONNECTED carries behind version and heart-beat, such as server. In 1.0 it needs session.
-            now: the time in seconds; None for the last one seen.
-            heart_beat: what to offer to this client, in ms, instead of what was given to `Connection`.
-            silence: ms after which this client is dead; None for twice the interval that was agreed.
+            headers: headers of CONNECTED after version and heart-beat, such as server. In 1.0 session is required.
+            now: the time in seconds; None for the latest one.
+            heart_beat: our offer to this client in ms, if it differs from that of `Connection`.
+            silence: ms of silence after which this client is dead; None for twice the negotiated interval.
 
         Returns:
-            CONNECTED.
+            The CONNECTED frame.
 
         Raises:
-            LocalProtocolError: there is no CONNECT to answer, or session is missing.
-            FrameError: CONNECTED, which has no escapes, cannot carry the headers.
+            LocalProtocolError: CONNECT was not received or is answered already, or session is missing.
+            FrameError: a header cannot be written in CONNECTED, which has no escapes.
         """
         if not self._owes_connected() or self.version is None:
             raise LocalProtocolError("there is no CONNECT to answer")
@@ -399,10 +401,10 @@ class Connection:
         return frame
 
     def close(self, now: float) -> None:
-        """The stream of the peer has ended, or the transport is gone.
+        """Note that the peer's stream has ended, or that the transport is closed.
 
         Raises:
-            RemoteProtocolError: it ended inside a frame ("truncated"). There is nobody to answer.
+            RemoteProtocolError: the stream ended inside a frame ("truncated"). It has no `reply`.
         """
         self._now = now
         parser, cares = self._parser, not self._owes_connected()
@@ -417,13 +419,14 @@ class Connection:
     # ---- time ----
 
     def tick(self, now: float) -> bool:
-        """Do what is due: an EOL goes into `output` if nothing was sent for half of the interval (S12-HB-10).
+        """Append an EOL to `output` if nothing was sent for half of our interval (S12-HB-10), and check the peer.
 
         Args:
-            now: the time in seconds. Take in what the transport holds before, or our stall looks like the peer's.
+            now: the time in seconds. Receive the bytes that have arrived before this call: otherwise a delay on our
+                side looks like silence of the peer.
 
         Returns:
-            False when the peer is dead: silent for twice its interval, and for a client one second more.
+            False if the peer is dead: silent for twice its interval; for a client, one second more.
         """
         self._now = now
         dead, due = self._dead_at(), self._beat_at()
@@ -432,14 +435,14 @@ class Connection:
         return dead is None or now < dead
 
     def excuse(self, seconds: float) -> None:
-        """Do not hold so much silence against the peer: we did not read, being held up or having paused.
+        """Do not count some seconds of silence against the peer, because we did not read.
 
-        While reading is paused, call it before every `tick`.
+        While reading is paused, call this before each `tick`.
         """
         self._heard += max(seconds, 0.0)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do, in seconds; None for never. Ask again after every other call."""
+        """Return when to call `tick` next, in seconds; None for never. Any other call may change it."""
         deadlines = [at for at in (self._dead_at(), self._beat_at()) if at is not None]
         return min(deadlines, default=None)
 
@@ -447,10 +450,10 @@ class Connection:
         return self.heartbeat.dead_at(self._heard + self._grace)
 
     def _beat_at(self) -> float | None:
-        """What waits in `output` is as good as an EOL that is sent now."""
+        """Return when an EOL is due. Unsent `output` counts as sent now."""
         return self.heartbeat.next_send_at(self._now if self.output else self._sent)
 
     def _refusal(self, message: str, remedy: str = "", frame: Frame | None = None, **more: Any) -> RemoteProtocolError:
-        """The error to raise, as `refusal` makes it. Nothing more is read."""
+        """Stop reading, and return the error to raise."""
         self._end()
         return refusal(self._own, message, remedy, frame, **more)

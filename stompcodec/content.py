@@ -1,7 +1,7 @@
-"""What a body and a header value mean: text by content-type, content-encoding, and typed header values.
+"""The meaning of bodies and header values: text by content-type, content-encoding, typed headers.
 
-Nothing here trusts its input: inflating is bounded before memory is taken, JSON is bounded in depth and in
-digits, and only charsets of a closed list are looked up, since Python keeps every name it was ever asked for.
+Input is not trusted: inflated sizes are checked before memory is allocated, the depth and the digits of JSON are
+bounded, and only charsets of a fixed list are looked up, since Python caches every charset name for ever.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ __all__ += ["typed_headers"]
 
 
 class ContentError(StompError, ValueError):
-    """A body that cannot be had as text. The message says why, and shows nothing of the body."""
+    """A body that cannot be decoded to text. The message says why and shows nothing of the body.
+
+    >>> from stompcodec.frame import Frame
+    >>> Frame("MESSAGE", {"content-type": "image/png"}, b"x").text()
+    Traceback (most recent call last):
+        ...
+    stompcodec.content.ContentError: the content-type 'image/png' is not text: use frame.body
+    """
 
 
 class HasContent(Protocol):
-    """What `text_of` needs of a frame; the frames of both backends have it."""
+    """The part of a frame that `text_of` needs. The frames of both backends have it."""
 
     @property
     def body(self) -> bytes | None: ...
@@ -33,17 +40,17 @@ class HasContent(Protocol):
     def get(self, name: str, /) -> str | None: ...
 
 
-#: One parameter. A quoted value may hold semicolons; a quote that is never closed is part of the value.
+#: One parameter. A quoted value may contain semicolons; an unclosed quote is part of the value.
 _PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)', re.DOTALL)
 
 
 def encoding_of(content_type: str | None) -> str | None:
-    """The text encoding that a content-type implies, in lower case; None for binary.
+    """Return the charset that a content-type implies, in lower case; None for binary content.
 
-    The charset parameter wins, whether Python knows that name or not; without it, text/ is UTF-8.
+    The charset parameter wins, even if Python does not know it. Without it, text/ is UTF-8.
 
     Args:
-        content_type: the header's value, None if absent.
+        content_type: the header's value; None if absent.
 
     Rules: S12-CT-02 to S12-CT-06, S11-CT-02 to S11-CT-04.
 
@@ -65,8 +72,8 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-#: Python's names for what no text is (bytes to bytes, text to text), depends on the machine, was never shipped
-#: (tactis), or lets lone surrogates through (UTF-7). unicode_escape, idna and their like have no alias.
+#: Python's names of codecs that do not decode bytes to text, depend on the machine, were never shipped (tactis), or
+#: pass lone surrogates (UTF-7). unicode_escape, idna and others of the kind have no alias.
 _NO_TEXT = {
     *("base64_codec", "bz2_codec", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec"),
     *("mbcs", "tactis", "utf_7"),
@@ -76,15 +83,15 @@ _TEXT_CODECS = frozenset(aliases.values()) - _NO_TEXT | _WITHOUT_ALIAS
 
 
 def _codec_of(charset: str) -> str | None:
-    """Python's name for a charset, None for one that is not in the closed list."""
+    """Return Python's name of a charset; None if it is not in the fixed list."""
     name = re.sub("[^a-z0-9]+", "_", charset.lower())
     name = aliases.get(name, name)
     return name if name in _TEXT_CODECS else None
 
 
-#: Types that are text by rules of their own, UTF-8 unless a byte order mark says otherwise.
+#: Types that are text without a charset: UTF-8 unless a byte order mark says otherwise.
 _OWN_RULES = re.compile(r"application/(json|xml)|.+\+(json|xml)", re.DOTALL)
-#: UTF-32 first: its mark begins with that of UTF-16.
+#: UTF-32 comes first, since its mark begins with that of UTF-16.
 _MARKS = (
     (b"\xff\xfe\x00\x00", "utf_32"),
     (b"\x00\x00\xfe\xff", "utf_32"),
@@ -95,15 +102,15 @@ _MARKS = (
 
 
 def text_of(frame: HasContent) -> str:
-    """The body as text, by content-type and charset.
+    """Return the body of a frame as text, by its content-type.
 
-    application/json, application/xml and types that end with +json or +xml need no charset. A body under
-    gzip, deflate or base64 is decoded first; any other content-encoding is no coding of ours and is passed over.
+    application/json, application/xml and types that end with +json or +xml need no charset. The content-encodings gzip,
+    deflate and base64 are undone first; any other content-encoding is ignored.
 
     Raises:
-        ContentError: the content-type is absent or names no text, the charset is unknown, the octets are not
-            of that charset, or the body is streamed.
-        FrameError: "bad-content-encoding", or "limit-exceeded" for over 100 MiB.
+        ContentError: the content-type is absent or is not text, the charset is unknown, the body is not in that
+            charset, or the body is streamed.
+        FrameError: "bad-content-encoding", or "limit-exceeded" for more than 100 MiB.
 
     Rules: S12-CT-03 to S12-CT-06.
 
@@ -135,16 +142,16 @@ def text_of(frame: HasContent) -> str:
         raise ContentError(f"octet {error.start} of the body is not {codec}: use frame.body") from error
 
 
-#: Deeper values would come back as objects that Python cannot compare or print near the end of its stack.
+#: Python cannot compare or print deeper values near the end of its stack.
 _MAX_DEPTH = 100
-#: Python's own default; longer ones take quadratic time.
+#: Python's default; converting longer numbers takes quadratic time.
 _MAX_DIGITS = 4300
-#: A whole string (its closing quote may be missing, so that this never backtracks), or one bracket.
+#: A string or a bracket. The closing quote is optional, so that the pattern never backtracks.
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]+|\\.)*"?|[][{}]', re.DOTALL)
 
 
 def _depth(text: str) -> int:
-    """How deep the brackets of a JSON text are nested."""
+    """Return how deep the brackets of a JSON text are nested, or 0 if they are few."""
     depth = deepest = 0
     if text.count("[") + text.count("{") > _MAX_DEPTH:
         for token in _JSON_TOKEN.findall(text):
@@ -174,13 +181,13 @@ _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_
 
 
 def json_value(text: str) -> object:
-    """A header value by the JSON notation of the wish-list; what is no JSON stays the text it is.
+    """Return the value that a header holds as JSON (the notation of the wish-list for 1.1), or the text itself.
 
-    So do NaN and Infinity, numbers that Python cannot hold (over 4300 digits, or infinite as a float), and
-    what is nested deeper than 100. Never raises.
+    Text that is not JSON is returned unchanged, and so are NaN, Infinity, numbers of more than 4300 digits or beyond
+    the range of a float, and values nested deeper than 100. Never raises.
 
     Args:
-        text: the value, unescaped.
+        text: the header's value, unescaped.
 
     Rules: WISH-JSN-01 to WISH-JSN-06.
 
@@ -193,20 +200,20 @@ def json_value(text: str) -> object:
         return text
 
 
-#: What not every version can carry in a header, or none can.
+#: Characters that some STOMP version cannot write in a header.
 _UNSAFE = re.compile("[\x00-\x1f\ud800-\udfff]")
 
 
 def json_text(value: object) -> str:
-    """The header value that `json_value` reads as `value`.
+    """Return the header value that `json_value` reads back as `value`.
 
-    A string is written as it is, unless that would read as JSON or holds control octets or lone surrogates;
-    then it is written as a JSON string. Everything but plain strings is ASCII. (Two lone surrogates that make
-    a pair come back as the character they stand for: JSON cannot say otherwise.)
+    A string is written unchanged unless it would be read as JSON, or contains control characters or lone surrogates;
+    then it is written as a JSON string. Everything but unchanged strings is ASCII. Two lone surrogates that form a pair
+    are read back as one character.
 
     Raises:
-        TypeError: JSON has no such type.
-        ValueError: NaN, an infinity, a circular value, one nested deeper than 100, or too many digits.
+        TypeError: JSON cannot represent the type.
+        ValueError: the value is NaN, infinite, circular, nested deeper than 100, or has too many digits.
 
     Rules: WISH-JSN-01 to WISH-JSN-06.
 
@@ -225,10 +232,13 @@ def json_text(value: object) -> str:
 
 
 def typed_headers(values: Mapping[str, object]) -> dict[str, str]:
-    """Headers whose values are JSON: numbers, truth values, lists and so on, as selectors compare them.
+    """Return headers whose values are written as JSON, for selectors that compare numbers, booleans or lists.
+
+    Args:
+        values: header name -> any value that JSON can represent.
 
     Raises:
-        TypeError, ValueError: as `json_text`.
+        TypeError, ValueError: as for `json_text`.
 
     Rules: WISH-JSN-01 to WISH-JSN-06.
 
@@ -240,11 +250,12 @@ def typed_headers(values: Mapping[str, object]) -> dict[str, str]:
 
 _CODINGS = frozenset(("identity", "gzip", "x-gzip", "deflate", "base64"))
 _MAX_CODINGS = 4
-#: The versions of Python differ in what their own strict mode takes, so the order is checked here.
+#: Checked here, since the strict modes of Python's versions differ.
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
-#: windowBits of zlib that say which wrapper the deflated octets have.
+#: windowBits of zlib, which select the wrapper of the deflated data.
 _ZLIB, _RAW, _GZIP = 15, -15, 31
-#: Octets inflated in one go. zlib copies what a member leaves of them: of millions of tiny members that must be little.
+#: Bytes inflated at a time. zlib copies the rest of a piece after each member, which has to stay small for millions of
+#: tiny members.
 _PIECE = 1024
 
 
@@ -257,7 +268,7 @@ def _too_large() -> FrameError:
 
 
 def _codings(encoding: str | None) -> list[str]:
-    """The codings of a header value, in the order in which they were applied."""
+    """Return the codings of a content-encoding, in the order in which they were applied."""
     return [coding.strip().lower() for coding in (encoding or "identity").split(",")]
 
 
@@ -271,16 +282,15 @@ def _checked_codings(encoding: str | None) -> list[str]:
 
 
 def decode_content(encoding: str | None, data: bytes, max_size: int = 100 * 2**20) -> bytes:
-    """Undo a content-encoding.
+    """Return the body with its content-encoding undone.
 
-    gzip may have several members. deflate is the zlib format, or the bare one that some senders write.
-    base64 is strict: no line ends, padding in its place. Nothing may follow the end of the encoded data.
+    gzip may have several members. deflate is the zlib format, or the raw one that some senders write. base64 is strict:
+    no line ends, and correct padding. Data after the end of the encoded data is an error.
 
     Args:
-        encoding: the header's value, up to 4 codings with commas between; None or "" for identity.
+        encoding: the header's value: up to 4 codings, separated by commas; None or "" for identity.
         data: the body.
-        max_size: the most octets of the result, and of what lies between two codings. Never more than that
-            is inflated.
+        max_size: the largest result in bytes, for each coding. At most one byte more is inflated.
 
     Raises:
         FrameError: "bad-content-encoding", or "limit-exceeded" with limit "max_size".
@@ -303,14 +313,14 @@ def decode_content(encoding: str | None, data: bytes, max_size: int = 100 * 2**2
 
 
 def encode_content(encoding: str | None, data: bytes) -> bytes:
-    """Apply a content-encoding. The same data always gives the same octets: gzip gets no time stamp.
+    """Return the body with a content-encoding applied. Equal data gives equal bytes: gzip gets no time stamp.
 
     Args:
         encoding: as for `decode_content`.
         data: the body.
 
     Raises:
-        FrameError: "bad-content-encoding": an unknown coding, or more than 4.
+        FrameError: "bad-content-encoding": a coding is unknown, or there are more than 4.
 
     Rules: WISH-ENC-01, WISH-ENC-02.
 
@@ -335,12 +345,12 @@ def _from_base64(data: bytes, max_size: int) -> bytes:
 
 
 def _looks_like_zlib(data: bytes) -> bool:
-    # Method 8, and a header that divides by 31 (RFC 1950). No writer of bare deflate begins like that.
+    # Method 8, and a header divisible by 31 (RFC 1950). Writers of raw deflate do not begin like that.
     return len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
 
 
 def _inflate(data: bytes, wbits: int, max_size: int) -> bytes:
-    """The inflated data of all its members (gzip) or of the only one, never more than max_size + 1 octets."""
+    """Return the inflated data: of all members for gzip, else of one. At most max_size + 1 bytes are inflated."""
     view = memoryview(data)
     out = bytearray()
     at = 0

@@ -1,4 +1,4 @@
-"""Which dialect a client speaks, told by its first frame: for servers that speak the legacy one beside the others."""
+"""Recognition of the legacy dialect by a client's first frame, for servers that speak other versions too."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 __all__ = ["FirstFrame", "is_legacy"]
 
-#: A first frame that is longer is none of the legacy dialect: there, CONNECT has two headers.
+#: A longer first frame, in bytes, is not legacy: a CONNECT of that dialect has two headers.
 _MOST = 8192
 _CONNECT = b"CONNECT"
 _HEAD_END = re.compile(rb"\n\r?\n")
-#: Names that no CONNECT of the legacy dialect has.
+#: Headers that a CONNECT of the legacy dialect does not have.
 _NOT_LEGACY = {b"accept-version", b"login", b"version"}
 
 
 def is_legacy(octets: bytes) -> bool | None:
-    """Whether a first frame is one of the legacy dialect; None as long as that cannot be told.
+    """Return whether a first frame is of the legacy dialect; None if more bytes are needed.
 
-    It is where its command is CONNECT in another case, or with spaces behind, or where its headers have a username and
+    It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a username but
     neither login nor accept-version.
 
     Args:
-        octets: the stream from its first octet on.
+        octets: the stream from its first byte on.
 
     Rules: LEG-CMD-01, LEG-CON-02.
 
@@ -49,10 +49,10 @@ def is_legacy(octets: bytes) -> bool | None:
 
 
 class FirstFrame:
-    """Stands for a parser until it is known which one it has to be.
+    """A stand-in for a parser until its dialect is known. Its members are those of `Parser`.
 
     Args:
-        parser_of: makes the parser of a version; None is the one for all that is negotiated.
+        parser_of: makes the parser for "legacy", or for None: versions that are negotiated.
     """
 
     __slots__ = ("_parser", "_parser_of", "_waiting")
@@ -69,11 +69,11 @@ class FirstFrame:
 
     @property
     def buffered(self) -> int:
-        """Octets that no frame was made of yet."""
+        """Bytes that were fed and not handed out."""
         return len(self._waiting) if self._parser is None else self._parser.buffered
 
     def feed(self, data: Any) -> Iterator[Any]:
-        """As that of a parser."""
+        """Take in bytes and return an iterator over complete frames."""
         if self._parser is None:
             self._waiting += bytes(data)
             legacy = is_legacy(self._waiting)
@@ -85,7 +85,7 @@ class FirstFrame:
         return frames
 
     def close(self) -> None:
-        """As that of a parser.
+        """Mark the end of the stream.
 
         Raises:
             FrameError: "truncated".

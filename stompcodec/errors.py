@@ -1,7 +1,6 @@
-"""What can be wrong, who is to blame, and what to do about it.
+"""The errors of the package. Each derives from `StompError`.
 
-Every error of the package derives from `StompError`. The texts live here, once: both backends raise
-`FrameError` with a kind and an offset, and this module says the rest.
+Both backends raise `FrameError` with a kind and an offset; the texts are here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = [
 
 
 class ErrorFrame(Protocol):
-    """The frame that an error carries: a `Frame` of either backend."""
+    """The frame that an error carries: the `Frame` of either backend."""
 
     @property
     def command(self) -> str: ...
@@ -45,15 +44,15 @@ class ErrorFrame(Protocol):
 
 
 class ErrorText(NamedTuple):
-    """One kind of error in words."""
+    """The text of one kind of error."""
 
     what: str
-    """What was wrong."""
+    """The problem."""
     remedy: str
-    """What the reader of the message can do."""
+    """A way to fix it."""
 
 
-#: The closed list of kinds. A kind is public: programs compare it, so it never changes its meaning.
+#: All kinds. A kind is public: programs compare it, so its meaning never changes.
 ERROR_KINDS: dict[str, ErrorText] = {
     "unknown-command": ErrorText(
         "the command is none of this STOMP version",
@@ -113,24 +112,28 @@ ERROR_KINDS: dict[str, ErrorText] = {
     ),
 }
 
-#: A head that holds one of these words is never shown in a message.
+#: A head that contains one of these words is never shown in a message.
 _SECRET_WORDS = (b"passcode", b"password", b"authorization", b"token", b"secret")
 _SECRET_COMMANDS = (b"CONNECT", b"STOMP")
 
 
 class StompError(Exception):
-    """The root of every error that stompcodec raises on its own account."""
+    """The base class of all errors that stompcodec raises.
+
+    >>> issubclass(FrameError, StompError)
+    True
+    """
 
 
 class FrameError(StompError, ValueError):
-    """Octets that are no frame, or a frame that cannot become octets.
+    """A malformed frame: bytes that cannot be read, or a frame that cannot be written.
 
     Args:
-        kind: one of `ERROR_KINDS`.
-        offset: octets from the start of the stream to what was wrong; None when it is not about a stream.
-        limit: the field of `Limits` that was passed, for limit-exceeded.
-        detail: a few words that name the culprit, such as a header's name. Never its value.
-        near: octets around the offset, for the message. Withheld when they may hold a secret.
+        kind: a key of `ERROR_KINDS`.
+        offset: octets from the start of the stream to the error; None if a frame cannot be written.
+        limit: the field of `Limits` that was exceeded, for the kind "limit-exceeded".
+        detail: the cause in a few words, such as the name of a header. Never a header's value.
+        near: bytes around the offset, for the message; empty if they may contain a secret.
 
     >>> error = FrameError("unknown-command", 17, near=b"GET / HTTP/1.1")
     >>> error.kind, error.offset
@@ -170,7 +173,11 @@ def _frame_error(kind: str, offset: int | None, limit: str | None, detail: str, 
 
 
 def moved(error: FrameError, by: int) -> FrameError:
-    """The same error, its offset counted from an earlier octet.
+    """Return the error with its offset counted from an earlier byte.
+
+    Args:
+        error: whose offset is counted from a later byte.
+        by: the distance of the two in bytes.
 
     >>> moved(FrameError("unexpected-nul", 3), 10).offset
     13
@@ -181,7 +188,7 @@ def moved(error: FrameError, by: int) -> FrameError:
 
 
 def in_short(error: FrameError) -> str:
-    """What a peer is told about its stream: without our own remedies.
+    """Return the text of an error for the peer: without our remedies.
 
     >>> in_short(FrameError("limit-exceeded", 9, limit="max_body"))
     'At octet 9 of the stream: the frame is larger than the limits allow: max_body is passed'
@@ -192,9 +199,13 @@ def in_short(error: FrameError) -> str:
 
 
 def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
-    """Octets of `head` (a frame from its first octet on) around index `at`, or nothing if it may hold a secret.
+    """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
 
-    The secret may stand anywhere in the head, and the error may lie inside it, so the whole head decides.
+    Args:
+        head: the frame from its first byte on. All of it is searched for words such as "passcode", since the secret may
+            be anywhere in the head.
+        at: the index of the error.
+        width: bytes to show before and after it.
 
     >>> excerpt(b"SEND\\nbroken\\n", 5)
     b'SEND\\nbroken\\n'
@@ -209,13 +220,13 @@ def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
 
 
 def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> str:
-    """Why a header cannot be written, in words that never show its value.
+    """Return why a header cannot be written, without its value.
 
     Args:
         name, value: the header.
-        raw: there are no escapes in this version, or for this command.
-        connect: the command is CONNECT or CONNECTED.
-        errors: how UTF-8 is written, "strict" or "surrogateescape".
+        raw: whether the version or the command has no escapes.
+        connect: whether the command is CONNECT or CONNECTED.
+        errors: how text is encoded: "strict" or "surrogateescape".
 
     >>> refusal("a:b", "", raw=True, connect=False, errors="strict")
     "header 'a:b' has a colon in its name"
@@ -243,7 +254,11 @@ def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> 
 
 
 class MissingExtraError(StompError, ImportError):
-    """A feature was used whose optional packages are not installed.
+    """An optional package is missing that a feature needs.
+
+    Args:
+        extra: the extra of stompcodec that installs it.
+        package: its name.
 
     >>> print(MissingExtraError("cli", "rich"))
     this needs the package rich: pip install 'stompcodec[cli]'
@@ -256,11 +271,11 @@ class MissingExtraError(StompError, ImportError):
 
 
 class ProtocolError(StompError):
-    """Frames that are fine by themselves, in a place or a form the protocol does not allow."""
+    """A violation of the protocol by well-formed frames: wrong order, or missing headers."""
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own program broke the rules: nothing was sent.
+    """A violation of the protocol by our own program. Nothing was sent.
 
     >>> issubclass(LocalProtocolError, StompError)
     True
@@ -268,12 +283,12 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the rules: send `reply`, if there is one, then close.
+    """A violation of the protocol by the peer: send `reply` if it is not None, then close.
 
     Args:
-        message: what was wrong. It never shows the value of a header.
-        reply: the ERROR frame to answer with; None where no answer is possible, as from a client.
-        cause: the error of the codec behind it, if there is one; also in `__cause__`.
+        message: the problem. It never shows the value of a header.
+        reply: the ERROR frame to answer with; None on the client's side, which has no answer.
+        cause: the underlying error of the codec, or None; also in `__cause__`.
 
     >>> error = RemoteProtocolError("SEND came before CONNECT")
     >>> error.reply is None, error.cause is None
@@ -288,12 +303,12 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ConnectionLostError(StompError, ConnectionError):
-    """The transport is gone, or the peer has been silent for too long.
+    """The loss of a connection: the transport failed, or the peer was silent for too long.
 
     Args:
-        message: what happened.
-        sent: of a call that waited: its frame may have reached the peer, so its outcome is unknown. False: the frame
-            never left, and can be sent again without a duplicate.
+        message: the cause.
+        sent: True: the frame of the call that failed may have reached the peer. False: it was not sent, so that sending
+            it again makes no duplicate.
 
     >>> error = ConnectionLostError("the peer is silent", sent=False)
     >>> isinstance(error, OSError), error.sent
@@ -306,11 +321,11 @@ class ConnectionLostError(StompError, ConnectionError):
 
 
 class ReceiptTimeoutError(StompError, TimeoutError):
-    """No RECEIPT came in time. The outcome is unknown: the peer may or may not have the frame.
+    """A RECEIPT that did not arrive in time. The peer may or may not have the frame.
 
     Args:
-        message: what was waited for, and how long.
-        sent: as in `ConnectionLostError`.
+        message: the frame, and the time-out.
+        sent: as for `ConnectionLostError`.
 
     >>> error = ReceiptTimeoutError("no RECEIPT within 30 s")
     >>> isinstance(error, TimeoutError), error.sent
@@ -323,10 +338,10 @@ class ReceiptTimeoutError(StompError, TimeoutError):
 
 
 class RejectedError(StompError):
-    """The server answered a call with ERROR.
+    """An ERROR frame as the answer to a call.
 
     Args:
-        message: what was asked, and the server's words.
+        message: the call, and the server's message.
         frame: the ERROR frame.
 
     >>> from stompcodec import Frame
@@ -343,7 +358,7 @@ class RejectedError(StompError):
 
 
 class StaleAckError(StompError):
-    """A message of an older connection was to be acknowledged. Nothing was sent: the server delivers it again.
+    """An attempt to acknowledge a message of an earlier connection. Nothing was sent; the server redelivers it.
 
     >>> issubclass(StaleAckError, StompError)
     True
@@ -351,7 +366,7 @@ class StaleAckError(StompError):
 
 
 class StoreError(StompError):
-    """A store of the broker, or a capture, cannot be read or written. The message says what to do.
+    """A failure to read or write a broker's store or a capture. The message says what to do.
 
     >>> issubclass(StoreError, StompError)
     True
@@ -359,13 +374,13 @@ class StoreError(StompError):
 
 
 class ConfigError(StompError, ValueError):
-    """A configuration that cannot be used.
+    """An invalid configuration.
 
     Args:
-        message: what is wrong, and what is allowed.
-        file: its name; "" where it came from elsewhere.
-        line: counted from 1; None where it is not known.
-        key: with dots between, as in "limits.max_body"; "" where it is about the whole file.
+        message: the problem, and the allowed values.
+        file: the name of the file; "" for other sources.
+        line: the line, counted from 1; None if unknown.
+        key: the key, such as "limits.max_body"; "" if the error is about the whole file.
 
     >>> print(ConfigError("it must be 0 to 65535", file="broker.toml", line=3, key="port"))
     broker.toml, line 3: port: it must be 0 to 65535

@@ -1,4 +1,4 @@
-"""The one value of STOMP: a frame, with its headers. This is the Python form; the C backend has a twin of it."""
+"""Frames and their headers in Python. The C backend has the same classes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any, overload
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
 
-#: Escapes as (written, meant), without the escaped backslash, which `_unescape` splits at.
+#: Escapes as (written, meant), without that of the backslash, at which `_unescape` splits.
 Escapes = tuple[tuple[str, str], ...]
 
 
 class Mark(enum.Enum):
-    """What a parser hands out beside frames and pieces of bodies."""
+    """An event of a parser that is neither a frame nor a piece of a body: HEARTBEAT or END_OF_BODY.
+
+    >>> from stompcodec import HEARTBEAT, Parser
+    >>> list(Parser("1.2", heartbeats=True).feed(b"\\n")) == [HEARTBEAT]
+    True
+    """
 
     HEARTBEAT = "heartbeat"
     END_OF_BODY = "end of body"
@@ -22,9 +27,9 @@ class Mark(enum.Enum):
         return f"stompcodec.{self.name}"
 
 
-#: One EOL between frames, handed out by `Parser(heartbeats=True)`.
+#: The event for an EOL between frames, if `Parser(heartbeats=True)` reports them.
 HEARTBEAT = Mark.HEARTBEAT
-#: The end of a body that was handed out in pieces, by `Parser(stream_over=n)`.
+#: The event for the end of a body that `Parser(stream_over=n)` handed out in pieces.
 END_OF_BODY = Mark.END_OF_BODY
 
 _SECRETS = ("passcode", "password", "token", "authorization", "secret")
@@ -48,7 +53,7 @@ def _shown_headers(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None) -> str:
-    """How a frame shows itself: secrets masked, long things cut.
+    """Return the repr of a frame: secrets are masked, long parts are cut.
 
     >>> frame_repr("CONNECT", [("login", "ann"), ("passcode", "x")], b"")
     "<Frame CONNECT login='ann' passcode='***'>"
@@ -63,7 +68,7 @@ def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | Non
 
 
 def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
-    """How headers show themselves, masked and cut as in `frame_repr`.
+    """Return the repr of headers, masked and cut as in `frame_repr`.
 
     >>> headers_repr([("id", "1"), ("auth-token", "x")])
     "<Headers id='1' auth-token='***'>"
@@ -72,7 +77,7 @@ def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def octets(data: Any, what: str = "the data") -> bytes:
-    """Any contiguous bytes-like object as bytes; TypeError or BufferError for anything else."""
+    """Return a contiguous bytes-like object as bytes; raise TypeError or BufferError for anything else."""
     if type(data) is bytes:
         return data
     try:
@@ -85,7 +90,7 @@ def octets(data: Any, what: str = "the data") -> bytes:
 
 
 def _text(value: object, what: str, name: str | int = "") -> str:
-    """`value` as an exact str. The message says what it is, never its value, which may be a secret."""
+    """Return `value` as an exact str. The error names its type, never the value, which may be a secret."""
     if type(value) is str:
         return value
     if isinstance(value, str):
@@ -116,7 +121,8 @@ def _checked_pairs(headers: Any) -> list[tuple[str, str]]:
 
 
 def _unescape(text: str, escapes: Escapes) -> str:
-    # A run of backslashes pairs up from the left, and so does split: what is left in a part is no pair.
+    # split() pairs up a run of backslashes from the left, as the escapes do: a backslash that is left is not half of a
+    # pair.
     if "\\\\" in text:
         return "\\".join([_unescape(part, escapes) for part in text.split("\\\\")])
     for escape, plain in escapes:
@@ -125,7 +131,7 @@ def _unescape(text: str, escapes: Escapes) -> str:
 
 
 def _parsed_headers(text: str, escapes: Escapes | None) -> Headers:
-    """The headers in lines that were checked: "\\n", then each with its "\\n"."""
+    """Return the headers of checked lines: "\\n", then each line with its "\\n"."""
     pairs = [line.split(":", 1) for line in text.split("\n")[1:-1]]
     if escapes is not None and "\\" in text:
         for pair in pairs:
@@ -137,9 +143,9 @@ def _parsed_headers(text: str, escapes: Escapes | None) -> Headers:
 
 
 class Headers(dict[str, str]):
-    """The headers of a frame: a read-only dict in which the first entry of a repeated name counts (S12-HDR-02).
+    """The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).
 
-    All entries, in order and with repeats, are in `pairs()` and `getall()`.
+    `pairs()` and `getall()` return repeated entries too.
 
     >>> headers = Frame("SEND", [("a", "1"), ("b", "2"), ("a", "3")]).headers
     >>> headers["a"], len(headers), headers.getall("a"), dict(headers)
@@ -156,11 +162,11 @@ class Headers(dict[str, str]):
         raise TypeError("Headers cannot be subclassed")
 
     def getall(self, name: str, /) -> list[str]:
-        """The values of every entry of `name`, in order."""
+        """Return the values of all entries of a name, in order."""
         return [value for key, value in self.pairs() if key == name]
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every entry as (name, value), in order, repeats kept."""
+        """Return all entries as (name, value), in order, repeated names included."""
         return list(self.items() if self._repeats is None else self._repeats)
 
     def __eq__(self, other: object) -> bool:
@@ -181,7 +187,7 @@ class Headers(dict[str, str]):
         return dict, (dict(self),)
 
     def _refuse(self, *args: object, **kwargs: object) -> Any:
-        """Refused: headers are read-only."""
+        """Raise TypeError: headers are read-only."""
         raise TypeError("headers are read-only: make a new Frame")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -189,26 +195,26 @@ class Headers(dict[str, str]):
 
 
 def _make_headers(entries: dict[str, str], pairs: Sequence[Sequence[str]]) -> Headers:
-    """The headers of `pairs`; `entries` is a dict of them."""
+    """Return the headers of `pairs`; `entries` is a dict of them."""
     headers = Headers.__new__(Headers)
     dict.update(headers, entries)
     headers._repeats = None
     if len(entries) != len(pairs):
         headers._repeats = [(name, value) for name, value in pairs]
-        dict.update(headers, reversed(headers._repeats))  # the order stays
+        dict.update(headers, reversed(headers._repeats))  # the order does not change
     return headers
 
 
 class Frame:
-    """A command, headers and a body; immutable.
+    """A STOMP frame: a command, headers and a body. Immutable.
 
     Args:
-        command: such as "SEND". Which ones exist is a matter of the version, seen when the frame is serialized.
-        headers: a mapping, or (name, value) pairs, which may repeat a name.
-        body: octets; text has to be encoded first.
+        command: such as "SEND". `serialize` checks whether the version has it.
+        headers: a mapping, or (name, value) pairs, in which a name may be repeated.
+        body: any contiguous bytes-like object. Encode text first.
 
     Raises:
-        TypeError: something is not of these types. The message names it and never shows its value.
+        TypeError: an argument has another type. The message never shows a value.
 
     >>> frame = Frame("SEND", {"destination": "/queue/a"}, b"hello")
     >>> frame
@@ -217,8 +223,8 @@ class Frame:
     ('/queue/a', None, b'hello')
     """
 
-    # A parsed frame holds its header lines as text, already checked: `_lines` is "\n", then each line with its "\n".
-    # `_headers` is made of it when asked for.
+    # A parsed frame keeps its header lines as checked text: `_lines` is "\n", then each line with its "\n". `_headers`
+    # is made from it on first use.
     __slots__ = ("_body", "_command", "_escapes", "_headers", "_lines")
     _body: bytes | None
     _command: str
@@ -243,17 +249,17 @@ class Frame:
 
     @property
     def command(self) -> str:
-        """The command, as in "SEND"."""
+        """The command, such as "SEND"."""
         return self._command
 
     @property
     def body(self) -> bytes:
-        """The body as octets. None in the frames that `Parser(stream_over=n)` hands out ahead of their body."""
+        """The body as bytes; None if `Parser(stream_over=n)` hands it out in pieces."""
         return self._body  # type: ignore[return-value]
 
     @property
     def headers(self) -> Headers:
-        """The headers; of a repeated name the first entry counts."""
+        """The headers: a read-only dict, in which the first entry of a repeated name counts."""
         headers = self._headers
         if headers is None:
             self._headers = headers = _parsed_headers(self._lines, self._escapes)
@@ -266,11 +272,11 @@ class Frame:
     @overload
     def get(self, name: str, default: None, /) -> str | None: ...
     def get(self, name: str, default: str | None = None, /) -> str | None:
-        """The first entry of a header, or `default`."""
+        """Return the first value of a header, or `default`."""
         return self.headers.get(name, default)
 
     def has_any(self, *names: str) -> bool:
-        """Return whether there is a header of one of these names.
+        """Return whether the frame has a header with one of these names.
 
         >>> Frame("SEND", {"destination": "/queue/a"}).has_any("receipt", "destination")
         True
@@ -279,10 +285,11 @@ class Frame:
         return any(name in headers for name in names)
 
     def text(self) -> str:
-        """The body as text, by content-type and charset.
+        """Return the body as text, by its content-type and content-encoding.
 
         Raises:
-            ContentError: a ValueError; as `stompcodec.content.text_of` says.
+            ContentError: the body is binary, streamed, or not in its charset. It is a ValueError.
+            FrameError: the content-encoding cannot be undone, or the result is larger than 100 MiB.
         """
         from stompcodec.content import text_of
 
@@ -295,7 +302,7 @@ class Frame:
         if isinstance(other, Frame):
             return self is other or self._key() == other._key()
         kind = type(other)
-        if kind.__name__ == "Frame" and kind.__module__.startswith("stompcodec"):  # the other backend's
+        if kind.__name__ == "Frame" and kind.__module__.startswith("stompcodec"):  # of the other backend
             frame: Any = other
             return self._key() == (frame.command, tuple(frame.headers.pairs()), frame.body)
         return NotImplemented
@@ -316,13 +323,13 @@ class Frame:
         return _restorers[0], self._key()
 
 
-#: What makes a frame out of a pickle, by the backend that is in use then; `codec` puts it here.
+#: The function that unpickles a frame with the backend in use; `codec` puts it here.
 _restorers: list[Callable[..., object]] = []
 _new_frame = Frame.__new__
 
 
 def parsed_frame(command: str, lines: str, escapes: Escapes | None, body: bytes | None) -> Frame:
-    """A frame of checked header lines: "\\n", then each line with its "\\n"."""
+    """Return a frame of checked header lines: "\\n", then each line with its "\\n"."""
     frame = _new_frame(Frame)
     frame._command = command
     frame._headers = None

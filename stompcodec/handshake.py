@@ -1,4 +1,4 @@
-"""CONNECT and CONNECTED: what each side offers, and what comes of it."""
+"""Negotiation by CONNECT and CONNECTED: the version and the heart-beats."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ _WITHOUT_BEATS = ("1.0", "legacy")
 
 
 class Handshake:
-    """One side's part in the negotiation.
+    """One side of the negotiation. A client calls `connect_frame`, then `on_connected`; a server calls `on_connect`,
+    then `connected_frame`. In 1.0, which has no heart-beats, the header heart-beat has no meaning.
 
     Args:
-        versions: what we speak, a selection of "1.0", "1.1", "1.2", or "legacy", which is never negotiated.
-        heart_beat: what we offer, in ms: how often we can send, and how often we want to receive; 0 for not at all.
-        version_header: a server heeds the header version of a CONNECT without accept-version, as the wish-list for 1.1
-            proposed (WISH-NEG-01 to WISH-NEG-03). A client does so where its CONNECT has the header.
+        versions: the versions we speak: some of "1.0", "1.1", "1.2", or "legacy", which is never negotiated.
+        heart_beat: our offer in ms: how often we can send, and how often we want to receive; 0 for never.
+        version_header: whether a server reads the header version of a CONNECT without accept-version, as the wish-list
+            for 1.1 proposed (WISH-NEG-01 to WISH-NEG-03). A client reads it if its CONNECT has the header.
 
     Raises:
-        ValueError: they are nothing of the kind.
-
-    A client calls `connect_frame`, then `on_connected`; a server `on_connect`, then `connected_frame`. 1.0 has no
-    heart-beats: in such a session the header is like any other.
+        ValueError: a version is unknown, or the offer is not two numbers.
 
     >>> client, server = Handshake(["1.1", "1.2"], (500, 0)), Handshake(["1.0", "1.1"], (0, 1000))
     >>> connect = client.connect_frame(Frame("CONNECT", {"host": "a"}))
@@ -51,7 +49,7 @@ class Handshake:
             raise ValueError(f"heart_beat is {heart_beat!r}: give two numbers of milliseconds, 0 or more")
         #: In the order of `VERSIONS`.
         self.versions = tuple(version for version in VERSIONS if version in versions)
-        #: What the first frame is read and written by: "legacy", or None for the common part of the versions.
+        #: The dialect of the first frame: "legacy", or None for the common rules of the other versions.
         self.first = None if self.versions else "legacy"
         self._version_header = version_header
         self._highest: str | None = None  # the version header of CONNECT
@@ -60,10 +58,10 @@ class Handshake:
         self._connect_beat: str | None = None  # the heart-beat header of CONNECT
 
     def connect_frame(self, frame: Frame) -> Frame:
-        """A client's CONNECT, with accept-version and heart-beat where it has none.
+        """Return a client's CONNECT, with accept-version and heart-beat added unless it has them.
 
         Raises:
-            FrameError: "no-common-version": its version header is none, or below all that we speak.
+            FrameError: "no-common-version": its header version is malformed, or lower than all our versions.
         """
         if self.first is not None:
             return frame
@@ -82,7 +80,7 @@ class Handshake:
         return frame
 
     def on_connect(self, frame: Frame) -> str:
-        """A server has CONNECT: the version of the session.
+        """Return the version of the session, on a server that has received CONNECT.
 
         Raises:
             FrameError: "no-common-version", "bad-heart-beat".
@@ -103,7 +101,7 @@ class Handshake:
         headers: Mapping[str, str] | Iterable[tuple[str, str]],
         heart_beat: tuple[int, int] | None = None,
     ) -> Frame:
-        """A server's CONNECTED. It always carries heart-beat, for some clients want it: ours, if none is given."""
+        """Return a server's CONNECTED. It always has the header heart-beat, which some clients require."""
         given = headers.items() if isinstance(headers, Mapping) else headers
         if version == "legacy":
             return Frame("CONNECTED", given)
@@ -113,10 +111,10 @@ class Handshake:
         return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
 
     def on_connected(self, frame: Frame) -> str:
-        """A client has CONNECTED: the version of the session.
+        """Return the version of the session, on a client that has received CONNECTED.
 
         Raises:
-            FrameError: "no-common-version": the server picked what was not offered.
+            FrameError: "no-common-version": the server chose a version that was not offered.
         """
         if self.first is not None:
             return self.first
@@ -126,7 +124,7 @@ class Handshake:
         return negotiate_client(version, self._offered)
 
     def beats(self, version: str, connected: Frame) -> tuple[int, int]:
-        """The intervals in ms, from client to server and from server to client; 0 for none.
+        """Return the negotiated intervals in ms, from client to server and from server to client; 0 for none.
 
         Raises:
             FrameError: "bad-heart-beat".
@@ -137,10 +135,10 @@ class Handshake:
 
 
 def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:
-    """Those of our versions that a side has which supports `highest`, and all below.
+    """Return our versions up to `highest`; all for None.
 
     Raises:
-        FrameError: "no-common-version": there are none, or it is no version.
+        FrameError: "no-common-version": all are higher, or `highest` is not a version.
     """
     found = [version for version in versions if highest is None or negotiate_wishlist(version, highest) == version]
     if not found:

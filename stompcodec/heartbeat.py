@@ -1,7 +1,6 @@
-"""Heart-beats: what the header says, what both sides agree on, and when a beat is due.
+"""Heart-beats as arithmetic: the header, the negotiated intervals, and when a beat is due.
 
-Arithmetic on numbers that are handed in: no clock is read here. Intervals are milliseconds, as on the wire;
-points in time are seconds of whatever clock the caller uses.
+No clock is read. Intervals are in milliseconds, as on the wire; times are in seconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from stompcodec.errors import FrameError
 
 __all__ = ["Heartbeat", "artemis_server_ping", "artemis_ttl", "negotiate_heart_beat", "parse_heart_beat"]
 
-#: Leading zeros are fine. Over 100 digits behind them are no interval but an attack: int() takes quadratic
-#: time, and a float overflows at 309. Zeros are matched in one way only, so that matching is linear.
+#: Leading zeros are allowed. More than 100 digits after them are refused, since int() takes quadratic time and a float
+#: overflows at 309. Zeros can be matched in one way only, so that matching is linear.
 _NUMBER = "0*(0|[1-9][0-9]{0,99})"
 _HEART_BEAT = re.compile(f"{_NUMBER},{_NUMBER}")
 
 
 def parse_heart_beat(value: str) -> tuple[int, int]:
-    """The two numbers of a heart-beat header, in ms: what its sender can send, and what it wants to receive.
+    """Return the two numbers of a heart-beat header in ms: how often its sender can send, and wants to receive.
 
     Args:
-        value: ASCII digits, a comma, ASCII digits. Nothing is trimmed.
+        value: ASCII digits, a comma, ASCII digits, without spaces.
 
     Raises:
-        FrameError: "bad-heart-beat", also for numbers of over 100 digits.
+        FrameError: "bad-heart-beat", also for numbers of more than 100 digits.
 
     Rules: S12-HB-02, S12-HB-03, S12-HB-04.
 
@@ -50,11 +49,11 @@ def _agreed(offer: int, wish: int) -> int:
 
 
 def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[int, int]:
-    """The intervals of a session in ms, from client to server and from server to client; 0 for none.
+    """Return the intervals of a session in ms, from client to server and from server to client; 0 for none.
 
     Args:
-        connect: the heart-beat header of CONNECT, None if absent.
-        connected: the same of CONNECTED.
+        connect: the heart-beat header of CONNECT; None if absent.
+        connected: that of CONNECTED.
 
     Raises:
         FrameError: "bad-heart-beat".
@@ -70,9 +69,9 @@ def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[in
 
 
 class Heartbeat(NamedTuple):
-    """One end's duties: how often to send, and how long to bear silence. Intervals in ms, 0 for none.
+    """The negotiated heart-beats of one side. Intervals in ms, 0 for none.
 
-    A client makes it of `negotiate_heart_beat`'s answer as it stands, a server of its two numbers swapped.
+    A client passes the result of `negotiate_heart_beat`, a server its two numbers swapped.
 
     >>> beat = Heartbeat(send_every=1000, receive_every=4000)
     >>> beat.next_send_at(10.0), beat.dead_at(10.0)
@@ -80,17 +79,17 @@ class Heartbeat(NamedTuple):
     """
 
     send_every: int
-    """The interval we promised."""
+    """The interval that we promised."""
     receive_every: int
-    """The interval the peer promised."""
+    """The interval that the peer promised."""
 
     def next_send_at(self, last_sent: float) -> float | None:
-        """When to send an EOL if nothing else is sent before, in seconds; None for never.
+        """Return when to send an EOL unless something else is sent before, in seconds; None for never.
 
-        Half of the interval, so that a late timer still keeps the promise (S12-HB-09).
+        That is after half of the interval, so that a late timer still keeps the promise (S12-HB-09).
 
         Args:
-            last_sent: when the last octet was sent, in seconds.
+            last_sent: when the last byte was sent, in seconds.
 
         >>> Heartbeat(0, 1000).next_send_at(5.0) is None
         True
@@ -98,12 +97,12 @@ class Heartbeat(NamedTuple):
         return last_sent + self.send_every / 2000 if self.send_every else None
 
     def dead_at(self, last_received: float) -> float | None:
-        """When the peer counts as dead if no octet comes before, in seconds; None for never.
+        """Return when the peer is dead unless a byte is received before, in seconds; None for never.
 
-        Twice the interval, for timing is inexact (S12-HB-12).
+        That is after twice the interval, since timing is inexact (S12-HB-12).
 
         Args:
-            last_received: when the last octet came, any octet (S12-HB-08), in seconds.
+            last_received: when the last byte, of any kind, was received (S12-HB-08), in seconds.
 
         >>> Heartbeat(1000, 0).dead_at(5.0) is None
         True
@@ -120,21 +119,21 @@ _ARTEMIS_SERVER_PING = 500
 
 
 def artemis_ttl(version: str, connect: str | None, acceptor: Mapping[str, object]) -> dict[str, int]:
-    """After how many ms without an octet Artemis takes a client as dead, and the interval it asks for.
+    """Return after how many ms of silence Artemis drops a client, and the interval that it requests from the client.
 
     Args:
-        version: of the session. 1.0 (and the older dialect) has no heart-beats: the header means nothing.
-        connect: the heart-beat header of CONNECT, None if absent.
-        acceptor: connectionTtl, connectionTtlMin, connectionTtlMax (ms), heartBeatToConnectionTtlModifier, and
-            the broker-wide connection-ttl-override (ms, -1 for unset); numbers, or text as in a configuration.
+        version: the version of the session. In 1.0 and the legacy dialect the header heart-beat has no meaning.
+        connect: the heart-beat header of CONNECT; None if absent.
+        acceptor: connectionTtl, connectionTtlMin, connectionTtlMax (ms), heartBeatToConnectionTtlModifier, and the
+            broker-wide connection-ttl-override (ms, -1 for unset), as numbers or text.
 
     Returns:
-        "connection_ttl", and where the client sends heart-beats "connected_client_to_server": the second
-        number of the heart-beat header of CONNECTED.
+        "connection_ttl"; if the client sends heart-beats also "connected_client_to_server", the second number of the
+        heart-beat header of CONNECTED.
 
     Raises:
         FrameError: "bad-heart-beat".
-        ValueError: a setting is no number, or the modifier is not above 0 or not finite.
+        ValueError: a setting is not a number, or the modifier is not positive and finite.
 
     Rules: ART-TTL-02 to ART-TTL-08.
 
@@ -159,10 +158,10 @@ def artemis_ttl(version: str, connect: str | None, acceptor: Mapping[str, object
 
 
 def artemis_server_ping(connect: str | None) -> int:
-    """The interval in ms at which Artemis sends heart-beats to a client; 0 for none.
+    """Return the interval in ms at which Artemis sends heart-beats to a client; 0 for none.
 
     Args:
-        connect: the heart-beat header of CONNECT, None if absent.
+        connect: the heart-beat header of CONNECT; None if absent.
 
     Raises:
         FrameError: "bad-heart-beat".

@@ -1,7 +1,7 @@
-"""STOMP as tables: commands, what each version allows, and the sizes we accept.
+"""Tables of STOMP: commands, the dialect of each version, and limits on sizes.
 
-Versions differ by looking up a `Dialect`, never by a subclass. The lenient mode is a dialect too: each
-leniency is a field, so that the closed list of them can be read off `_lenient`.
+Code that depends on the version looks up a `Dialect`. The lenient mode is a dialect too: each leniency is a field, and
+`_lenient` is their complete list.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 #: Commands whose headers are never escaped (S11-ESC-06, S12-ESC-07).
 UNESCAPED = frozenset(("CONNECT", "CONNECTED"))
 
-#: The octet after a backslash -> what the two stand for.
+#: Byte after a backslash -> the byte that both stand for.
 ESCAPES_1_1 = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 ESCAPES_1_2 = {**ESCAPES_1_1, b"r": b"\r"}
 
 
 class Dialect(NamedTuple):
-    """What one version of STOMP allows, strict or lenient."""
+    """The rules of one STOMP version, strict or lenient."""
 
     name: str
     """The version as users write it; "none" before negotiation."""
     commands: frozenset[str]
-    """The commands that exist."""
+    """The commands of this version."""
     escapes: dict[bytes, bytes]
-    """Octet after a backslash -> octet; empty where a backslash is data."""
+    """Byte after a backslash -> byte; empty if backslashes are data."""
     crlf: bool
-    """A CR right before the LF belongs to the line end."""
+    """A CR before the LF belongs to the line end."""
     any_body: bool
-    """Every frame may have a body, not only `WITH_BODY`."""
+    """Any frame may have a body, not only those of `WITH_BODY`."""
     folds_case: bool = False
-    """Commands are read and written in upper case, header names in lower case (legacy)."""
+    """Commands are folded to upper case, header names to lower case (legacy)."""
     trims_lines: bool = False
-    """Spaces and CRs at a line's end, and spaces before a value, go; no control octets in values (legacy)."""
+    """Spaces and CRs at line ends and spaces before values are stripped; values hold no control bytes (legacy)."""
     trims_headers: bool = False
-    """Spaces around header names and values go."""
+    """Spaces around header names and values are stripped."""
     length_padding: bytes = b""
-    """Octets ignored around the digits of content-length."""
+    """Bytes that are stripped around the digits of content-length."""
     any_command: bool = False
-    """Unknown commands are passed on."""
+    """Unknown commands are accepted."""
     keeps_bad_escapes: bool = False
-    """An undefined escape stays as it is."""
+    """An undefined escape keeps its backslash."""
     keeps_bad_utf8: bool = False
-    """Octets that are no UTF-8 become lone surrogates (surrogateescape)."""
+    """Bytes that are not UTF-8 become lone surrogates (surrogateescape)."""
     skips_bad_lines: bool = False
-    """Header lines without a colon or a name are passed over."""
+    """Header lines without a colon or a name are skipped."""
     skips_nul: bool = False
-    """NULs between frames are passed over."""
+    """NULs between frames are skipped."""
     counts_send: bool = False
-    """SEND carries content-length even when its body is empty (legacy)."""
+    """SEND always has content-length, even if its body is empty (legacy)."""
 
 
 def _lenient(strict: Dialect) -> Dialect:
-    """The closed list of leniencies."""
+    """Return the lenient form of a dialect. The fields set here are all the leniencies."""
     return strict._replace(
         crlf=True,
         any_body=True,
@@ -93,7 +93,7 @@ _LEGACY = Dialect(
     counts_send=True,
 )
 
-#: (version, lenient) -> dialect. None is before negotiation: read by the rules of 1.2.
+#: (version, lenient) -> dialect. None is before negotiation, and has the rules of 1.2.
 DIALECTS: dict[tuple[str | None, bool], Dialect] = {}
 for _version, _strict in {
     None: _V1_2._replace(name="none"),
@@ -107,14 +107,14 @@ for _version, _strict in {
 
 
 def dialect_of(version: str | None, lenient: bool = False) -> Dialect:
-    """The rules of a version.
+    """Return the rules of a version.
 
     Args:
         version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
-        lenient: pass over what peers get wrong.
+        lenient: whether to tolerate common mistakes of peers.
 
     Raises:
-        ValueError: there is no such version.
+        ValueError: the version is unknown.
 
     >>> dialect_of("1.1").crlf, dialect_of("1.1", lenient=True).crlf
     (False, True)
@@ -126,7 +126,13 @@ def dialect_of(version: str | None, lenient: bool = False) -> Dialect:
 
 
 class Limits(NamedTuple):
-    """Sizes that are accepted, in octets on the wire; a line's end is not counted (S12-LIM-05).
+    """The largest sizes that a reader accepts, in bytes on the wire. Line ends are not counted (S12-LIM-05).
+
+    Args:
+        max_command_line: bytes of a command line.
+        max_header_line: bytes of a header line.
+        max_headers: header lines of a frame.
+        max_body: bytes of a body.
 
     >>> Limits(max_body=1 << 20).max_body
     1048576
@@ -141,13 +147,16 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS = Limits()
 _NO_COMMANDS: frozenset[str] = frozenset()
 
-#: Offsets inside the head of a frame are stored in 32 bits.
+#: The C backend stores offsets inside a frame's head in 32 bits.
 _MAX_HEAD = 2**32 - 1
 _MAX_BODY = 2**62
 
 
 def checked_limits(limits: Limits | None) -> Limits:
-    """The limits to use, or ValueError where they make no sense.
+    """Return the limits to use: those given, or the defaults.
+
+    Raises:
+        TypeError, ValueError: a limit is not an int, is negative or is too large.
 
     >>> checked_limits(None) is DEFAULT_LIMITS
     True
@@ -171,7 +180,10 @@ def checked_limits(limits: Limits | None) -> Limits:
 
 
 def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Names of headers that get columns of their own.
+    """Return header names as a tuple.
+
+    Raises:
+        TypeError: `names` is one string, or a name is not str.
 
     >>> checked_names(["destination"])
     ('destination',)
@@ -186,7 +198,11 @@ def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def checked_commands(commands: Iterable[str]) -> frozenset[str]:
-    """Names of further commands, or an error where a name could not stand on a command line.
+    """Return the names of further commands as a set.
+
+    Raises:
+        TypeError: `commands` is one string, or a name is not str.
+        ValueError: a name cannot stand on a command line.
 
     >>> sorted(checked_commands(["RECEIVE", "PING"]))
     ['PING', 'RECEIVE']

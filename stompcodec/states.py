@@ -1,7 +1,7 @@
-"""Which frames may come when, in which version, and with which headers: tables and their look-ups.
+"""The states of a connection, and the frames and headers that each version allows: tables and their look-ups.
 
-The tables are about one conversation and hold for both of its ends. An end that has sent ERROR and has to
-close stops reading: what its peer had already sent is dropped, it is no violation.
+The tables hold for both sides. A server that has sent ERROR stops reading: frames that were already on their way are
+dropped, and are not violations.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ Sender = Literal["client", "server"]
 
 
 class State(enum.Enum):
-    """How far a conversation has come."""
+    """A state of a connection."""
 
     NEW = "new"
-    """The transport is open, no frame was sent."""
+    """The transport is open; no frame was sent."""
     CONNECTING = "connecting"
-    """The client asked; the server has not answered."""
+    """The client has sent CONNECT; the server has not answered."""
     CONNECTED = "connected"
-    """The version is agreed; frames go both ways."""
+    """The version is negotiated; both sides send frames."""
     DISCONNECTING = "disconnecting"
-    """The client has sent its last frame; answers and messages may still come."""
+    """The client has sent DISCONNECT; the server may still send receipts and messages."""
     FAILED = "failed"
-    """The server has sent its last frame, ERROR; only the end of the stream may follow."""
+    """The server has sent ERROR; the end of the stream follows."""
     CLOSED = "closed"
-    """The stream has ended. No frame leads here."""
+    """The stream has ended. No frame leads to this state."""
 
 
 def _transitions(after_error: State | None) -> dict[tuple[Sender, State, str], State]:
-    """The legal frames. `after_error` is the state after an ERROR in a session; None: the state stays."""
+    """Return the table of allowed frames. An ERROR in a session leads to `after_error`; None keeps the state."""
     table: dict[tuple[Sender, State, str], State] = {
         ("client", State.NEW, "CONNECT"): State.CONNECTING,
         ("client", State.NEW, "STOMP"): State.CONNECTING,
-        # The answer to a first frame that is no CONNECT, or to none within the time allowed.
+        # The answer to another first frame, or to none within the time allowed.
         ("server", State.NEW, "ERROR"): State.FAILED,
         ("server", State.CONNECTING, "CONNECTED"): State.CONNECTED,
         ("server", State.CONNECTING, "ERROR"): State.FAILED,
@@ -66,20 +66,20 @@ def _transitions(after_error: State | None) -> dict[tuple[Sender, State, str], S
 
 
 _V1_2 = _transitions(State.FAILED)
-#: Only 1.2 says that the server closes after every ERROR (S12-ERR-02). Older brokers go on, and so do we.
+#: Only in 1.2 does the server close after each ERROR (S12-ERR-02). Older brokers continue, and so do we.
 _OLDER = _transitions(None)
 
 
 def next_state(sender: Sender, state: State, command: str, version: str | None = "1.2") -> State | None:
-    """The state after a frame, or None if the frame is illegal there.
+    """Return the state after a frame, or None if the frame is not allowed.
 
-    Whether a version has a command at all is for the codec; here NACK is legal in any session.
+    The codec checks whether a version has the command; here NACK is allowed in any session.
 
     Args:
-        sender: who sent the frame.
+        sender: the side that sent the frame, "client" or "server".
         state: the state before it.
-        command: in upper case.
-        version: what was negotiated; None as long as nothing is.
+        command: the command in upper case.
+        version: the negotiated version; None before negotiation.
 
     Rules: S12-CON-01, S12-CON-02, S12-CON-05, S12-DIS-02, S12-ERR-02, LEG-CON-05, and those of 1.0 and 1.1.
 
@@ -121,8 +121,8 @@ _SERVER_1_1: dict[str, tuple[str, ...]] = {
     "RECEIPT": ("receipt-id",),
 }
 
-#: (version, sender) -> command -> headers that must be there; "a|b" is one of the two.
-#: The text of the legacy dialect ends before ACK and the transactions: the rules of 1.0 hold for them.
+#: (version, sender) -> command -> required headers; "a|b" means one of the two. The specification of the legacy dialect
+#: does not describe ACK and transactions, which have the rules of 1.0.
 REQUIRED_HEADERS: dict[tuple[str, Sender], dict[str, tuple[str, ...]]] = {
     ("1.0", "client"): _CLIENT_1_0,
     ("1.0", "server"): _SERVER_1_0,
@@ -136,16 +136,16 @@ REQUIRED_HEADERS: dict[tuple[str, Sender], dict[str, tuple[str, ...]]] = {
 
 
 def missing_headers(version: str | None, sender: Sender, command: str, headers: Iterable[tuple[str, str]]) -> list[str]:
-    """Names of required headers that a frame lacks, in the order of the specification.
+    """Return the names of required headers that a frame lacks, in the order of the specification.
 
     Args:
-        version: "1.0", "1.1", "1.2" or "legacy"; None, before negotiation, is judged by 1.2.
-        sender: who sends the frame. A command that is not this sender's requires nothing.
+        version: "1.0", "1.1", "1.2" or "legacy"; None before negotiation, which has the rules of 1.2.
+        sender: the side that sends the frame. Commands of the other side require nothing.
         command: the frame's command.
-        headers: its entries, (name, value). An empty value is there.
+        headers: its entries as (name, value). An empty value counts as present.
 
     Raises:
-        ValueError: there is no such version.
+        ValueError: the version is unknown.
 
     Rules: the MUST rows of requirements about headers of commands, such as S12-SND-01 and S10-UNS-01.
 
@@ -160,12 +160,12 @@ def missing_headers(version: str | None, sender: Sender, command: str, headers: 
     return [names for names in required if present.isdisjoint(names.split("|"))]
 
 
-#: Bounded, for the numbers may be a peer's.
+#: Bounded, since a peer may have sent the numbers.
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})")
 
 
 def _rank(version: str) -> tuple[int, int]:
-    """A version as numbers, for 1.10 is higher than 1.9."""
+    """Return a version as numbers, since 1.10 is higher than 1.9."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise FrameError("no-common-version", detail="a version is two numbers with a dot between")
@@ -173,13 +173,13 @@ def _rank(version: str) -> tuple[int, int]:
 
 
 def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
-    """The version a server picks: the highest that both sides list.
+    """Return the version that a server chooses: the highest that both sides list.
 
-    Entries are compared exactly: nothing is trimmed, unknown ones are passed over.
+    Entries are compared exactly, without trimming; unknown ones are ignored.
 
     Args:
-        accept_version: the header of CONNECT; None where it is absent, which means 1.0.
-        server: the versions the server speaks.
+        accept_version: the header of CONNECT; None if absent, which means 1.0.
+        server: the versions that the server speaks.
 
     Raises:
         FrameError: "no-common-version".
@@ -197,14 +197,14 @@ def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
 
 
 def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> str:
-    """The version a client has to use after CONNECTED.
+    """Return the version that a client has to use after CONNECTED.
 
     Args:
-        connected_version: the version header of CONNECTED; None where it is absent, which means 1.0.
-        offered: what the client listed in accept-version.
+        connected_version: the version header of CONNECTED; None if absent, which means 1.0.
+        offered: the versions that the client listed in accept-version.
 
     Raises:
-        FrameError: "no-common-version": the server picked what was not offered.
+        FrameError: "no-common-version": the server chose a version that was not offered.
 
     Rules: S12-CTD-01, S12-NEG-04, S11-NEG-02.
 
@@ -218,14 +218,14 @@ def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> s
 
 
 def negotiate_wishlist(client_version: str | None, server_version: str | None) -> str:
-    """The version by the wish-list for 1.1, where each side names the highest it supports.
+    """Return the version by the wish-list for 1.1, in which each side names the highest that it supports.
 
     Args:
-        client_version: the version header of CONNECT; None where it is absent, which means 1.0.
-        server_version: the same of CONNECTED.
+        client_version: the version header of CONNECT; None if absent, which means 1.0.
+        server_version: that of CONNECTED.
 
     Raises:
-        FrameError: "no-common-version": one of the two is no version.
+        FrameError: "no-common-version": one of the two is not a version.
 
     Rules: WISH-NEG-01, WISH-NEG-02, WISH-NEG-03.
 

@@ -1,4 +1,4 @@
-"""The tables of `states.py` made ready for a connection: quick look-ups for frames that may come, words for others."""
+"""Fast look-ups, made from the tables of `states.py`, for frames that keep the state; errors for other frames."""
 
 from __future__ import annotations
 
@@ -28,33 +28,38 @@ __all__ += ["why_not"]
 
 
 class Role(enum.Enum):
-    """Which side of the conversation we are."""
+    """The side of a connection.
+
+    >>> Role("server")
+    <Role.SERVER: 'server'>
+    """
 
     CLIENT = "client"
     SERVER = "server"
 
 
-#: We, and our peer.
+#: Role -> our side and that of the peer.
 SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"), Role.SERVER: ("server", "client")}
-#: Seconds of silence that are borne beyond twice the interval. A client that reconnects too soon only makes it worse.
+#: Seconds of silence tolerated beyond twice the interval. A client that reconnects too early adds load to a slow
+#: server.
 GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 
-#: The two spellings of the first frame.
+#: The two commands of the first frame.
 CONNECTS = ("CONNECT", "STOMP")
 IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
 _KNOWN = frozenset((*CLIENT_1_1, *SERVER))
 
 
 class Steady(NamedTuple):
-    """The frames that may come in a state and leave it as it is: nearly all frames of a session.
+    """The frames that are allowed in a state and do not change it: nearly all frames of a session.
 
-    What stands in neither table has to be looked at more closely.
+    Frames in neither table need `next_state` and `missing_headers`.
     """
 
     one: dict[str, str]
-    """Command -> the one header it needs."""
+    """Command -> its only required header."""
     some: dict[str, tuple[str, ...]]
-    """Command -> the headers it needs, where they are none or several."""
+    """Command -> its required headers, if there are none or several."""
 
 
 NOTHING_STEADY = Steady({}, {})
@@ -62,11 +67,13 @@ NOTHING_STEADY = Steady({}, {})
 
 @lru_cache(64)
 def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> Steady:
-    """What `sender` may send in a state.
+    """Return the frames that `sender` may send in a state without changing it.
 
     Args:
-        version: what was negotiated.
-        commands: further commands of a session, which need no header.
+        sender: "client" or "server".
+        state: the state of the connection.
+        version: the negotiated version.
+        commands: further commands of a session, without required headers.
 
     >>> steady("client", State.CONNECTED, "1.2").one["SEND"]
     'destination'
@@ -82,7 +89,7 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
         if next_state(sender, state, command, version) is not state:
             continue
         names = required.get(command, ())
-        if any("|" in name for name in names):  # one of two: `missing_headers` knows how
+        if any("|" in name for name in names):  # one of two: left to `missing_headers`
             continue
         if len(names) == 1:
             one[command] = names[0]
@@ -94,7 +101,7 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
 
 
 def why_not(sender: Sender, state: State, command: str) -> str:
-    """Why a frame is illegal, in words that are safe to show.
+    """Return why a frame is not allowed, in words that are safe to show.
 
     >>> why_not("client", State.NEW, "SEND"), why_not("client", State.CONNECTED, "MESSAGE")
     ('SEND cannot come before CONNECT', 'MESSAGE is no frame of a client')
@@ -113,7 +120,7 @@ def why_not(sender: Sender, state: State, command: str) -> str:
 
 
 def named(missing: Iterable[str]) -> str:
-    """Headers as `missing_headers` gives them, in words.
+    """Return the result of `missing_headers` in words.
 
     >>> named(["destination|id", "x"])
     'destination or id, and x'
@@ -130,15 +137,15 @@ def refusal(
     headers: Iterable[tuple[str, str]] = (),
     cause: FrameError | None = None,
 ) -> RemoteProtocolError:
-    """The error to raise when the peer broke a rule; a server's has the ERROR frame ready (S12-ERR-03, S12-ERR-04).
+    """Return the error for a violation by the peer; on a server with the ERROR frame (S12-ERR-03, S12-ERR-04).
 
     Args:
-        ours: which side we are.
-        message: what was wrong, in short.
-        remedy: what the peer can do; the body of ERROR.
-        frame: the frame at fault, if it is one.
-        headers: what ERROR carries before the usual ones.
-        cause: the error of the codec behind it.
+        ours: our side.
+        message: the problem, in short.
+        remedy: a way to fix it: the body of ERROR.
+        frame: the frame that caused it, or None.
+        headers: headers of ERROR before the usual ones.
+        cause: the underlying error of the codec, or None.
 
     >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
     <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 octets b'Add it.\\n'>

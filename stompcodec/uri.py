@@ -1,15 +1,15 @@
-"""Where a broker is, as one line of text: stomp://user:pass@host:61613/vhost, and lists of them.
+"""URIs of brokers: stomp://user:pass@host:61613/vhost, and lists of them.
 
     stomp:  tcp:                             plain TCP, port 61613
     stomp+ssl:  stomp+tls:  stomps:  ssl:    TLS, port 61614
     ws:  wss:                                WebSocket, ports 80 and 443
-    failover:(uri,uri,...)                   several, in the order in which they are tried
+    failover:(uri,uri,...)                   several brokers, in the order in which they are tried
 
-Everything but the scheme's own signs may be percent-encoded, and has to be where it would be taken for them: the
-virtual host / of RabbitMQ is stomp://host/%2F. Without one, or with a bare /, the broker takes its default.
+All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
+Without a path, or with the path /, the broker uses its default virtual host.
 
-The only option behind a question mark is `vhost`, another way to name the virtual host. Any other is refused, except
-for WebSocket, where the query is part of what the server is asked for.
+The only option after a question mark is `vhost`, another way to name the virtual host. Other options are an error,
+except for WebSocket, where the query is part of the request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCHEMES = {
 }
 _ALIASES = {"tcp": "stomp", "stomp+tls": "stomp+ssl", "stomps": "stomp+ssl", "ssl": "stomp+ssl"}
 
-#: The last @ ends the login and passcode: a login may be a mail address.
+#: The last @ ends login and passcode, since a login may be a mail address.
 _URI = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://"
     r"(?:(?P<user>[^/?#]*)@)?"
@@ -47,10 +47,10 @@ _URI = re.compile(
     re.IGNORECASE,
 )
 _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]*))?|(?P<bare>[^()]*))", re.IGNORECASE)
-#: A comma between addresses; those in options, as in heart-beat=0,0, have no scheme behind them.
+#: A comma between addresses. A comma in an option, as in heart-beat=0,0, is not followed by a scheme.
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
-#: Options of a URL that is not of WebSocket, and of a failover list.
+#: Options of a failover list, and of URIs of other schemes than WebSocket.
 _OPTIONS = ("vhost",)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
@@ -58,7 +58,7 @@ _SECRETS = ("passcode", "password", "token", "authorization", "secret")
 
 
 class Address(NamedTuple):
-    """One place where a broker may be.
+    """The address of a broker, with the login.
 
     >>> parse_uri("stomp://ann:x@localhost/orders")[0]
     <Address stomp://ann:***@localhost:61613/orders>
@@ -67,21 +67,21 @@ class Address(NamedTuple):
     scheme: str
     """"stomp", "stomp+ssl", "ws" or "wss"."""
     host: str
-    """A name or an IP address, without brackets."""
+    """The host name or IP address, without brackets."""
     port: int
     tls: bool
     websocket: bool
     path: str
-    """What WebSocket asks for, with its query; "" for the other schemes."""
+    """The path and query of the WebSocket request; "" for other schemes."""
     login: str | None
     passcode: str | None
     vhost: str | None
-    """The virtual host, from the path, or from the option `vhost`; None for the broker's default."""
+    """The virtual host, from the path or the option `vhost`; None for the broker's default."""
     options: dict[str, str]
-    """What stands behind the question mark."""
+    """The options after the question mark."""
 
     def __str__(self) -> str:
-        """The address as text, with secrets masked: for people and logs."""
+        """Return the address as text for people and logs, with secrets masked."""
         user = "" if self.login is None else f"{_quoted(self.login)}{'' if self.passcode is None else ':***'}@"
         host = f"[{self.host.replace('%', '%25')}]" if ":" in self.host else _quoted(self.host)
         path = "" if self.vhost is None else f"/{_quoted(self.vhost)}"
@@ -96,12 +96,15 @@ class Address(NamedTuple):
 
 
 def parse_uri(uri: str) -> list[Address]:
-    """The addresses that a URI names; several for failover.
+    """Return the addresses that a URI names: one, or several for failover.
 
-    Options of a failover list hold for each of its addresses that does not say otherwise.
+    Options of a failover list apply to each address that does not have the option itself.
+
+    Args:
+        uri: such as "stomp://login:passcode@host:61613/vhost".
 
     Raises:
-        ConfigError: it is no such URI, or has an unknown option. The message shows no passcode.
+        ConfigError: the URI is malformed, or has an unknown option. The message never shows a passcode.
 
     >>> [(address.host, address.port) for address in parse_uri("failover:(stomp://a,stomp+ssl://b)")]
     [('a', 61613), ('b', 61614)]
@@ -154,7 +157,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
 
 
 def _options(query: str | None) -> dict[str, str]:
-    """The options of a query; of a repeated one the first."""
+    """Return the options of a query; the first of a repeated one."""
     options: dict[str, str] = {}
     for part in (query or "").split("&"):
         name, _, value = part.partition("=")
@@ -164,10 +167,10 @@ def _options(query: str | None) -> dict[str, str]:
 
 
 def _known(options: dict[str, str]) -> dict[str, str]:
-    """Return the options, all of which are known.
+    """Return the options if all are known.
 
     Raises:
-        ConfigError: one is not. Its value is not shown, and its name only where that cannot be a part of a passcode.
+        ConfigError: an option is unknown. Its value is not shown, and its name only if it cannot be part of a passcode.
     """
     for name in options:
         if name not in _OPTIONS:
