@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar, final, overload
 
+from stompcodec.column_filter import Where
 from stompcodec.frame import Mark
 from stompcodec.spec import Limits
 
@@ -30,6 +31,7 @@ END_OF_BODY: Final = Mark.END_OF_BODY
 
 @final
 class Headers(dict[str, str]):
+    def __init__(self) -> None: ...
     def pairs(self) -> list[tuple[str, str]]: ...
     def getall(self, name: str, /) -> list[str]: ...
     def clear(self, *args: Any, **kwargs: Any) -> None: ...
@@ -129,7 +131,7 @@ def parse_columns(
     lenient: bool = False,
     commands: Iterable[str] = (),
     columns: Iterable[str] | None = None,
-    where: Iterable[tuple[str, str, Iterable[str]]] = (),
+    where: Where = (),
     repeats: bool = True,
 ) -> Columns: ...
 def frame_ends(data: Any, every: int = 1, most: int | None = None, *, limits: Limits | None = None) -> array[int]: ...

@@ -31,14 +31,18 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stompcodec._ends_py import frame_ends
 from stompcodec._scan_py import SMALL, Body, Head, Known, Violation, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
+from stompcodec.column_filter import Where
 from stompcodec.errors import FrameError, excerpt
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, Frame, Headers, Mark, octets, parsed_frame
 from stompcodec.spec import Limits, checked_commands, checked_limits, dialect_of
+
+if TYPE_CHECKING:
+    from stompcodec.columns import Columns
 
 __all__ = [
     "END_OF_BODY",
@@ -431,9 +435,9 @@ def parse_columns(
     lenient: bool = False,
     commands: Iterable[str] = (),
     columns: Iterable[str] | None = None,
-    where: Iterable[tuple[str, str, Iterable[str]]] = (),
+    where: Where = (),
     repeats: bool = True,
-) -> Any:
+) -> Columns:
     """Read whole frames into Arrow columns.
 
     Args:

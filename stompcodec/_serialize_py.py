@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from stompcodec.errors import FrameError, refusal
 from stompcodec.frame import Frame
@@ -24,13 +25,14 @@ _CONTROL = re.compile("[\0-\x1f]")
 #: The error handler of UTF-8, strict and lenient.
 _ERRORS = ("strict", "surrogateescape")
 _CONTENT_LENGTH_MODES = ("auto", "always", "never")
+Length = Literal["auto", "always", "never"]
 
 
 def serialize(
     frame: Frame,
     version: str | None = "1.2",
     *,
-    content_length: str = "auto",
+    content_length: Length = "auto",
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> bytes:
@@ -60,7 +62,7 @@ def serialize_parts(
     frame: Frame,
     version: str | None = "1.2",
     *,
-    content_length: str = "auto",
+    content_length: Length = "auto",
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> list[bytes]:
@@ -80,7 +82,7 @@ def serialize_many(
     frames: Iterable[Frame],
     version: str | None = "1.2",
     *,
-    content_length: str = "auto",
+    content_length: Length = "auto",
     lenient: bool = False,
     commands: Iterable[str] = (),
 ) -> bytes:

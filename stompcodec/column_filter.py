@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["COLUMNS", "Condition", "checked_columns", "checked_every", "checked_where"]
+__all__ = ["COLUMNS", "Condition", "Where", "checked_columns", "checked_every", "checked_where"]
 
 #: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
@@ -38,6 +38,10 @@ class Condition(NamedTuple):
             return False
         value = self.values[low - 1]
         return text.startswith(value) if self.is_prefix else text == value
+
+
+#: Conditions as callers give them: (name, "in" or "prefix", values), or prepared by `checked_where`.
+Where = Iterable[Condition | tuple[str, Literal["in", "prefix"], Iterable[str]]]
 
 
 def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:

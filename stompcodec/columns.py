@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any
 
-from stompcodec.column_filter import COLUMNS, Condition, checked_columns, checked_where
+from stompcodec.column_filter import COLUMNS, Condition, Where, checked_columns, checked_where
 from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
 from stompcodec.spec import checked_names
@@ -301,7 +301,7 @@ def columns_of(
     names: Iterable[str] | None,
     lenient: bool,
     columns: Iterable[str] | None,
-    where: Iterable[Any],
+    where: Where,
     repeats: bool,
 ) -> Columns:
     """Read whole frames into columns. `parser` is a fresh `Parser` of the Python backend; the rest as for

@@ -16,8 +16,16 @@ from typing import Protocol
 
 from stompcodec.errors import FrameError, StompError
 
-__all__ = ["ContentError", "decode_content", "encode_content", "encoding_of", "json_text", "json_value", "text_of"]
-__all__ += ["typed_headers"]
+__all__ = [
+    "ContentError",
+    "decode_content",
+    "encode_content",
+    "encoding_of",
+    "json_text",
+    "json_value",
+    "text_of",
+    "typed_headers",
+]
 
 
 class ContentError(StompError, ValueError):

@@ -15,16 +15,14 @@ from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
 __all__ = [
     "CONNECTS",
     "GRACE",
-    "IN_SESSION",
     "NOTHING_STEADY",
     "SENDERS",
     "Role",
-    "Steady",
     "named",
     "refusal",
     "steady",
+    "why_not",
 ]
-__all__ += ["why_not"]
 
 
 class Role(enum.Enum):
@@ -46,11 +44,11 @@ GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 
 #: The two commands of the first frame.
 CONNECTS = ("CONNECT", "STOMP")
-IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
+_IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
 _KNOWN = frozenset((*CLIENT_1_1, *SERVER))
 
 
-class Steady(NamedTuple):
+class _Steady(NamedTuple):
     """The frames that are allowed in a state and do not change it: nearly all frames of a session.
 
     Frames in neither table need `next_state` and `missing_headers`.
@@ -62,11 +60,11 @@ class Steady(NamedTuple):
     """Command -> its required headers, if there are none or several."""
 
 
-NOTHING_STEADY = Steady({}, {})
+NOTHING_STEADY = _Steady({}, {})
 
 
 @lru_cache(64)
-def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> Steady:
+def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> _Steady:
     """Return the frames that `sender` may send in a state without changing it.
 
     Args:
@@ -80,7 +78,7 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
     >>> steady("client", State.CONNECTED, "1.2").some
     {'SUBSCRIBE': ('destination', 'id')}
     """
-    if state not in IN_SESSION:
+    if state not in _IN_SESSION:
         return NOTHING_STEADY
     one: dict[str, str] = {}
     some: dict[str, tuple[str, ...]] = {}
@@ -97,7 +95,7 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
             some[command] = names
     if state is State.CONNECTED:
         some.update(dict.fromkeys(commands - _KNOWN, ()))
-    return Steady(one, some)
+    return _Steady(one, some)
 
 
 def why_not(sender: Sender, state: State, command: str) -> str:

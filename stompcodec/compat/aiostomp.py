@@ -107,8 +107,9 @@ class StrictStompProtocol(StompProtocol):
         pairs = [(name, str(value)) for name, value in sorted((headers or {}).items())]
         octets = body.encode() if isinstance(body, str) else body
         # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
-        length = "auto" if headers and "content-length" in headers else "never"
-        return serialize(Frame(command, pairs, octets), self._parser.version, content_length=length)
+        given = "content-length" in (headers or ())
+        frame = Frame(command, pairs, octets)
+        return serialize(frame, self._parser.version, content_length="auto" if given else "never")
 
 
 def _ending(data_received: Callable[[Any, bytes | None], None]) -> Callable[[Any, bytes | None], None]:

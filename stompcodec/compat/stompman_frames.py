@@ -390,5 +390,5 @@ def strict_dump_frame(frame: Any) -> bytes:
     pairs = sorted(frame.headers.items())
     body = frame.body if isinstance(frame, _WITH_BODY) else b""
     # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
-    length = "auto" if _LENGTH in frame.headers else "never"
-    return serialize(Frame(_COMMANDS[type(frame)].decode(), pairs, body), content_length=length)
+    made = Frame(_COMMANDS[type(frame)].decode(), pairs, body)
+    return serialize(made, content_length="auto" if _LENGTH in frame.headers else "never")

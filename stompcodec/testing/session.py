@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, frame_ends, parse, serialize
@@ -179,7 +179,7 @@ class WatchedSession(Session):
 
     def _written(self, frame: Frame) -> list[bytes]:
         pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # it is that of the new body
-        length = "never" if frame.command == "ERROR" else "auto"
+        length: Literal["never", "auto"] = "never" if frame.command == "ERROR" else "auto"
         whole = Frame(frame.command, pairs, frame.body)
         try:
             octets = serialize(whole, self.version or None, content_length=length, commands=self.broker.config.commands)

@@ -1,0 +1,83 @@
+"""The public surface of the codec: both backends have the same docstrings and signatures, and every example runs."""
+
+import doctest
+import inspect
+
+import pytest
+
+import stompcodec
+from stompcodec import columns
+
+CLASSES = ["Columns", "Frame", "Headers", "Parser"]
+FUNCTIONS = ["frame_ends", "parse_columns", "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
+#: Methods that Columns has for other libraries; all others with an underscore are not public.
+EXPORTS = {"__arrow_c_array__", "__arrow_c_schema__"}
+
+
+def member(module, name):
+    """A public object by its dotted name; Python's Columns are imported when they are needed."""
+    first, _, rest = name.partition(".")
+    found = getattr(module, first, None) or getattr(columns, first)
+    return inspect.getattr_static(found, rest) if rest else found
+
+
+def _names():
+    yield from [*CLASSES, *FUNCTIONS]
+    for name in CLASSES:
+        kind = member(stompcodec.codec.backend("python"), name)
+        own = set(dir(kind)) - (set(dir(dict)) if name == "Headers" else set())
+        yield from (f"{name}.{each}" for each in sorted(own) if not each.startswith("_") or each in EXPORTS)
+
+
+NAMES = list(_names())
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return [(each.name, each.kind, each.default) for each in found if each.name != "self"]
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("name", NAMES)
+def test_backends_have_the_same_docstrings_and_signatures(both, name):
+    c, py = (member(module, name) for module in both)
+    assert inspect.getdoc(c) == inspect.getdoc(py)
+    if callable(py):
+        assert parameters(c) == parameters(py)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_has_a_docstring(codec, name):
+    text = inspect.getdoc(member(codec, name))
+    assert text
+    assert text.split("\n")[0].endswith((".", ","))
+
+
+def test_every_example_runs(codec):
+    names = {name: member(codec, name) for name in [*CLASSES, *FUNCTIONS, "HEARTBEAT", "END_OF_BODY"]}
+    run = 0
+    for name in NAMES:
+        runner = doctest.DocTestRunner()
+        example = doctest.DocTestParser().get_doctest(inspect.getdoc(member(codec, name)), names, name, None, 0)
+        assert runner.run(example).failed == 0, name
+        run += bool(example.examples)
+    assert run >= len(CLASSES) + len(FUNCTIONS)
+
+
+def test_what_parse_columns_takes_and_returns_is_typed():
+    """By the Python backend, whose annotations type checkers read for both."""
+    signature = inspect.signature(stompcodec.codec.backend("python").parse_columns)
+    assert signature.return_annotation == "Columns"
+    assert {each.name for each in signature.parameters.values() if "Any" in each.annotation} == {"data"}
+
+
+@pytest.mark.parametrize("name", [name for name in stompcodec.__all__ if not name.startswith("_")])
+def test_the_door_is_documented(name):
+    found = getattr(stompcodec, name)
+    if not isinstance(found, type) and not callable(found):
+        return  # a constant, explained where it is made
+    text = inspect.getdoc(found)
+    assert text
+    assert ">>>" in text, "an example"
+    if inspect.isfunction(found):
+        assert "Raises:" in text or "errors are those of" in text.lower()
