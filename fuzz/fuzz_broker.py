@@ -259,7 +259,7 @@ class Script:
         assert order == sorted(order)
         if queue.messages:
             for consumer in queue.consumers:
-                assert consumer.credit <= 0 or consumer.session.room <= 0 or consumer.session.stalled
+                assert consumer.credit <= 0 or consumer.outbox.send_budget <= 0 or consumer.outbox.starved
         assert queue.count < 60
 
     def held(self) -> list[Settling]:

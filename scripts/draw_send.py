@@ -1,13 +1,15 @@
 """Draw the way of a SEND through the broker from a trace of its calls, as a block of ARCHITECTURE.md.
 
     draw_send.py            write the block
-    draw_send.py --check    exit status 1 if the block is not what the trace says
+    draw_send.py --check    exit status 1 if the block is not what the trace says, or a file is entered too often
     draw_send.py --count    print how often each file is entered
 
 A broker in this process gets one SEND that is not stored and one that is, from a client that has sent before, to a
 queue with a consumer. `sys.setprofile` sees each Python call; calls from one file into another are drawn. Left out are
-the codec, which is C or Python, calls that only read a value (properties, `len`), and the second and later steps of a
-generator.
+the codec, which is C or Python, calls that only read a value (properties, `len`), and the steps of a generator: the
+first step counts, unless a function of the same file made the generator, for then that function was entered already.
+
+No file may be entered more than twice by the plain SEND, and three times by the other one.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ import stompcodec
 
 PACKAGE = Path(stompcodec.__file__).parent
 SHELL = "shell"
+#: How often a file may be entered, by whether the SEND is persistent.
+MOST_ENTRIES = {False: 2, True: 3}
 #: Modules of the ground floor that make up the codec, and those that look up words and rules for all others.
 CODEC = {"_codec_py", "_ends_py", "_scan_py", "_serialize_py", "codec", "columns", "content", "errors", "frame", "spec"}
 
@@ -70,6 +74,11 @@ def is_reading(frame: FrameType) -> bool:
     return isinstance(found, property) and found.fget is not None and found.fget.__code__ is code
 
 
+def is_inner(frame: FrameType) -> bool:
+    """Return True for a generator that a function of its file has made: one with a private name."""
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR) and frame.f_code.co_name.startswith("_")
+
+
 def name_of(frame: FrameType) -> str:
     """Return the name of what is called; that of a class for its __init__."""
     name = frame.f_code.co_name
@@ -100,7 +109,7 @@ class Trace:
         file, caller = file_of(frame), frame.f_back
         while caller is not None and file_of(caller) is None:
             caller = caller.f_back
-        if file is None or file == SHELL or caller is None or file_of(caller) == file:
+        if file is None or file == SHELL or caller is None or file_of(caller) == file or is_inner(frame):
             return
         self.steps.append(Call(file_of(caller) or SHELL, file, name_of(frame), is_reading(frame)))
 
@@ -162,11 +171,22 @@ def entered(steps: list[Call | Note]) -> Counter[str]:
     return Counter(step.file for step in steps if isinstance(step, Call) and not step.is_reading)
 
 
+def too_often(steps: list[Call | Note], most: int) -> dict[str, int]:
+    """Return the files that are entered more than `most` times, and how often they are."""
+    return {file: times for file, times in entered(steps).items() if times > most}
+
+
 def draw() -> str:
-    """Return the block."""
+    """Return the block.
+
+    Raises:
+        ValueError: a file is entered too often.
+    """
     lines = []
     for title, persistent in (("A plain SEND", False), ("A persistent SEND with a receipt", True)):
         steps = trace(persistent)
+        if excess := too_often(steps, MOST_ENTRIES[persistent]):
+            raise ValueError(f"{title} enters files more than {MOST_ENTRIES[persistent]} times: {excess}")
         counts = entered(steps)
         most = max(counts.values())
         names = ", ".join(file for file, count in counts.items() if count == most)

@@ -111,7 +111,6 @@ LONG = (
     "broker.core.__init__",
     "broker.queues.consumer.__init__",
     "broker.routing.registry.__init__",
-    "broker.sessions.session.__init__",
     "broker.sessions.session.receive",
     "client.aio.client.subscribe",
     "client.sync.client.subscribe",

@@ -114,6 +114,21 @@ def test_every_import_counts(load: Load, tmp_path: Path) -> None:
         drawing.floors(drawing.rooms(drawing.imports(package)))
 
 
+@pytest.mark.parametrize(("persistent", "most"), [(False, 2), (True, 3)])
+def test_a_send_enters_no_file_too_often(
+    load: Load, monkeypatch: pytest.MonkeyPatch, persistent: bool, most: int
+) -> None:
+    drawing = load("draw_send")
+    steps = drawing.trace(persistent)
+    assert drawing.too_often(steps, most) == {}
+    assert drawing.MOST_ENTRIES[persistent] == most
+    again = drawing.Call(drawing.SHELL, "core.py", "turn", False)
+    assert drawing.too_often([*steps, *[again] * most], most).keys() == {"core.py"}
+    monkeypatch.setattr(drawing, "trace", lambda _persistent: [again] * 4)
+    with pytest.raises(ValueError, match=r"more than 2 times: {'core.py': 4}"):
+        drawing.draw()
+
+
 def test_only_calls_into_another_file_are_drawn(load: Load) -> None:
     drawing = load("draw_send")
     calls = [step for step in drawing.trace(False) if isinstance(step, drawing.Call)]

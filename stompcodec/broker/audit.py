@@ -70,7 +70,7 @@ def audit(broker: Broker) -> Held:
         delayed=broker.delayed.cost + DELAY * len(broker.delayed),
         batches=journal.kept + sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
         sessions=sum(_held(session) for session in sessions if not session.ended),
-        leaving=sum(session.unwritten for session in sessions if session.ended),
+        leaving=sum(session.memory.unwritten for session in sessions if session.ended),
         subscriptions=sum(CONNECTION + _subscriptions(session) for session in sessions),
         destinations=sum(_destinations(router) for router in routers),
         keys=broker.sent.cost,
@@ -137,7 +137,7 @@ def _held(session: Session) -> int:
     transactions = sum(transaction.base + transaction.octets for transaction in session.transactions.values())
     buffered = session.connection.buffered
     pending = buffered + len(session._early) if session.waits_for_turn else frame_cost(buffered)
-    return pending + below_cost(session.below) + intake + transactions + session.unwritten
+    return pending + below_cost(session.memory.below) + intake + transactions + session.memory.unwritten
 
 
 def _subscriptions(session: Session) -> int:

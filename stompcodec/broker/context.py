@@ -57,7 +57,7 @@ class Host(SenderContext, Protocol):
     @property
     def turns(self) -> Turns: ...
     @property
-    def room(self) -> int:
+    def send_budget(self) -> int:
         """Bytes of messages that fit into the outbox of a session in a turn."""
 
     @property
@@ -87,7 +87,7 @@ class Host(SenderContext, Protocol):
         """Sessions that remember destinations."""
 
     @property
-    def starved(self) -> list[Any]:
+    def lacking_files(self) -> list[Any]:
         """Sessions that get a large message, for which no file descriptor was left."""
 
     @property

@@ -32,6 +32,7 @@ from stompcodec.broker.routing.virtual_host import Router
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.connection_ttl import remedy
 from stompcodec.broker.sessions.frame_log import logged, session_class
+from stompcodec.broker.sessions.receipts import share_commit
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
@@ -135,7 +136,7 @@ class Broker:
         self.turns.wake = lambda: self.wake()
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.turns)
         #: Idempotency keys.
-        self.sent = SentKeys(config, self.journal, account, wall)
+        self.sent = SentKeys(config, self.journal, account, wall, share_commit)
         #: Which messages are stored: those that ask for it, and all.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
@@ -145,7 +146,7 @@ class Broker:
         #: Those that send a large message, and such as have sent one lately.
         self.uploads: set[Session] = set()
         #: Those that get a large message, for which no file descriptor was left.
-        self.starved: list[Session] = []
+        self.lacking_files: list[Session] = []
         #: By their ids.
         self.sessions: dict[str, Session] = {}
         #: Those that remember destinations, in `sinks`.
@@ -155,7 +156,7 @@ class Broker:
         #: What makes sessions: called as `Session` is.
         self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
         #: Bytes of messages that fit into the outbox of a session in a turn.
-        self.room = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
+        self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
         #: Sessions that the shell has to look at when the turn ends.
         self.dirty: list[Session] = []
         #: Set by the shell.
@@ -299,8 +300,8 @@ class Broker:
             return session
         self.stats.sessions_total += 1
         self.sessions[session.id] = session
-        session.charge(CONNECTION)
-        self._share_room()
+        session.memory.charge(CONNECTION)
+        self._share_output()
         self._set_time(session, now + self.config.login_timeout)
         return session
 
@@ -312,10 +313,8 @@ class Broker:
     def detach(self, session: Session) -> None:
         """A transport is gone."""
         if self.sessions.pop(session.id, None) is not None:
-            self.account.used -= session.unwritten
-            session.unwritten = 0
-            session.charge(-session.fixed)
-            self._share_room()
+            session.memory.close()
+            self._share_output()
         self.senders.pop(session, None)
         self._due.pop(session.id, None)
 
@@ -344,10 +343,10 @@ class Broker:
         """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
         self._set_time(session, self.now + _STUCK)
 
-    def _share_room(self) -> None:
+    def _share_output(self) -> None:
         """Output takes a quarter of the memory, if all sessions have some."""
         share = self.config.memory // 4 // max(1, len(self.sessions))
-        self.room = min(self.write_high, max(_LEAST_ROOM, share))
+        self.send_budget = min(self.write_high, max(_LEAST_ROOM, share))
 
     def relieve(self) -> None:
         """End the sessions that hold most, until others can go on."""
@@ -407,7 +406,7 @@ class Broker:
             self._reserve(journal.store)
         if journal.failures > self._failures:
             self._put_off_retry(now)
-        while journal.may_commit and (journal.batch.waiting or now >= self._retry_at):
+        while journal.may_commit and (journal.batch.waiters or now >= self._retry_at):
             journal.commit()
             if journal.failures > self._failures:
                 self._put_off_retry(now)
@@ -417,7 +416,7 @@ class Broker:
             if self.failing:
                 self._end_failing()
             yield from self._handed_out()
-            if not journal.batch.waiting:  # else what took effect by that commit has to be stored itself
+            if not journal.batch.waiters:  # else what took effect by that commit has to be stored itself
                 break
 
     def _put_off_retry(self, now: float) -> None:
@@ -441,7 +440,7 @@ class Broker:
     def _handed_out(self) -> Iterator[Session]:
         dirty, self.dirty = self.dirty, []
         for session in dirty:
-            session.dirty = False
+            session.outbox.dirty = False
             yield session
 
     def _flush_topics(self) -> None:
@@ -478,9 +477,9 @@ class Broker:
     def _look(self, session: Session, now: float, late: float) -> None:
         """What a session's time is about."""
         if session.ended:
-            if session.parcels and not session.is_moving():
+            if session.outbox.parcels and not session.outbox.is_moving():
                 session.cut()
-            elif session.parcels:
+            elif session.outbox.parcels:
                 self.watch(session)
             return
         if not session.connected:
@@ -521,10 +520,10 @@ class Broker:
         self.journal.look_at_space(self.config.store_free)
         self.journal.tidy()
         self._look_at_uploads(now)
-        starved, self.starved = self.starved, []
-        for session in starved:
-            if session.parcels and not session.dirty:
-                session.mark()
+        lacking, self.lacking_files = self.lacking_files, []
+        for session in lacking:
+            if session.outbox.parcels:
+                session.outbox.schedule_flush()
 
     def _look_at_uploads(self, now: float) -> None:
         """End those who stop in the middle of a large message, or only drip: it holds a file and a descriptor."""
@@ -566,7 +565,7 @@ class Broker:
 
 
 def _holds(session: Session) -> int:
-    return 0 if session.ended else session.holds
+    return 0 if session.ended else session.memory.spare
 
 
 def access_to(config: Config) -> Access:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody, Message
     from stompcodec.codec import Frame
 
-__all__ = ["Blockable", "Context", "Deliverer", "Holder", "Maker", "Owner", "Peer", "Refillable"]
+__all__ = ["Blockable", "Context", "Deliverer", "Holder", "Maker", "Output", "Owner", "Peer", "Refillable"]
 
 
 class Owner:
@@ -106,16 +106,37 @@ class Context(Protocol):
         """Give a peer more messages when the next turn ends."""
 
 
+class Output(Protocol):
+    """The outbox of a session."""
+
+    #: What is written at the end of the turn.
+    chunks: list[bytes]
+    #: Bytes of messages that may still be added in this turn. 0 or less: consumers have to wait.
+    send_budget: int
+    #: A consumer was passed over because the budget was spent.
+    starved: bool
+
+    @property
+    def dirty(self) -> bool:
+        """The shell looks at the session when the turn ends."""
+
+    @property
+    def whole_frames(self) -> bool:
+        """Each chunk has to be a whole frame."""
+
+    def deliver(self, head: bytes, tail: bytes, size: int) -> None:
+        """Add a MESSAGE, and take it off the budget."""
+
+    def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
+        """Add the MESSAGE of a large message. Nothing else goes out before all of it has."""
+
+    def schedule_flush(self) -> None:
+        """Have the shell look at the session when the turn ends."""
+
+
 class Peer(Blockable, Refillable, Protocol):
     """A connected session."""
 
-    #: What goes out at the end of the turn.
-    outbox: list[bytes]
-    #: Bytes of messages that fit into the outbox in this turn. 0 or less: its consumers have to wait.
-    room: int
-    #: A consumer was passed over for lack of room.
-    stalled: bool
-    dirty: bool
     #: It has ended, and gets nothing any more.
     ended: bool
     client_id: str | None
@@ -128,7 +149,7 @@ class Peer(Blockable, Refillable, Protocol):
     @property
     def version(self) -> str: ...
     @property
-    def whole_frames(self) -> bool: ...
+    def outbox(self) -> Output: ...
     @property
     def user(self) -> User: ...
     @property
@@ -139,14 +160,8 @@ class Peer(Blockable, Refillable, Protocol):
     def peer(self) -> str:
         """The address."""
 
-    def mark(self) -> None:
-        """Have the shell write what there is at the end of this turn."""
-
     def header(self, frame: Frame, name: str) -> str | None:
         """Return a header as the version of this session means it."""
-
-    def send_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Write the MESSAGE of a large message. Nothing else can go out before it is out."""
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
         """Note that something could not be written: the session gets no more, and ends with this turn."""

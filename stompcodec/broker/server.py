@@ -183,7 +183,7 @@ class _Peer:
         if output:
             wire.write(output)
         unwritten = _UNWRITTEN * wire.buffered
-        if unwritten or session.unwritten:
+        if unwritten or session.memory.unwritten:
             session.note_unwritten(unwritten)
             self.server.writing.add(self)
         if self.bounded and session.connected:

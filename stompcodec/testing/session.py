@@ -75,7 +75,7 @@ class WatchedSession(Session):
     def came(self, handler: Callable[[Session, Frame], None], frame: Frame) -> None:
         """A frame has come."""
         self._watch.note(self._number, "in", frame)
-        frames, cut, said = [frame], False, len(self.outbox)
+        frames, cut, said = [frame], False, len(self.outbox.chunks)
         for fault in self._watch.faults.due(frame):
             if fault.action == "error":
                 self.fail(fault.options["message"], "A test asked for this.", frame)
@@ -87,9 +87,9 @@ class WatchedSession(Session):
                 handler(self, each)
         if cut and not self.closing:  # what was said before goes out, what this frame led to does not
             self.end()
-            del self.outbox[said:]
+            del self.outbox.chunks[said:]
             self.closing = True
-            self.mark_once()
+            self.outbox.schedule_flush()
         self._watch.change()
 
     def _made_of_theirs(self, fault: Fault, frame: Frame) -> list[Frame]:
@@ -119,11 +119,6 @@ class WatchedSession(Session):
         """As in Session."""
         super().lost(now, error)
         self._watch.change()
-
-    def mark_once(self) -> None:
-        """There is something to write, or to close."""
-        if not self.dirty:
-            self.mark()
 
     # ---- what goes ----
 
@@ -191,7 +186,7 @@ class WatchedSession(Session):
     def _release(self) -> None:
         self._free, self._held = self._held or [], None
         self.closing = self.closing or self._closes
-        self.mark_once()
+        self.outbox.schedule_flush()
         self.broker.wake()
 
 

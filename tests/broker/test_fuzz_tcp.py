@@ -33,11 +33,11 @@ def put_plain(self, destination, ident, seq, tail):
 Queue.put_plain = put_plain
 """,
     "a receipt too early": """
-from stompcodec.broker.sessions.session import Session
-plain = Session.receipt
-def receipt(self, value):
-    plain(self, value.replace("topic-9", "topic-10"))
-Session.receipt = receipt
+from stompcodec.broker.sessions import commands, receipts
+plain = receipts.send_receipt
+def send_receipt(session, value):
+    plain(session, value.replace("topic-9", "topic-10"))
+commands.send_receipt = receipts.send_receipt = send_receipt
 """,
     "a session that cannot be written to": """
 from stompcodec.broker.message import Message

@@ -249,7 +249,7 @@ def test_a_little_memory_that_is_free_again_is_noticed_within_a_second():
     small.put("/queue/small", b"x")
     assert small.session.paused
     step = 2000  # less than a hundredth of the limit
-    holder.session.note_unwritten(holder.session.unwritten - step)
+    holder.session.note_unwritten(holder.session.memory.unwritten - step)
     bench.turn()
     assert small.session.paused
     bench.wait(1.5)

@@ -117,7 +117,7 @@ def test_nothing_more_comes_in_while_an_error_waits_for_the_disk() -> None:
             persistent = frame(BINARY, send("/queue/a", "", "persistent:true", "receipt:r").encode())
             await raw.send(persistent + whole(MIB)[:50_000])
             await until(lambda: store.job is not None)
-            await until(lambda: peer.session.below > 0)
+            await until(lambda: peer.session.memory.below > 0)
             peer.session.fail("the test says so")
             assert (peer.session.ended, peer.session.closing) == (True, False)
             layer: Any = peer.wire._layer
@@ -145,7 +145,7 @@ def test_what_waits_for_its_turn_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
         original(peer)
         layer: Any = peer.wire._layer
         seen.append(layer.buffered)
-        assert peer.session.below == layer.buffered
+        assert peer.session.memory.below == layer.buffered
         assert difference(peer.server.broker) == {}
 
     original, note = _Peer.wait, Session.note_below

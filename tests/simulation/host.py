@@ -108,7 +108,7 @@ class Peer:
 
     def note_unwritten(self) -> None:
         session, unwritten = self.session, len(self.link.down.buffer)
-        if unwritten or session.unwritten:
+        if unwritten or session.memory.unwritten:
             session.note_unwritten(unwritten)
 
     def flush(self) -> None:

@@ -22,7 +22,7 @@ from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.sessions import commands, commit
+from stompcodec.broker.sessions import acknowledge, commands, commit, receipts, subscribe
 from stompcodec.broker.sessions import send as sending
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
@@ -36,7 +36,7 @@ Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
 
 
 def _receipt_before_commit(_right: Any) -> Any:
-    return lambda self, frame: None
+    return lambda session, frame: None
 
 
 def _ack_of_another(right: Any) -> Any:
@@ -96,7 +96,7 @@ def _unsynced(right: Any) -> Any:
 
 
 def _told_all_is_well(_right: Any) -> Any:
-    return lambda self, waiting: self.committed(waiting)
+    return lambda self: self.committed()
 
 
 def _no_dead_letter(right: Any) -> Any:
@@ -189,12 +189,12 @@ def _nothing_there(_right: Any) -> Any:
 
 
 def _receipts_first(right: Any) -> Any:
-    def receipt(self: Session, value: str) -> None:
-        waiting, self.waiting = self.waiting, None
-        right(self, value)
-        self.waiting = waiting
+    def send_receipt(session: Session, value: str) -> None:
+        pending, session.pending_commit = session.pending_commit, None
+        right(session, value)
+        session.pending_commit = pending
 
-    return receipt
+    return send_receipt
 
 
 def _keys_of_failed_commits(right: Any) -> Any:
@@ -215,8 +215,13 @@ BUGS: dict[str, Bug] = {
     "idempotency keys of failed commits stay": ((SentKeys, "_written", _keys_of_failed_commits),),
     "messages with a key are delivered before they are stored": ((commands, "put_keyed", _delivered_at_once),),
     "idempotency keys in transactions are ignored": ((commit, "_drop_known", _all_are_new),),
-    "a receipt goes out before its commit": ((Session, "store_waits", _receipt_before_commit),),
-    "receipts do not wait for the commit of frames before": ((Session, "receipt", _receipts_first),),
+    "a receipt goes out before its commit": tuple(
+        (module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, acknowledge, subscribe)
+    ),
+    "receipts do not wait for the commit of frames before": (
+        (receipts, "send_receipt", _receipts_first),
+        (commands, "send_receipt", _receipts_first),
+    ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
     "a transaction is stored by half": ((commit, "_store", _half_stored),),
@@ -230,7 +235,7 @@ BUGS: dict[str, Bug] = {
     "durable subscriptions are gone after a restart": ((sqlite.SqliteStore, "subscriptions", _nothing_there),),
     "dead letters are lost": ((DeadLetters, "bury", _no_dead_letter),),
     "commits are not synced": ((writer, "open_database", _unsynced),),
-    "a failed commit is answered by receipts": ((Session, "not_committed", _told_all_is_well),),
+    "a failed commit is answered by receipts": ((receipts.PendingCommit, "not_committed", _told_all_is_well),),
     "what went through a crash is not marked": ((sqlite.SqliteStore, "load", _forgets_suspects),),
     "seqs are given away twice": ((Broker, "_reserve", _seqs_again),),
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),

@@ -107,8 +107,8 @@ class Browser(Queue):
         session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.horizon
         consumer.waiting = False
         for count in range(MOST_LOOKS):
-            if session.room <= 0:
-                session.stalled = True
+            if consumer.outbox.send_budget <= 0:
+                consumer.outbox.starved = True
                 return count
             message = backlog.after_seq(self._seq)
             if message is None or (self._last is not None and message.seq > self._last):
@@ -129,7 +129,7 @@ class Browser(Queue):
             except Exception as error:
                 self._fail(consumer, message, error)
                 return count
-        session.stalled = True  # it goes on in the next turn
+        consumer.outbox.starved = True  # it goes on in the next turn
         session.broker.resume(session)
         return MOST_LOOKS
 
@@ -164,12 +164,11 @@ class Browser(Queue):
         if name is not None:
             headers.append((name, str(self._last)))
         try:
-            consumer.session.outbox.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
+            consumer.outbox.chunks.append(serialize(Frame("MESSAGE", headers), consumer.version) + EOL)
         except FrameError as error:
             consumer.session.fault(self.source, None, error)
             return
-        if not consumer.session.dirty:
-            consumer.session.mark()
+        consumer.outbox.schedule_flush()
 
     # ---- what becomes of messages ----
 

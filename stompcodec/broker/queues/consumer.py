@@ -140,6 +140,7 @@ class Consumer:
             "mode",
             "number",
             "oldest",
+            "outbox",
             "picks",
             "place",
             "queue",
@@ -156,6 +157,7 @@ class Consumer:
 
     def __init__(self, session: Peer, queue: Source, number: int, wanted: Wanted) -> None:
         self.session = session
+        self.outbox = session.outbox
         self.queue = queue
         #: The id of the subscription; None for one of 1.0 without.
         self.key = wanted.key
@@ -185,7 +187,7 @@ class Consumer:
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
         #: 1.2 over a stream of octets: MESSAGE is the head and the tail as they are.
-        direct = self.version == "1.2" and not session.whole_frames
+        direct = self.version == "1.2" and not session.outbox.whole_frames
         self.direct = direct and wanted.is_plain
         #: The same of one that picks, and acknowledges nothing.
         self.picks = direct and wanted.is_direct and self.selector is not None and not self.acks
@@ -218,7 +220,7 @@ class Consumer:
 
     def send(self, message: Message) -> None:
         """Into the outbox of the session: the slow road, which knows all cases. `Queue.deliver` has the quick one."""
-        session, tag = self.session, self.last + 1
+        tag = self.last + 1
         numbered = self.acks and self.tags is None
         head = self.head % ((message.ident, tag) if numbered else message.ident)
         if self.wanted.include_seq is not None:
@@ -228,15 +230,9 @@ class Consumer:
         shaped = message if self.shape is None else self.shape.apply(message)
         tail = shaped.tail if self.version == "1.2" else shaped.tail_for(self.version)
         if shaped.body is not None:
-            session.send_large(head, tail, shaped.body, partial(self.queue.take_back, self, message))
+            self.outbox.deliver_large(head, tail, shaped.body, partial(self.queue.take_back, self, message))
         else:
-            if session.whole_frames:
-                session.outbox.append(head + tail + EOL)
-            else:
-                session.outbox += (head, tail, EOL)
-            session.room -= shaped.size
-            if not session.dirty:
-                session.mark()
+            self.outbox.deliver(head, tail, shaped.size)
         # Invariant: it is the consumer's only once it is written, so whatever raises above leaves nothing to undo.
         if self.acks:
             self.last = tag

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from stompcodec.broker.loop_quota import Turns, Waiter
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import START, Backlog, Place
-from stompcodec.broker.queues.consumer import EOL
 from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.ring import Ring
 
@@ -283,7 +282,7 @@ class Picking:
                 look = looks[consumer]
                 if not look.all or look.epoch != epoch:
                     continue
-                if (consumer.credit <= 0 or consumer.session.room <= 0) and not self._is_able(consumer):
+                if (consumer.credit <= 0 or consumer.outbox.send_budget <= 0) and not self._is_able(consumer):
                     unable.append(consumer)
                 elif self._may(consumer, message):
                     break
@@ -316,20 +315,17 @@ class Picking:
         consumer = self.lone
         if consumer is None:
             return self._queue.put(message)
-        session, selector, tail = consumer.session, consumer.selector, message.tail
-        if session.room <= 0 or selector is None:
+        outbox, selector, tail = consumer.outbox, consumer.selector, message.tail
+        if outbox.send_budget <= 0 or selector is None:
             return self._queue.put(message)
         try:
             if not selector.matches(message):
                 return self._queue.keep(message)
-            session.outbox += (consumer.head % message.ident, tail, EOL)
+            outbox.deliver(consumer.head % message.ident, tail, len(tail))
         except Exception as error:
             left = self._queue.failed(consumer, message, error)
             self.leave(consumer)
             return left is not None and self._queue.put(left)
-        session.room -= len(tail)
-        if not session.dirty:
-            session.mark()
         return False
 
     def note(self, message: Message) -> None:
@@ -411,7 +407,7 @@ class Picking:
                 return count
             if not consumer.acks:
                 queue.less(1, message.size)
-        consumer.session.stalled = True  # it goes on in the next turn
+        consumer.outbox.starved = True  # it goes on in the next turn
         consumer.session.broker.resume(consumer.session)
         return MOST_LOOKS
 
@@ -431,8 +427,8 @@ class Picking:
         return None
 
     def _is_able(self, consumer: Consumer) -> bool:
-        if consumer.session.room <= 0:
-            consumer.session.stalled = True
+        if consumer.outbox.send_budget <= 0:
+            consumer.outbox.starved = True
             return False
         return consumer.credit > 0
 
@@ -489,8 +485,8 @@ class Picking:
                     mine.epoch = self._epoch
                     self._asked = int(mine.all)
                 for other in self._ring:
-                    if not other.session.stalled:
-                        other.session.stalled = True
+                    if not other.outbox.starved:
+                        other.outbox.starved = True
                         other.session.broker.resume(other.session)
 
 

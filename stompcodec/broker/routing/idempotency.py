@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
 from stompcodec.broker.errors import Refused
@@ -73,9 +73,6 @@ class Sender(Peer, Protocol):
     def broker(self) -> SenderContext: ...
     @property
     def router(self) -> Router: ...
-
-    def wait_for(self, batch: Batch, frame: Frame) -> None:
-        """Send receipts behind the commit of a batch."""
 
 
 class Mark(NamedTuple):
@@ -134,6 +131,7 @@ class SentKeys:
         journal: to the store.
         account: of the broker's memory.
         wall: the time in seconds since 1970, by which keys are stored.
+        share_commit: holds the receipt of a frame of a session back until a batch is written.
 
     >>> from stompcodec.broker.config.config import Config
     >>> from stompcodec.broker.core import Broker
@@ -143,11 +141,19 @@ class SentKeys:
     (True, None, 1)
     """
 
-    def __init__(self, config: Config, journal: Journal, account: Account, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        journal: Journal,
+        account: Account,
+        wall: Callable[[], float],
+        share_commit: Callable[[Any, Batch, Frame], None],
+    ) -> None:
         self.window = config.key_window
         self._most = config.max_keys
         self._journal = journal
         self._wall = wall
+        self._share_commit = share_commit
         #: The account's part for keys.
         self.part = Part(account, account.most_keys)
         #: By scope, then by key, oldest first. No scope is empty.
@@ -210,7 +216,7 @@ class SentKeys:
         if entry is None:
             return False
         if entry.batch is not None:
-            session.wait_for(entry.batch, frame)
+            self._share_commit(session, entry.batch, frame)
         self.count(session, entry.mark.body != mark.body)
         return True
 

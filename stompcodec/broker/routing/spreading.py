@@ -68,22 +68,22 @@ class Bundle:
             tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
             self._tails = tails
         for consumer in consumers:
-            session = consumer.session
-            # As in Queue.deliver: it stands in the ring, so nothing is READY; and there is room.
+            outbox = consumer.outbox
+            # As `Outbox.deliver`, whose call would cost 3 % here. It stands in the ring, so nothing is READY.
             try:
-                if plain and consumer.direct and not consumer.acks and consumer.waiting and session.room > 0:
+                if plain and consumer.direct and not consumer.acks and consumer.waiting and outbox.send_budget > 0:
                     start = consumer.start
                     chunk = chunks.get(start)
                     if chunk is None:
                         chunk = chunks[start] = start + start.join(tails)
-                    session.outbox.append(chunk)
-                    session.room -= octets
-                    if not session.dirty:
-                        session.mark()
+                    outbox.chunks.append(chunk)
+                    outbox.send_budget -= octets
+                    if not outbox.dirty:
+                        outbox.schedule_flush()
                 elif _put(consumer, self.messages):
                     self.slow.append(consumer.queue)
             except Exception as error:  # it ends this subscriber; those behind it get theirs
-                session.fault(consumer.queue, self.messages[0], error)
+                consumer.session.fault(consumer.queue, self.messages[0], error)
         if len(chunks) * octets > _READY:
             chunks.clear()
 

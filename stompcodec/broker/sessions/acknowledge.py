@@ -9,6 +9,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.subscribe_request import granted
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.settling import settling
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
         return
     if accepted:
         if any(message.persistent for message in messages):
-            session.store_waits(frame)
+            hold_receipts(session, frame)
         browser.settle([(0, message) for message in messages])
-    session.answer(frame)
+    confirm(session, frame)
     if not consumer.waiting and not consumer.closed:
         browser.offer(consumer)
 
@@ -55,13 +56,13 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
     while messages:
         persistent = any(message.persistent for message in messages)
         if persistent and not session.ended:
-            session.store_waits(frame)
+            hold_receipts(session, frame)
         browser.settle([(0, message) for message in messages])
         messages = browser.first(through)
         if messages:
             yield journal.line if persistent else session.broker.turns
     if not session.ended:
-        session.answer(frame)
+        confirm(session, frame)
     if not consumer.waiting and not consumer.closed:
         browser.offer(consumer)
 
@@ -89,6 +90,6 @@ def grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
     if found is None or found.acks or found.wanted.credit is None:
         return False
     found.grant(more)
-    session.answer(frame)
+    confirm(session, frame)
     found.queue.offer(found)
     return True

@@ -22,6 +22,7 @@ from stompcodec.broker.routing.idempotency import ARTEMIS, HEADER, Mark, body_cr
 from stompcodec.broker.sessions.acknowledge import acknowledge, grant
 from stompcodec.broker.sessions.commit import abort, begin, commit, keep
 from stompcodec.broker.sessions.connection_ttl import terms
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import let_go, ping, receive
 from stompcodec.broker.sessions.send import check_space, goals_of, parts_of, put, put_keyed, usual_sink
 from stompcodec.broker.sessions.settling import settling
@@ -102,13 +103,13 @@ def _send(session: Session, frame: Frame) -> None:
     else:
         if broker.journal.short:
             check_space(session, (sink,))
-        session.store_waits(frame)
+        hold_receipts(session, frame)
         full = sink.put(Message(broker.ident % seq, seq, intern(destination), tail, True))
     if full:
         sink.block(session)
     receipt = get("receipt")
     if receipt is not None:
-        session.receipt(receipt)
+        send_receipt(session, receipt)
 
 
 def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> None:
@@ -119,7 +120,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
     if marks and transaction is None and None not in map(broker.sent.find, marks):
         for known in marks:
             broker.sent.is_known(session, known, frame)
-        session.answer(frame)
+        confirm(session, frame)
         return
     goals = goals_of(session, frame)
     persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
@@ -148,13 +149,13 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
             continue
         if goal.sink is not None:
             if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
-                session.store_waits(frame)
+                hold_receipts(session, frame)
             (put if mark is None else put_keyed)(session, goal.sink, message)
         if mark is not None:
             if persistent:
-                session.store_waits(frame)
+                hold_receipts(session, frame)
             broker.sent.enter(mark, broker.now, stored=persistent, batch=session.behind)
-    session.answer(frame)
+    confirm(session, frame)
 
 
 def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:
@@ -185,13 +186,13 @@ def _ack(session: Session, frame: Frame) -> None:
             queue = consumer.queue
             consumer.credit += 1
             if message.persistent:
-                session.store_waits(frame)
+                hold_receipts(session, frame)
                 if queue.journal is not None and not queue.closed:
                     queue.journal.settle(queue, message)
             queue.less_one(message.size)
             receipt = get("receipt")
             if receipt is not None:
-                session.receipt(receipt)
+                send_receipt(session, receipt)
             if not consumer.waiting:
                 queue.offer(consumer)
             return
@@ -222,13 +223,13 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         grant(session, consumer, frame)
         for _tag, message in deliveries:
             if message.persistent and accepted:
-                session.store_waits(frame)
+                hold_receipts(session, frame)
                 break
     if deliveries is not None and len(deliveries) > AT_ONCE:
         session.work(frame, settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
         return
     if receipt is not None:  # before what may be delivered again
-        session.receipt(receipt if session.exact else receipt.strip(" "))
+        send_receipt(session, receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
@@ -264,7 +265,7 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 
 
 def _disconnect(session: Session, frame: Frame) -> None:
-    session.answer(frame)
+    confirm(session, frame)
     session.close()
 
 

@@ -14,6 +14,7 @@ from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.goal import Sink
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import check_space, in_order, put_late, sink_of
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
 
@@ -49,8 +50,8 @@ def begin(session: Session, frame: Frame) -> None:
     if len(session.transactions) >= config.max_transactions:
         raise Refused("too many transactions", f"A session has at most {config.max_transactions} open.")
     session.transactions[name] = transaction = Transaction(name)
-    session.hold_transaction(0, transaction.base)
-    session.answer(frame)
+    session.memory.hold_transaction(0, transaction.base)
+    confirm(session, frame)
 
 
 def keep(session: Session, name: str, operation: Sending | Settling) -> None:
@@ -64,9 +65,9 @@ def keep(session: Session, name: str, operation: Sending | Settling) -> None:
         if isinstance(operation, Settling):
             operation.consumer.give_back(operation.deliveries)
         raise Refused("no such transaction", "BEGIN it first.")
-    session.hold_transaction(transaction.add(operation))
+    session.memory.hold_transaction(transaction.add(operation))
     most = session.broker.config.max_transaction_octets
-    if session.transaction_octets > most:
+    if session.memory.transactions > most:
         raise Refused("transactions too large", f"Those of a session have at most {most} octets together.")
 
 
@@ -74,7 +75,7 @@ def _ended(session: Session, frame: Frame) -> Transaction:
     transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
     if transaction is None:
         raise Refused("no such transaction", "BEGIN it first.")
-    session.hold_transaction(-transaction.octets, -transaction.base)
+    session.memory.hold_transaction(-transaction.octets, -transaction.base)
     return transaction
 
 
@@ -89,7 +90,7 @@ def commit(session: Session, frame: Frame) -> None:
         session.work(frame, _committing(session, transaction, frame))
         return
     if transaction.is_persistent or (transaction.retains and session.broker.stores_some):
-        session.store_waits(frame)
+        hold_receipts(session, frame)
     try:
         if transaction.stores:
             check_space(session, (None,))
@@ -97,7 +98,7 @@ def commit(session: Session, frame: Frame) -> None:
     except Refused:
         session.router.stop((), transaction.abort())
         raise
-    session.answer(frame)
+    confirm(session, frame)
 
 
 def abort(session: Session, frame: Frame) -> None:
@@ -107,7 +108,7 @@ def abort(session: Session, frame: Frame) -> None:
         Refused: there is no such transaction.
     """
     session.router.stop((), _ended(session, frame).abort())
-    session.answer(frame)
+    confirm(session, frame)
 
 
 def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> None:
@@ -196,7 +197,7 @@ def _committing(session: Session, transaction: Transaction, frame: Frame) -> Ite
         yield from _staged(session, frame, shares, charged)
         journal.batch.actions.append(partial(_after_commit, session, transaction, shares, pinned.copy()))
         pinned.clear()
-        session.answer(frame)
+        confirm(session, frame)
     finally:
         journal.keep(-cost)
         for queue in pinned:
@@ -260,8 +261,8 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
     for (queue, requeue), deliveries in rejected.items():
         session.router.reject(queue, deliveries, requeue)
     if transaction.retains and session.broker.stores_some and not session.ended:
-        session.store_waits(frame)
-    session.answer(frame)
+        hold_receipts(session, frame)
+    confirm(session, frame)
 
 
 def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) -> Iterator[Line]:
@@ -272,7 +273,7 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
     assert store is not None
     batch = journal.stage()
     try:
-        session.store_waits(frame)
+        hold_receipts(session, frame)
         session.behind, session.plain = batch, False
         journal.charge(batch, cost)
         batch.first = broker.seq + 1 if batch.first is None else min(batch.first, broker.seq + 1)

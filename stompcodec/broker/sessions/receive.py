@@ -15,7 +15,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
-from stompcodec.broker.sessions.windows import claim, join, leave
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PONG = b"PONG\n\n\0" + EOL
 def ping(session: Session, frame: Frame) -> None:
     """PING."""
     session.reply(_PONG)
-    session.answer(frame)
+    confirm(session, frame)
 
 
 def receive(session: Session, frame: Frame) -> None:
@@ -45,11 +45,11 @@ def receive(session: Session, frame: Frame) -> None:
     wanted = _wanted(session, frame)
     number = session.next_number
     cost = subscription_cost(f"receive:{number}", wanted.destination, wanted.selector_text)
-    session.check_memory(cost)
+    session.memory.check(cost)
     consumer = session.router.subscribe(session, number, wanted)
     consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
     consumer.single = False
-    before = session.room
+    before = session.outbox.send_budget
     queue = consumer.queue
     try:
         taken = queue.take_one(consumer)
@@ -62,20 +62,20 @@ def receive(session: Session, frame: Frame) -> None:
             pairs.append(("subscription", wanted.key))
         session.reply(serialize(Frame(EMPTY, pairs), session.version, commands=(EMPTY,)) + EOL)
     else:
-        session.unread(max(before - session.room, _LEAST))
+        session.count_unread(max(before - session.outbox.send_budget, _LEAST))
         if consumer.acks:
             session.next_number += 1
             session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
             consumer.cost = cost
-            session.charge(cost)
-            join(session, 1)
+            session.memory.charge(cost)
+            session.windows.join(1)
             if consumer.selector is not None:
                 session.selectors.add(consumer.selector.text)
             queue.members[consumer] = None
     if consumer.durable is not None and session.broker.stores_some:
-        session.store_waits(frame)
+        hold_receipts(session, frame)
     session.router.end_with_last(consumer)
-    session.answer(frame)
+    confirm(session, frame)
 
 
 def _wanted(session: Session, frame: Frame) -> Wanted:
@@ -88,7 +88,7 @@ def _wanted(session: Session, frame: Frame) -> Wanted:
     if wanted.mode != AUTO:
         if len(session.consumers) >= config.max_subscriptions:
             raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
-        claim(session, 1)
+        session.windows.claim(1)
     key = wanted.key
     if key is None and session.version in ("1.1", "1.2"):  # whose MESSAGE has to have one
         key = wanted.destination
@@ -99,8 +99,8 @@ def let_go(session: Session, consumer: Consumer) -> None:
     """What came by RECEIVE is acknowledged: nothing more will come."""
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
-        session.charge(-consumer.cost)
-        leave(session, 1)
+        session.memory.charge(-consumer.cost)
+        session.windows.leave(1)
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)
         session.router.stop([consumer], ())

@@ -1,26 +1,28 @@
-"""Session: one connected peer. What it may do, what it holds, and what waits to be written to it.
+"""Session: one connected peer, in more than 600 lines, for its input, output, waiting and end depend on each other.
 
-What the frames of a peer do is in `commands.py`.
+`commands.py` has what the frames of a peer do, `outbox.py` what waits to be written, `receipts.py` what waits for a
+commit, and `footprint.py` what the session takes of the memory.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Paused, Work
-from stompcodec.broker.memory import CONNECTION, below_cost, frame_cost
-from stompcodec.broker.queues.consumer import EOL, Consumer
+from stompcodec.broker.memory import below_cost, frame_cost, sink_cost
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.sessions.connection_ttl import Terms
-from stompcodec.broker.sessions.outbox import Outgoing
+from stompcodec.broker.sessions.footprint import Footprint
+from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.spelling import restored
 from stompcodec.broker.sessions.transaction import Transaction
-from stompcodec.broker.storage.journal import Batch, Waiting
+from stompcodec.broker.sessions.windows import Windows
 from stompcodec.broker.storage.large import Intake
-from stompcodec.codec import END_OF_BODY, Frame, serialize
+from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import ErrorFrame, RemoteProtocolError
 from stompcodec.spec import VERSIONS
@@ -30,19 +32,25 @@ if TYPE_CHECKING:
     from stompcodec.broker.auth import User
     from stompcodec.broker.context import Handlers, Host
     from stompcodec.broker.message import LargeBody, Message
-    from stompcodec.broker.peer import Deliverer, Maker
+    from stompcodec.broker.peer import Deliverer, Holder, Maker
+    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.queue import Queue
+    from stompcodec.broker.routing.topic import Topic
     from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.storage.journal import Batch, CommitWaiter
 
 __all__ = ["Session"]
 
 _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Without one yet, a CONNECT has to tell.
 _MAY_FOLD = ("", "legacy")
-#: So many frames are read before somebody looks at the clock.
+#: Frames that are read between two looks at the clock.
 _EACH = 8
+#: Queues that a session remembers to have used.
+_MOST_DECLARED = 1000
 
 
-class Session(Outgoing):
+class Session:
     """One peer, as the broker and the shell see it. `Broker.attach` makes it.
 
     The shell gives it what came (`receive`), tells it when the transport is full or gone (`writable`, `lost`), and
@@ -51,18 +59,20 @@ class Session(Outgoing):
     """
 
     __slots__ = (
-        *("_also", "ackers", "discard", "overdue", "parts"),
-        *("_begun", "behind", "below", "by_number", "client_id", "exact", "id", "intake", "listener", "maker", "more"),
-        *("next_number", "owner", "peer", "pending", "plain", "router", "secure", "selectors", "transaction_octets"),
-        *("transactions", "ttl", "user", "version"),
-        *("_early", "_frame", "handlers", "steps", "waits_on", "window"),
+        *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_sinks_cost", "behind", "broker"),
+        *("by_number", "client_id", "closing", "connection", "consumers", "declared", "discard", "ended", "exact"),
+        *("failing", "handlers", "hopeless", "id", "intake", "leaving", "listener", "maker", "memory", "more"),
+        *("next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain", "router", "secure"),
+        *("selectors", "shared_batch", "sinks", "steps", "transactions", "ttl", "user", "version", "waits_on"),
+        "windows",
     )
 
     def __init__(
         self, broker: Host, id: str, now: float, *, peer: str, secure: bool, whole_frames: bool, listener: str
     ) -> None:
         config = broker.config
-        connection = Connection(
+        self.broker = broker
+        self.connection = connection = Connection(
             Role.SERVER,
             versions=_LEGACY if listener == "legacy" else (*VERSIONS, *_LEGACY) if config.detect_legacy else VERSIONS,
             commands=config.commands,
@@ -74,50 +84,49 @@ class Session(Outgoing):
             whole_frames=whole_frames,
             now=now,
         )
-        super().__init__(broker, connection, whole_frames)
-        #: What frames do.
+        self.outbox = Outbox(broker, self, connection.output, whole_frames)
+        self.memory = Footprint(broker.account)
+        #: Command -> what a frame of it does.
         self.handlers: Handlers = broker.handlers
         self.id = id
         self.peer, self.secure, self.listener = peer, secure, listener
+        self._begin_login()
+        self._begin_input()
+        self._begin_store()
+        # Subscriptions, transactions, and the destinations that it uses.
+        self.consumers: dict[str, Consumer] = {}
+        self.by_number: dict[str, Consumer] = {}
+        self.next_number = 1
+        self.selectors = Texts()
+        self.windows = Windows(config.max_unacked, self.consumers)
+        self.transactions: dict[str, Transaction] = {}
+        #: Where its SENDs go, for destinations that it has sent to.
+        self.sinks: dict[str, Queue | Topic] = {}
+        self._sinks_cost = 0
+        #: Queues that it has used, where their arguments are checked; None for none.
+        self.declared: dict[str, None] | None = None
+
+    def _begin_login(self) -> None:
         #: "" before CONNECT.
         self.version = ""
         #: Header values are taken as they are; 1.0 has spaces around them.
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
-        #: After how much silence it is dead, where the broker says that; None: by its heart-beats alone.
+        #: The silence after which it counts as dead, where the broker sets that; None for its heart-beats alone.
         self.ttl: Terms | None = None
         #: The client-id of its CONNECT; None without.
         self.client_id: str | None = None
         self.user: User
-        #: Whose what it makes and leaves behind is; None where all are one user.
+        #: The owner of what it makes and leaves behind; None where all clients are one user.
         self.owner: str | None = None
         self.router: Router
         #: What stands for it where it makes destinations; None as long as it has made none.
         self.maker: Maker | None = None
-        # What it has.
-        self.by_number: dict[str, Consumer] = {}
-        self.next_number = 1
-        #: Those of its subscriptions.
-        self.selectors = Texts()
-        #: Unacknowledged messages that its subscriptions may have, together; how many subscriptions those are; the
-        #: parts that its allowance is divided into; and what subscriptions had above their share at that time.
-        self.window = self.ackers = self.overdue = 0
-        self.parts = 1
-        self.transactions: dict[str, Transaction] = {}
-        self.transaction_octets = self._begun = 0
-        #: Bytes of memory that what came of an unfinished frame takes.
-        self.pending = 0
-        #: Bytes that the layers below have got and not handed over: an unfinished frame, or what waits for a turn.
-        self.below = 0
-        #: What a commit made take effect has to be stored itself.
-        self.waits_on = False
+
+    def _begin_input(self) -> None:
         #: A large message that is coming in.
         self.intake: Intake | None = None
-        #: A batch that its receipts wait for, besides.
-        self._also: Batch | None = None
-        #: What it sends takes effect behind this commit, which its transaction waits for.
-        self.behind: Batch | None = None
         #: What is left to do of a frame that takes several turns, that frame, and what came meanwhile.
         self.steps: Iterator[Line] | None = None
         self._frame: Frame | None = None
@@ -127,17 +136,43 @@ class Session(Outgoing):
         #: Set by the shell where there are layers below: has them drop what they keep, and take no more. A transport
         #: may be read many times before the shell looks at a session that has ended.
         self.discard: Callable[[], None] | None = None
+        #: It is not read, since when, and what it waits for.
+        self.paused = False
+        self._paused_at = 0.0
+        self._blockers: set[Holder] = set()
+        #: Something that its peer has sent was left for later.
+        self._rests = False
+
+    def _begin_store(self) -> None:
+        #: The commit that its receipts follow; and the batch of an earlier one that they follow, too.
+        self.pending_commit: CommitWaiter | None = None
+        self.shared_batch: Batch | None = None
+        #: What it sends takes effect behind this commit, which its transaction waits for.
+        self.behind: Batch | None = None
+        #: What took effect by a commit has to be stored itself.
+        self.waits_on = False
+        #: The transport takes more.
+        self._is_open = True
+        # How it ends. The shell closes the transport: when all is written, or at once.
+        self.closing = False
+        self.hopeless = False
+        #: Its transport is gone, but not all that came from there is done.
+        self.leaving = False
+        #: A message could not be written to it: it gets no more, and ends with this turn.
+        self.failing = False
+        #: It gets nothing any more.
+        self.ended = False
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.peer} {self.version or 'not connected'}>"
 
-    # ---- what comes ----
+    # ---- input ----
 
     def receive(self, data: Any, now: float) -> None:
-        """Do what the peer's octets ask for. Nothing is raised: what is wrong is answered by ERROR, and ends it.
+        """Do what the peer asks for. Faults of the peer are answered by ERROR, which ends the session; none is raised.
 
         Args:
-            data: bytes-like; not needed any more afterwards.
+            data: bytes-like. It is not kept.
             now: the time in seconds.
         """
         if self.ended:
@@ -174,14 +209,15 @@ class Session(Outgoing):
         except Refused as error:
             self.fail(error.message, error.remedy, frame)
         except RemoteProtocolError as error:
-            self._refuse(str(error), error.reply)
+            self.refuse(str(error), error.reply)
         except Exception:
             self.broker.log.exception("%s: a fault of the broker", self)
             self.fail("internal error", "The broker's log tells more.", frame)
-        if self.outbox and not self.dirty:
-            self.mark()
+        outbox, memory = self.outbox, self.memory
+        if outbox.chunks and not outbox.dirty:
+            outbox.schedule_flush()
         buffered = self.connection.buffered
-        if buffered or self.pending or self.below or self.intake is not None:
+        if buffered or memory.pending or memory.below or self.intake is not None:
             self._note_pending(buffered)
         if account.held > account.reserve:
             self.broker.relieve()
@@ -191,46 +227,29 @@ class Session(Outgoing):
         return restored(frame) if self.connection.version == "legacy" else frame
 
     def _note_pending(self, buffered: int) -> None:
-        """So many bytes have come that no frame was made of, or that wait for the session's turn."""
+        """Account for bytes that have come and are not a frame yet, or wait for the session's turn."""
         if self.ended:
             return
         if self.waits_for_turn:  # whole frames, of which no more are read
             pending = buffered + len(self._early)
         else:
             pending = frame_cost(buffered)
-        if self.below:
-            pending += below_cost(self.below)
+        if self.memory.below:
+            pending += below_cost(self.memory.below)
         if self.intake is not None:
             pending += self.intake.cost
-        self.broker.account.hold(pending - self.pending)
-        self.pending = pending
+        self.memory.hold_pending(pending)
 
     def note_below(self, octets: int) -> None:
-        """Count the bytes that the layers below have got and not handed over."""
-        self.below = octets
+        """Count the bytes that the layers below have received and not handed over."""
+        self.memory.below = octets
         self._note_pending(self.connection.buffered)
         if self.broker.account.is_overheld:
             self.broker.relieve()
 
-    def hold_transaction(self, octets: int, base: int = 0) -> None:
-        """Its transactions take more memory, or less.
-
-        Args:
-            octets: of operations, in their bound, too.
-            base: of transactions as such.
-        """
-        self.transaction_octets += octets
-        self._begun += base
-        self.broker.account.hold(octets + base)
-
-    @property
-    def holds(self) -> int:
-        """Bytes of memory that it could do without: unfinished frames, transactions, unwritten output."""
-        return self.pending + self.transaction_octets + self._begun + self.unwritten
-
     def exhaust(self) -> None:
-        """End it: memory is short, and it holds more than any other session."""
-        holds, unread = self.holds, self.unwritten * 2 > self.holds
+        """End the session: memory is short, and it holds more than any other."""
+        holds, unread = self.memory.spare, self.memory.unwritten * 2 > self.memory.spare
         self.broker.log.warning("%s: ended to free memory: it held %d bytes", self, holds)
         remedy = (
             f"The broker's limits.memory is reached, and this session held most: {holds} bytes of unfinished frames, "
@@ -242,7 +261,7 @@ class Session(Outgoing):
             self.cut()
 
     def wait_for_turn(self) -> None:
-        """Let others have the loop. What is left stays with the connection or the shell, and no more is read."""
+        """Let other sessions run. What is left stays with the connection or the shell, and no more is read."""
         turns = self.broker.turns
         if self.block(turns):
             turns.line_up(self)
@@ -265,7 +284,7 @@ class Session(Outgoing):
             self.more()
 
     def _is_done(self) -> bool:
-        """Do a share of what a frame asks for. Return whether that was the last one."""
+        """Do a share of what a frame asks for. Return True if that was the last one."""
         try:
             self._step()
         except Refused as error:
@@ -273,15 +292,15 @@ class Session(Outgoing):
         except Exception:
             self.broker.log.exception("%s: a fault of the broker", self)
             self.fail("internal error", "The broker's log tells more.", self._frame)
-        if self.outbox and not self.dirty:
-            self.mark()
+        if self.outbox.chunks:
+            self.outbox.schedule_flush()
         return self.steps is None
 
     def work(self, frame: Frame, steps: Iterator[Line]) -> None:
-        """Do what a frame asks for a share at a time, the first one now, and all of it before the next frame.
+        """Do what a frame asks for in shares: the first one now, and all of them before the next frame.
 
         Raises:
-            Paused: it is not done yet. To be left to `receive`.
+            Paused: shares are left. `receive` catches it.
         """
         self.steps, self._frame = steps, frame
         self._step()
@@ -294,12 +313,12 @@ class Session(Outgoing):
         line = next(steps, None)
         if line is None:
             self.steps = self._frame = None
-        elif self.steps is steps:  # else it has ended, and has left the rest to others
+        elif self.steps is steps:  # else the session has ended, and others do the rest
             self.block(self.broker.turns)
             line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
-        """The transport is gone. What was not acknowledged goes back to the queues.
+        """End the session: its transport is gone. What it did not acknowledge goes back to the queues.
 
         Args:
             now: the time in seconds.
@@ -316,12 +335,12 @@ class Session(Outgoing):
             self.receive(b"", now)
         self.closing = True
         if self.broker.lose(self, error):
-            self.room, self.flowing = 0, False  # it gets nothing any more
+            self.outbox.send_budget, self.outbox.flowing = 0, False  # it gets nothing any more
         else:
             self.leave(now, error)
 
     def leave(self, now: float, error: BaseException | None) -> None:
-        """The end of `lost`, which may come some turns later where many are lost at once."""
+        """Finish `lost`: some turns later where many transports are lost at once."""
         self.end()
         self.broker.detach(self)
         try:
@@ -330,10 +349,10 @@ class Session(Outgoing):
             error = error or _untraced(truncated)
         if error is not None:
             self.broker.log.info("%s: lost: %s", self, error)
-        self._give_up()
+        self.outbox.detach()
 
     def end(self) -> None:
-        """Let everything go: transactions first, for they hold deliveries; then all consumers at once."""
+        """Give everything back: transactions first, for they hold deliveries; then all consumers at once."""
         if self.ended:
             return
         self.ended = True
@@ -342,12 +361,17 @@ class Session(Outgoing):
             ahead = turns.front.blocked.pop(self, self) is None
             (turns.front if ahead else turns).line_up(Work(self.steps))
             self.steps = self._frame = None
-        self.room = 0  # nothing that goes back may come here again
+        self.outbox.send_budget = 0  # nothing that goes back may come here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}
-        self._let_go()
+        discard, self.discard = self.discard, None
+        if discard is not None:
+            discard()
+        self.memory.release()
+        self._sinks_cost = 0
         consumers = list(self.consumers.values())
-        self.consumers, self.by_number, self.sinks, self.declared = {}, {}, {}, None
+        self.consumers.clear()
+        self.by_number, self.sinks, self.declared = {}, {}, None
         if self.intake is not None:
             self.intake.drop()
             self.intake = None
@@ -360,58 +384,32 @@ class Session(Outgoing):
         self._blockers.clear()
         self._rests = False
 
-    def _let_go(self) -> None:
-        """Its memory is free again, but for what is still to be written, and the connection."""
-        discard, self.discard = self.discard, None
-        if discard is not None:
-            discard()
-        account = self.broker.account
-        account.hold(-self.pending - self.transaction_octets - self._begun)
-        account.held -= self.unwritten
-        self.pending = self.transaction_octets = self._begun = 0
-        if self.fixed:
-            self.charge(CONNECTION - self.fixed)
-        self._sinks_cost = 0
-
     # ---- answers ----
 
-    def receipt(self, value: str) -> None:
-        """Answer a frame that is done; after the commit, if something of this session waits for it."""
-        if self.ended:  # the frame made itself the last one
-            return
-        if value.isalnum() and value.isascii():
-            octets = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % value.encode()
-        else:
-            octets = serialize(Frame("RECEIPT", {"receipt-id": value}), self.version) + EOL
-        if self.waiting is None:
-            self.outbox.append(octets)
-        else:
-            self.waiting.receipts.append(octets)
-        if not self.flowing:
-            self.unread(len(octets))
-
     def reply(self, octets: bytes) -> None:
-        """A frame that answers one of the peer's."""
-        self.outbox.append(octets)
-        self.unread(len(octets))
+        """Send a frame that answers one of the peer's."""
+        self.outbox.chunks.append(octets)
+        self.count_unread(len(octets))
 
-    def answer(self, frame: Frame) -> None:
-        """RECEIPT, if the frame asks for one."""
-        value = self.header(frame, "receipt")
-        if value is not None:
-            self.receipt(value)
+    def count_unread(self, octets: int) -> None:
+        """Count an answer that waits for the peer. Do not read a peer that makes too many of them and reads none."""
+        outbox = self.outbox
+        if not outbox.flowing:
+            outbox.unread += octets
+            if outbox.is_clogged:
+                self._look_paused()
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
-        """Note that something could not be written to this session: it gets no more, and ends with this turn.
+        """Note that something could not be written: the session gets no more, and ends with this turn.
 
-        Not at once, for whoever delivers is in the middle of a queue.
+        It does not end at once, for whoever delivers is in the middle of a queue.
 
         Args:
-            queue: it is looked at again when the session has ended.
+            queue: where the message came from. It delivers again when the session has ended.
             message: what could not be written; None for an answer.
             error: why.
         """
-        self.room = 0
+        self.outbox.send_budget = 0
         if self.failing or self.ended:
             return
         self.failing = True
@@ -422,124 +420,63 @@ class Session(Outgoing):
         )
 
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
-        """ERROR, and the end of the session. What waits to be written goes out before."""
+        """Send ERROR, behind what waits to be written, and end the session."""
         if self.ended:
             return
         headers = [("message", message), ("content-type", "text/plain")]
         receipt = None if frame is None or frame.command in ("CONNECT", "STOMP") else self.header(frame, "receipt")
         if receipt is not None:
             headers.append(("receipt-id", receipt))
-        self._refuse(message, Frame("ERROR", headers, f"{remedy or message}\n".encode()))
+        self.refuse(message, Frame("ERROR", headers, f"{remedy or message}\n".encode()))
 
-    def _refuse(self, message: str, reply: ErrorFrame | None) -> None:
+    def too_slow(self, destination: str) -> None:
+        """End the session: the backlog of its subscription to a topic is full."""
+        self.fail("slow consumer", f"The backlog of the subscription to {destination} is full.")
+
+    def refuse(self, message: str, reply: ErrorFrame | None) -> None:
+        """Send a frame, if there is one, and end the session; `message` is for the log."""
         if self.closing:
             return
         self.broker.log.info("%s: %s", self, message)
         self.end()
-        if self.parcels:  # an ERROR inside of a body would be no ERROR
+        chunks = self.outbox.chunks
+        if self.outbox.parcels:  # an ERROR inside of a body would be no ERROR
             self.cut()
             return
         if isinstance(reply, Frame):
-            before = len(self.outbox)
+            before = len(chunks)
             self.connection.send(reply)
-            if self.waiting is not None:  # receipts of frames before it go out before it
-                self.waiting.receipts += self.outbox[before:]
-                del self.outbox[before:]
+            if self.pending_commit is not None:  # receipts of frames before it go out before it
+                self.pending_commit.receipts.extend(chunks[before:])
+                del chunks[before:]
         self.close()
 
     def close(self) -> None:
-        """Write what waits, also for the store, then close the transport."""
+        """End the session. The transport is closed when what waits, also for the store, is written."""
         self.end()
-        if self.parcels:
+        if self.outbox.parcels:
             self.broker.watch(self)
-        elif self.waiting is None:
+        elif self.pending_commit is None:
             self.closing = True
-            if not self.dirty:
-                self.mark()
+            self.outbox.schedule_flush()
 
-    # ---- the store ----
-
-    def store_waits(self, frame: Frame) -> None:
-        """Something of this frame has to be stored: receipts follow the commit at the end of the turn."""
-        journal = self.broker.journal
-        if self.waiting is None or self.waiting.batch is not journal.batch:
-            self.waiting = journal.wait(self, self.header(frame, "receipt"))
-        if journal.behind and self.block(journal):
-            journal.blocked[self] = None
-
-    def wait_for(self, batch: Batch, frame: Frame) -> None:
-        """Receipts follow the commit of a batch that is open, or being written, with what another frame has stored."""
-        waiting = self.waiting
-        if (waiting is not None and waiting.batch is batch) or self._also is batch:
-            return
-        new = Waiting(self, batch, self.header(frame, "receipt"))
-        batch.waiting.append(new)
-        if waiting is None or batch is self.broker.journal.batch:
-            self.waiting = new
-        else:  # they wait for a later one already, and must not go out if this one fails
-            self._also = batch
-
-    def committed(self, waiting: Waiting) -> None:
-        """What was stored is on the disk."""
-        if self.behind is waiting.batch:
-            self.behind = None
-            self.plain = self.exact and self.broker.plain
-        if self.closing:
-            return
-        if self.waits_on:
-            self._wait_on(waiting)
-        self.outbox += waiting.receipts
-        if self.waiting is waiting:
-            self.waiting = None
-            self.closing = self.ended and not self.parcels
-        if not self.dirty:
-            self.mark()
-
-    def stays_behind(self, waiting: Waiting) -> bool:
-        """Return whether its receipts wait for what a commit makes take effect, over turns. Else they go now."""
-        if self.behind is not waiting.batch:
-            self.committed(waiting)
-            return False
-        journal = self.broker.journal
-        if self.block(journal):  # else it might add to that as fast as it is done
-            journal.blocked[self] = None
-        return True
-
-    def _wait_on(self, waiting: Waiting) -> None:
-        """What took effect by that commit has to be stored itself: its receipts follow the next one."""
-        self.waits_on = False
-        if self.waiting is waiting or self.waiting is None:
-            self.waiting = self.broker.journal.wait(self, waiting.fault)
-        self.waiting.receipts[:0] = waiting.receipts
-        waiting.receipts = []
-
-    def not_committed(self, waiting: Waiting) -> None:
-        """Nothing was stored: no receipt of that turn goes out."""
-        if self.closing:
-            return
-        self.waiting = None
-        headers = {"message": "the message could not be stored", "content-type": "text/plain"}
-        if waiting.fault is not None:
-            headers["receipt-id"] = waiting.fault
-        remedy = b"The broker's disk is at fault: send it again later. The broker's log tells more.\n"
-        if self.connection.state is State.FAILED:  # its ERROR was to follow the receipts
-            self.close()
-        else:
-            self._refuse(headers["message"], Frame("ERROR", headers, remedy))
+    def cut(self) -> None:
+        """Close the transport now, even in the middle of a large message."""
+        self.outbox.discard()
+        self.closing = True
+        self.outbox.schedule_flush()
 
     def header(self, frame: Frame, name: str) -> str | None:
-        """A header as this session's version means it."""
+        """Return a header as the version of this session means it."""
         value = frame.get(name)
         return value if self.exact or value is None else value.strip(" ")
 
-    # ---- to the shell ----
-
     def take_large(self, frame: Frame, done: Callable[[Frame, LargeBody], object]) -> None:
-        """A SEND has come whose body follows in pieces.
+        """Receive the body of a large SEND in pieces.
 
         Args:
             frame: the SEND.
-            done: called with it, less its body, and with the body, when that is there.
+            done: called with the SEND, without its body, and with the body, when all of it is there.
         """
         owner = owner_of(self, self.broker.config.users is not None)
         self.intake = Intake(self.broker.spool, frame, done, f"of {owner}")
@@ -559,25 +496,196 @@ class Session(Outgoing):
             self.intake = None
 
     def tick(self, now: float) -> bool:
-        """Heart-beats. False: the peer is dead."""
+        """Send and check heart-beats. Return False if the peer is dead."""
         if self.paused:  # we do not read, so its silence says nothing
             self.connection.excuse(now - self._paused_at)
             self._paused_at = now
         alive = self.connection.tick(now)
-        if self.outbox and not self.dirty:
-            self.mark()
+        if self.outbox.chunks:
+            self.outbox.schedule_flush()
         return alive
-
-    # ---- what frames do ----
 
     @property
     def connected(self) -> bool:
         """CONNECTED was sent."""
         return self.connection.state is State.CONNECTED
 
-    def too_slow(self, destination: str) -> None:
-        """The backlog of a topic's subscription is full."""
-        self.fail("slow consumer", f"The backlog of the subscription to {destination} is full.")
+    # ---- output, to the shell ----
+
+    def take_output(self) -> list[bytes]:
+        """Hand over what is to be written, and let consumers have more."""
+        if self.paused:
+            self._look_blockers()
+        outbox = self.outbox
+        if outbox.parcels:
+            return self._take_parcels()
+        chunks = self.connection.take_output(self.broker.now)
+        if outbox.flowing and not (self.ended or self.failing):
+            outbox.send_budget = self.broker.send_budget
+            if outbox.starved:
+                self.broker.resume(self)
+        return chunks
+
+    def _take_parcels(self) -> list[bytes]:
+        if not self._is_open:
+            return []
+        outbox = self.outbox
+        try:
+            chunks = outbox.take_parcel()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # that says nothing of the message
+                self.broker.lacking_files.append(self)
+                return []
+            self.broker.log.error("%s: a large message cannot be read: %s", self, error)
+            outbox.parcels[0].failed(error)
+            self.cut()
+            return []
+        if outbox.parcels:
+            outbox.schedule_flush()
+            return chunks
+        self.writable(True, self.broker.now)
+        self.closing = self.ended and self.pending_commit is None
+        return chunks + self.take_output()
+
+    def writable(self, yes: bool, now: float) -> None:
+        """Stop or resume deliveries: the transport has taken enough (False), or has room again (True)."""
+        outbox = self.outbox
+        self._is_open = yes
+        if outbox.parcels:
+            if yes:
+                outbox.schedule_flush()
+            return
+        outbox.flowing = yes
+        if self.ended or self.failing:
+            return
+        if not yes:
+            outbox.send_budget = 0
+            return
+        outbox.send_budget = self.broker.send_budget
+        outbox.unread = 0
+        self._look_paused()
+        if outbox.starved:
+            self.broker.resume(self)
+
+    def refill(self) -> int:
+        """Let its consumers have more, since there is room again. Return the number of messages delivered."""
+        outbox = self.outbox
+        if not outbox.starved or outbox.send_budget <= 0 or self.ended:
+            return 0
+        outbox.starved = False
+        return sum(consumer.queue.offer(consumer) for consumer in list(self.consumers.values()))
+
+    def note_unwritten(self, octets: int) -> None:
+        """Count the bytes that the transport has not written yet."""
+        self.memory.hold_unwritten(octets + self.outbox.waiting, self.ended)
+
+    # ---- destinations that it uses ----
+
+    def remember(self, destination: str, sink: Queue | Topic) -> None:
+        """Note where SENDs to a destination go."""
+        cost = 0 if destination in self.sinks else sink_cost(destination)
+        self.sinks[destination] = sink
+        self.broker.senders[self] = None
+        self._sinks_cost += cost
+        self.memory.charge(cost)
+
+    def forget_sinks(self) -> None:
+        """Look up anew where SENDs go."""
+        self.sinks.clear()
+        if self._sinks_cost:
+            self.memory.charge(-self._sinks_cost)
+            self._sinks_cost = 0
+
+    def declare(self, queue: str) -> bool:
+        """Note that it uses a queue. Return True if it has done so before, as far as that is remembered."""
+        if self.declared is None:
+            self.declared = {}
+        if queue in self.declared:
+            return True
+        if len(self.declared) >= _MOST_DECLARED:
+            oldest = next(iter(self.declared))
+            del self.declared[oldest]
+            self.memory.charge(-sink_cost(oldest))
+        self.declared[queue] = None
+        self.memory.charge(sink_cost(queue))
+        return False
+
+    # ---- waiting ----
+
+    def block(self, holder: Holder) -> bool:
+        """Wait until a queue, or the store, has room again. Return False for one that waits there, or cannot wait.
+
+        A session that also consumes the queue must not wait: only its own ACKs would free room. Its next SEND is
+        refused instead.
+        """
+        if holder in self._blockers or self.ended or self.acknowledges(holder):
+            self.forget_sinks()  # it is looked at again
+            return False
+        self._blockers.add(holder)
+        self._look_paused()
+        return True
+
+    def unblock(self, holder: Holder) -> None:
+        """Go on: there is room again."""
+        self._blockers.discard(holder)
+        self._look_paused()
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """It has had its share of the loop, and not done all that its peer has sent."""
+        return self.broker.turns in self._blockers
+
+    @property
+    def is_held_up(self) -> bool:
+        """A session that waits for its turn waits for something else, too."""
+        return len(self._blockers) > 1 or self.outbox.is_clogged
+
+    def rest(self) -> None:
+        """Leave what its peer has sent where it is, as long as the session waits for something."""
+        self._rests = True
+        self._blockers.add(self.broker.turns)
+        self._look_paused()
+
+    def _look_rest(self) -> None:
+        """Have a turn when the session waits for nothing else any more."""
+        if not self.is_held_up or self.leaving:
+            self._rests = False
+            self.broker.turns.line_up(self)
+
+    def depart(self) -> None:
+        """Note that the transport is gone. What was read from it before still counts, and waits only for its turn."""
+        self.leaving = True
+        if self._rests:
+            self._look_rest()
+
+    def acknowledges(self, holder: object) -> bool:
+        """Return True if its own ACKs would make room: in a queue that it consumes; where memory is short, in any."""
+        consumers = self.consumers.values()
+        if any(consumer.queue.home is holder and consumer.acks for consumer in consumers):
+            return True
+        short = getattr(holder, "is_too_large", False)
+        return short and any(consumer.acks and consumer.unacked for consumer in consumers)
+
+    def _look_blockers(self) -> None:
+        """Stop waiting for memory if by now there is something to acknowledge that would make room."""
+        for holder in list(self._blockers):
+            if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
+                holder.blocked.pop(self, None)
+                self.unblock(holder)
+
+    def _look_paused(self) -> None:
+        if self._rests:
+            self._look_rest()
+        paused = bool(self._blockers) or self.outbox.is_clogged
+        if paused is self.paused:
+            return
+        now = self.broker.now
+        if paused:
+            self._paused_at = now
+        else:
+            self.connection.excuse(now - self._paused_at)
+        self.paused = paused
+        self.outbox.schedule_flush()
 
 
 def _untraced(error: Exception) -> Exception:

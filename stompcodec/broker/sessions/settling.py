@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 
 if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer, Delivery
@@ -38,13 +39,13 @@ def settling(
         if at:
             yield journal.line if persistent else session.broker.turns
         if persistent and not session.ended:
-            session.store_waits(frame)
+            hold_receipts(session, frame)
         if accepted:
             queue.settle(some)
         else:
             session.router.reject(queue, some[::-1], requeue)
     if not session.ended:
-        session.answer(frame)
+        confirm(session, frame)
     if not accepted:
         queue.go_on()
     if not consumer.waiting and not consumer.closed:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
-from stompcodec.broker.sessions.windows import claim, join, leave
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def subscribe(session: Session, frame: Frame) -> None:
             durables.delete(durable)
         raise
     if session.broker.stores_some and any(consumer.is_stored for consumer in consumers):
-        session.store_waits(frame)
-    session.answer(frame)
+        hold_receipts(session, frame)
+    confirm(session, frame)
     for consumer in consumers:
         if not consumer.closed:  # what came to another part was too much, and the session is gone
             session.router.start(consumer)
@@ -64,8 +64,8 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
         wanted = wanted._replace(window=min(wanted.window, config.max_unacked))
     _check_selectors(session, wanted)
     cost = subscription_cost(name, wanted.destination, wanted.selector_text)
-    session.check_memory(cost)
-    window = wanted.window if wanted.mode == AUTO else claim(session, wanted.window)
+    session.memory.check(cost)
+    window = wanted.window if wanted.mode == AUTO else session.windows.claim(wanted.window)
     number = session.next_number
     consumer = session.router.subscribe(session, number, wanted)
     session.next_number += 1
@@ -73,11 +73,11 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
     if consumer.selector is not None:
         session.selectors.add(consumer.selector.text)
     consumer.cost = cost
-    session.charge(cost)
+    session.memory.charge(cost)
     if wanted.mode != AUTO:
         if window < wanted.window:
             consumer.resize(window)
-        join(session, window)
+        session.windows.join(window)
     return consumer
 
 
@@ -126,15 +126,15 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     for part, consumer in enumerate(consumers):
         del session.consumers[name + _PART * part]
         del session.by_number[str(consumer.number)]
-        session.charge(-consumer.cost)
+        session.memory.charge(-consumer.cost)
         if consumer.acks:
-            leave(session, consumer.window)
+            session.windows.leave(consumer.window)
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
-        session.store_waits(frame)
+        hold_receipts(session, frame)
     session.router.stop(consumers, ())
     for durable in durables:
         session.router.end(durable)
-    session.answer(frame)
+    confirm(session, frame)

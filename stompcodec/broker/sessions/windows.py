@@ -11,55 +11,92 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.sessions.session import Session
 
-__all__ = ["claim", "join", "leave"]
-
-
-def claim(session: Session, asked: int) -> int:
-    """Return the window of a new subscription of a session, and make room for it.
-
-    Args:
-        session: that subscribes.
-        asked: the most unacknowledged messages that the subscription may have, by its SUBSCRIBE or the defaults.
-
-    Raises:
-        Refused: the session has too many subscriptions for that, or has not acknowledged the messages it has.
-    """
-    most, parts = session.broker.config.max_unacked, _parts(session.ackers + 1)
-    asked = min(asked, most)
-    share = min(asked, _share(most, parts))
-    left = most - session.window - session.overdue
-    if left < share:
-        _divide(session, parts)
-        left = most - session.window - session.overdue
-    if left < 1:
-        raise Refused(
-            "too many unacknowledged messages",
-            f"The subscriptions of this session have {session.window + session.overdue} together: acknowledge some.",
-        )
-    return min(asked if session.parts == 1 else share, left)
+__all__ = ["Windows"]
 
 
-def join(session: Session, window: int) -> None:
-    """Count a new subscription that has claimed a window."""
-    session.ackers += 1
-    session.window += window
-
-
-def leave(session: Session, window: int) -> None:
-    """Count a subscription no more. When few are left, their windows grow again.
+class Windows:
+    """The windows of the subscriptions of one session.
 
     Args:
-        session: whose subscription has ended, and is not among its consumers any more.
-        window: that it had.
+        most: messages that the session may leave unacknowledged.
+        consumers: the subscriptions of the session.
     """
-    session.ackers -= 1
-    session.window -= window
-    # The factor keeps a session that subscribes and unsubscribes in turn from changing all windows each time.
-    if session.parts > 1 and (session.ackers <= 1 or session.ackers * 4 <= session.parts):
-        _divide(session, _parts(session.ackers))
+
+    __slots__ = ("_consumers", "_most", "acking", "overdue", "parts", "total")
+
+    def __init__(self, most: int, consumers: Mapping[str, Consumer]) -> None:
+        self._most = most
+        self._consumers = consumers
+        #: Subscriptions that acknowledge; the sum of their windows; and what they had above their windows when these
+        #: were last divided.
+        self.acking = self.total = self.overdue = 0
+        #: The shares into which `most` is divided.
+        self.parts = 1
+
+    def claim(self, asked: int) -> int:
+        """Return the window of a new subscription, and make room for it.
+
+        Args:
+            asked: the most unacknowledged messages that the subscription may have, by its SUBSCRIBE or the defaults.
+
+        Raises:
+            Refused: there are too many subscriptions for that, or the session has not acknowledged what it has.
+        """
+        parts = _parts(self.acking + 1)
+        asked = min(asked, self._most)
+        share = min(asked, _share(self._most, parts))
+        if self._left < share:
+            self._divide(parts)
+        left = self._left
+        if left < 1:
+            raise Refused(
+                "too many unacknowledged messages",
+                f"The subscriptions of this session have {self._most - left} together: acknowledge some.",
+            )
+        return min(asked if self.parts == 1 else share, left)
+
+    @property
+    def _left(self) -> int:
+        return self._most - self.total - self.overdue
+
+    def join(self, window: int) -> None:
+        """Count a new subscription, with the window that it has claimed."""
+        self.acking += 1
+        self.total += window
+
+    def leave(self, window: int) -> None:
+        """Count a subscription no more; it is not among the consumers. When few are left, their windows grow again."""
+        self.acking -= 1
+        self.total -= window
+        # The factor keeps a session that subscribes and unsubscribes in turn from changing all windows each time.
+        if self.parts > 1 and (self.acking <= 1 or self.acking * 4 <= self.parts):
+            self._divide(_parts(self.acking))
+
+    def _divide(self, parts: int) -> None:
+        """Give each subscription what it asks for, but not more than its share."""
+        share = _share(self._most, parts)
+        self.parts = parts
+        self.total = self.overdue = 0
+        grown: list[Consumer] = []
+        for consumer in self._consumers.values():
+            if not consumer.acks or consumer.closed:
+                continue
+            if not consumer.window:  # it holds what came by one RECEIVE
+                self.total += 1
+                continue
+            size = min(consumer.wanted.window, share)
+            if size > consumer.window:
+                grown.append(consumer)
+            consumer.resize(size)
+            self.total += size
+            self.overdue += max(0, len(consumer.unacked) - size)
+        for consumer in grown:
+            if not consumer.waiting:
+                consumer.queue.offer(consumer)
 
 
 def _parts(count: int) -> int:
@@ -73,27 +110,3 @@ def _parts(count: int) -> int:
 
 def _share(most: int, parts: int) -> int:
     return max(1, most // parts)
-
-
-def _divide(session: Session, parts: int) -> None:
-    """Give each subscription what it asks for, but not more than its share."""
-    share = _share(session.broker.config.max_unacked, parts)
-    session.parts = parts
-    window = overdue = 0
-    grown: list[Consumer] = []
-    for consumer in session.consumers.values():
-        if not consumer.acks or consumer.closed:
-            continue
-        if not consumer.window:  # it holds what came by one RECEIVE
-            window += 1
-            continue
-        size = min(consumer.wanted.window, share)
-        if size > consumer.window:
-            grown.append(consumer)
-        consumer.resize(size)
-        window += size
-        overdue += max(0, len(consumer.unacked) - size)
-    session.window, session.overdue = window, overdue
-    for consumer in grown:
-        if not consumer.waiting:
-            consumer.queue.offer(consumer)

@@ -22,7 +22,7 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.broker.peer import Blockable
 
-__all__ = ["Batch", "CommitWaiter", "Journal", "Undoable", "Waiting"]
+__all__ = ["Batch", "CommitWaiter", "Journal", "Undoable"]
 
 #: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
 _MOST_PENDING = 5000
@@ -54,48 +54,36 @@ class Undoable(Protocol):
 
 
 class CommitWaiter(Protocol):
-    """A session, as what waits for a commit."""
+    """The receipts of a session that wait for a commit."""
 
-    #: Set to 0 when nothing must come any more.
-    room: int
+    @property
+    def batch(self) -> Batch:
+        """What the commit writes."""
 
-    def committed(self, waiting: Waiting) -> None:
-        """What was stored is on the disk."""
+    @property
+    def receipts(self) -> list[bytes]: ...
 
-    def stays_behind(self, waiting: Waiting) -> bool:
-        """Return whether the commit makes something of it take effect. If not, do what `committed` does."""
+    def stop(self) -> None:
+        """Deliver nothing more to the session: what it did is about to be undone."""
 
-    def not_committed(self, waiting: Waiting) -> None:
-        """Nothing was stored."""
+    def stays_behind(self) -> bool:
+        """Return True if something of the session takes effect by the commit. If not, do what `committed` does."""
 
+    def committed(self) -> None:
+        """Send the receipts: what was stored is on the disk."""
 
-class Waiting:
-    """A session whose receipts follow a commit.
-
-    Args:
-        session: whose they are.
-        batch: what has to be written before.
-        fault: the receipt that the ERROR names if it fails; None for none.
-    """
-
-    __slots__ = ("batch", "fault", "receipts", "session")
-
-    def __init__(self, session: CommitWaiter, batch: Batch, fault: str | None) -> None:
-        self.session = session
-        self.batch = batch
-        self.fault = fault
-        #: In octets.
-        self.receipts: list[bytes] = []
+    def not_committed(self) -> None:
+        """End the session: nothing was stored."""
 
 
 class Batch:
     """What one commit is about, to undo it if it fails.
 
-    >>> Batch().waiting
+    >>> Batch().waiters
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "keys", "long", "moved", "put", "settled", "updated", "waiting")
+    __slots__ = ("actions", "cost", "first", "gone", "keys", "long", "moved", "put", "settled", "updated", "waiters")
 
     def __init__(self) -> None:
         #: Messages that came.
@@ -117,13 +105,13 @@ class Batch:
         self.long = False
         #: The lowest seq of a message that does so; None if there is none.
         self.first: int | None = None
-        self.waiting: list[Waiting] = []
+        self.waiters: list[CommitWaiter] = []
         #: Idempotency keys that it stores and forgets; None for none.
         self.keys: Any = None
 
     def let_go(self) -> None:
         """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
-        for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiting):
+        for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiters):
             if what:
                 what.clear()
 
@@ -180,7 +168,7 @@ class Journal:
     @property
     def open(self) -> bool:
         """Something waits for `commit`."""
-        return self.store is not None and bool(self.batch.waiting or self.store.pending or self._lined_up)
+        return self.store is not None and bool(self.batch.waiters or self.store.pending or self._lined_up)
 
     @property
     def may_commit(self) -> bool:
@@ -297,12 +285,6 @@ class Journal:
         left = least if room is None else max(room - least, 0)
         self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
-    def wait(self, session: CommitWaiter, fault: str | None) -> Waiting:
-        """Receipts of a session follow the commit of the open batch."""
-        waiting = Waiting(session, self.batch, fault)
-        self.batch.waiting.append(waiting)
-        return waiting
-
     def charge(self, batch: Batch, cost: int) -> None:
         """Messages stay in memory until a batch is written, though no queue holds them."""
         batch.cost += cost
@@ -351,7 +333,7 @@ class Journal:
                 self._committed(batch)
             else:
                 self.failures += 1
-                self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiting), error)
+                self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiters), error)
                 self._failed(batch)
             self._over(batch)
         if not self._inside:
@@ -366,15 +348,15 @@ class Journal:
                 for line in action(True) or (() if left else (self.turns.front,)):
                     left = AT_ONCE
                     yield line
-            for waiting in batch.waiting:
-                waiting.session.committed(waiting)
+            for waiter in batch.waiters:
+                waiter.committed()
         finally:
             self.busy = None
         self._over(batch)
 
     def _part(self, batch: Batch) -> None:
         """Give receipts to the sessions that wait for the disk alone. The others are not read until all is done."""
-        batch.waiting = [waiting for waiting in batch.waiting if waiting.session.stays_behind(waiting)]
+        batch.waiters = [waiter for waiter in batch.waiters if waiter.stays_behind()]
 
     def _over(self, batch: Batch) -> None:
         late, self._late = self._late, {}
@@ -401,13 +383,13 @@ class Journal:
     def _committed(self, batch: Batch) -> None:
         for action in batch.actions:
             action(True)
-        for waiting in batch.waiting:
-            waiting.session.committed(waiting)
+        for waiter in batch.waiters:
+            waiter.committed()
 
     def _failed(self, batch: Batch) -> None:
         """Nothing of the batch has happened, and those who asked for it are told."""
-        for waiting in batch.waiting:
-            waiting.session.room = 0  # it gets nothing any more
+        for waiter in batch.waiters:
+            waiter.stop()
         for action in batch.actions:
             action(False)
         moved = {(sink, fresh.seq) for _, _, sink, fresh in batch.moved}
@@ -423,8 +405,8 @@ class Journal:
         self._move_again(batch)
         for key, message in batch.updated:
             self.update(key, message)
-        for waiting in batch.waiting:
-            waiting.session.not_committed(waiting)
+        for waiter in batch.waiters:
+            waiter.not_committed()
 
     def _move_again(self, batch: Batch) -> None:
         there: dict[Undoable, set[int]] = {}

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from stompcodec.broker.storage.damage import Damage
 from stompcodec.broker.storage.helper import Helper, HelperThread
@@ -36,16 +36,6 @@ _ADDED, _FAST_ADDED = 200, 0.001
 _MANY = 500
 #: Queues checked in one sweep for empty ones that can be forgotten: twice as many as were added since the last sweep.
 _SWEEP = 500
-
-
-class _Job(NamedTuple):
-    """A batch handed to the helper."""
-
-    batch: Batch
-    #: The rows are written, and only the COMMIT is left to do.
-    staged: bool
-    done: Done
-    call_soon: CallSoon
 
 
 class SqliteStore:
@@ -100,9 +90,8 @@ class SqliteStore:
         self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
         #: The helper is copying the WAL into the database, or has been asked to.
         self._copying = False
-        #: Jobs handed to the helper, jobs it has finished, and finished jobs that the loop has seen. One thread counts
-        #: each.
-        self._given = self._ended = self._known = 0
+        #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
+        self._given = self._known = 0
         self._closed = False
         self._space = space
         #: The commit count at the last call of `tidy`, and whether there is nothing left to tidy since.
@@ -234,7 +223,7 @@ class SqliteStore:
         self._registered(batch)
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        size, idle = len(self._open), self._given == self._ended
+        size, idle = len(self._open), self._given == self._writer.ended
         if not size:
             done(None)
             return
@@ -252,7 +241,8 @@ class SqliteStore:
         if error is not None:
             done(error)
         else:
-            self._give(_Job(batch, staged, done, call_soon))
+            self._given += 1
+            self._helper.give(partial(self._writer.work, batch, staged, partial(self._done, batch, done), call_soon))
 
     def _is_fast(self, size: int) -> bool:
         pace = self._writer.pace
@@ -278,7 +268,7 @@ class SqliteStore:
     def _take(self) -> Batch:
         """Return the open batch, and begin an empty one."""
         batch, self._open = self._open, Batch()
-        if len(self._bases) > self._sweep_at and self._given == self._ended == self._known:
+        if len(self._bases) > self._sweep_at and self._given == self._writer.ended == self._known:
             self._sweep(batch)
         batch.queues = self._unsaved.copy()
         return batch
@@ -301,35 +291,19 @@ class SqliteStore:
         for name in batch.queues:
             self._unsaved.pop(name, None)
 
-    def _give(self, job: _Job) -> None:
-        self._given += 1
-        self._helper.give(partial(self._work, job))
-
-    def _work(self, job: _Job) -> None:
-        """Write and commit a job, in the helper's thread."""
-        writer = self._writer
-        error = None if job.staged else writer.write(job.batch)
-        if error is None:
-            error = writer.commit(job.batch)
-        with suppress(RuntimeError):  # the loop is closed, so nobody is waiting
-            job.call_soon(partial(self._done, job, error))
-        if writer.due:  # after the answer, because it takes long
-            writer.checkpoint()
-        self._ended += 1
-
-    def _done(self, job: _Job, error: StoreError | None) -> None:
+    def _done(self, batch: Batch, done: Done, error: StoreError | None) -> None:
         """Finish a job, in the loop's thread."""
         self._known += 1
         if error is None:
-            self._registered(job.batch)
-        job.done(error)
+            self._registered(batch)
+        done(error)
 
     @property
     def written(self) -> int:
         return self._writer.written
 
     def room(self) -> int | None:
-        return self._space(self._writer, self._given == self._ended)
+        return self._space(self._writer, self._given == self._writer.ended)
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
         """Tidy step by step, each a job of the helper, until there is a commit."""
@@ -357,7 +331,7 @@ class SqliteStore:
         more = self._writer.tidy()
         with suppress(RuntimeError):  # the loop is closed
             call_soon(partial(self._tidied_one, more, call_soon))
-        self._ended += 1
+        self._writer.ended += 1
 
     def _tidied_one(self, more: bool, call_soon: CallSoon) -> None:
         """Finish one step, in the loop's thread. Stop tidying if there was a commit meanwhile."""
@@ -371,7 +345,7 @@ class SqliteStore:
 
     def _settle(self) -> None:
         """Wait until the helper is idle."""
-        if self._given != self._ended:
+        if self._given != self._writer.ended:
             self._helper.wait()
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""The disk side of a store: writes batches to the SQLite file and to the files of large bodies, and reads them."""
+"""The disk side of a store, in more than 600 lines, for one connection to SQLite with its faults is one subject.
+
+It writes batches to the SQLite file and to the files of large bodies, and reads them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Container, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +28,7 @@ from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.broker.storage.sqlite_schema import fault, is_passing, open_database
-from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
+from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
 from stompcodec.disk.access import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
@@ -104,6 +108,8 @@ class Writer:
         self._gave_back = False
         #: Number of committed batches.
         self.commits = 0
+        #: Jobs that the helper has finished.
+        self.ended = 0
         #: Some durable subscriptions could not be read.
         self.incomplete = False
         examine_data(folder)
@@ -425,6 +431,17 @@ class Writer:
         row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
         attempts, redelivered = put.attempts, put.redelivered
         return key, *row, attempts, int(redelivered), message_crc(key, *row, attempts, redelivered, file)
+
+    def work(self, batch: Batch, staged: bool, done: Done, call_soon: CallSoon) -> None:
+        """Write a batch, unless it is staged (written) already, commit it, and tell the loop. Runs in the helper."""
+        error = None if staged else self.write(batch)
+        if error is None:
+            error = self.commit(batch)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            call_soon(partial(done, error))
+        if self.due:  # after the answer, since it takes its time
+            self.checkpoint()
+        self.ended += 1
 
     def commit(self, batch: Batch) -> StoreError | None:
         """End the transaction that `write` left open. After an error it is rolled back."""

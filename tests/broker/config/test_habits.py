@@ -183,7 +183,7 @@ def test_receive_beside_subscriptions_that_have_the_whole_allowance():
     message = peer.next("MESSAGE")
     peer.ack(message, receipt="r")
     assert peer.next().command == "RECEIPT"
-    assert (peer.session.ackers, peer.session.window, peer.session.overdue) == (1, 100_000, 0)
+    assert (peer.session.windows.acking, peer.session.windows.total, peer.session.windows.overdue) == (1, 100_000, 0)
 
 
 def test_subscriptions_that_come_and_go_leave_the_sums_right():
@@ -192,8 +192,8 @@ def test_subscriptions_that_come_and_go_leave_the_sums_right():
     for turn in range(3):
         for number in range(20):
             peer.subscribe(f"/queue/{number}", str(number), ack="client", **({"credit": "9"} if number % 2 else {}))
-        assert peer.session.ackers == 20
-        assert peer.session.window == sum(consumer.window for consumer in peer.session.consumers.values()) <= 64
+        assert peer.session.windows.acking == 20
+        assert peer.session.windows.total == sum(consumer.window for consumer in peer.session.consumers.values()) <= 64
         for number in range(20):
             peer.send("UNSUBSCRIBE", id=str(number))
-        assert (peer.session.ackers, peer.session.window, peer.session.parts) == (0, 0, 1), turn
+        assert (peer.session.windows.acking, peer.session.windows.total, peer.session.windows.parts) == (0, 0, 1), turn

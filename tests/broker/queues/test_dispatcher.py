@@ -123,7 +123,7 @@ def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
     last.session.receive(
         last.octets_of("SUBSCRIBE", destination="/queue/a", id="1", selector="n >= 93"), bench.now
     )  # no turn yet
-    assert last.session.stalled
+    assert last.session.outbox.starved
     sender.session.receive(sender.octets_of("SEND", b"new", destination="/queue/a", n="100"), bench.now)
     bench.turn()
     assert last.bodies() == [b"93", b"94", b"new"]

@@ -64,7 +64,7 @@ def test_a_consumer_that_picked_alone_has_no_more_rights_than_others_when_that_c
         red.send("UNSUBSCRIBE", id="red")
         other.subscribe("/queue/a")
     else:
-        red.session.room = 0
+        red.session.outbox.send_budget = 0
     colours(sender, "red red red red")
     got = {
         "another": ([b"red0", b"red2"], [b"red1", b"red3"]),

@@ -418,7 +418,7 @@ def test_a_large_body_that_cannot_be_read_to_its_end_is_no_attempt():
     os.truncate(message.body.path, 500_000)
     bad.reading = True
     for _ in range(10):
-        bad.session.mark()
+        bad.session.outbox.schedule_flush()
         bench.turn()
     assert bad.closed
     bad.lose()

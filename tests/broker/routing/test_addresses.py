@@ -300,7 +300,7 @@ def test_a_composite_subscription():
     assert consumer.next().command == "RECEIPT"
     sender.put("/queue/a", "x")
     assert consumer.take() == []
-    assert consumer.session.window == 0
+    assert consumer.session.windows.total == 0
 
 
 def test_commas_are_letters_otherwise():

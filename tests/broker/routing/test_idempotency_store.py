@@ -130,7 +130,7 @@ def test_many_second_sends_wait_as_one() -> None:
     assert busy is not None
     for _ in range(50):
         send(second, "k")
-    assert len(busy.waiting) == 2
+    assert len(busy.waiters) == 2
     store.finish()
     bench.turn()
     store.finish()

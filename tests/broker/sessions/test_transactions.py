@@ -37,7 +37,7 @@ def test_sends(version, end):
     if end in ("COMMIT", "ABORT"):
         peer.send("BEGIN", transaction="t")  # the name is free again
         assert not peer.closed
-        assert peer.session.transaction_octets == 0
+        assert peer.session.memory.transactions == 0
 
 
 @pytest.mark.req("S12-ACK-03", "S11-ACK-03", "S10-ACK-02", "S12-TX-05", "S11-TX-04")

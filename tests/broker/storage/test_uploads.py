@@ -283,10 +283,10 @@ def test_a_download_holds_no_descriptor() -> None:
         peer.subscribe(f"/queue/{number}")
         peer.drain()
         peers.append(peer)
-    assert all(peer.session.parcels for peer in peers)
+    assert all(peer.session.outbox.parcels for peer in peers)
     assert open_bodies(bench) == []
     for peer in peers:
-        while peer.session.parcels:
+        while peer.session.outbox.parcels:
             peer.drain()
         assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [pattern(600_000)]
 

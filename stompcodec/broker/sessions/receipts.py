@@ -1,0 +1,134 @@
+"""Receipts: a frame that stores something is answered when the commit of its batch is on the disk, others at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.queues.consumer import EOL
+from stompcodec.codec import Frame, serialize
+from stompcodec.states import State
+
+if TYPE_CHECKING:
+    from stompcodec.broker.sessions.session import Session
+    from stompcodec.broker.storage.journal import Batch
+
+__all__ = ["PendingCommit", "confirm", "hold_receipts", "send_receipt", "share_commit"]
+
+
+class PendingCommit:
+    """A commit that receipts of a session wait for.
+
+    Args:
+        session: the session.
+        batch: what the commit writes.
+        fault: the receipt that the ERROR names if it fails; None for none.
+    """
+
+    __slots__ = ("batch", "fault", "receipts", "session")
+
+    def __init__(self, session: Session, batch: Batch, fault: str | None) -> None:
+        self.session = session
+        self.batch = batch
+        self.fault = fault
+        #: As bytes.
+        self.receipts: list[bytes] = []
+        batch.waiters.append(self)
+
+    def stop(self) -> None:
+        """Deliver nothing more to the session: what it did is about to be undone."""
+        self.session.outbox.send_budget = 0
+
+    def committed(self) -> None:
+        """Send the receipts: what was stored is on the disk."""
+        session = self.session
+        if session.behind is self.batch:
+            session.behind = None
+            session.plain = session.exact and session.broker.plain
+        if session.closing:
+            return
+        if session.waits_on:
+            self._wait_on()
+        outbox = session.outbox
+        outbox.chunks += self.receipts
+        if session.pending_commit is self:
+            session.pending_commit = None
+            session.closing = session.ended and not outbox.parcels
+        outbox.schedule_flush()
+
+    def stays_behind(self) -> bool:
+        """Return True if the receipts wait for what the commit makes take effect over turns. Else send them now."""
+        session = self.session
+        if session.behind is not self.batch:
+            self.committed()
+            return False
+        journal = session.broker.journal
+        if session.block(journal):  # else it might add to that as fast as it is done
+            journal.blocked[session] = None
+        return True
+
+    def _wait_on(self) -> None:
+        """Hand the receipts on to the next commit, which stores what has just taken effect."""
+        session = self.session
+        session.waits_on = False
+        if session.pending_commit is self or session.pending_commit is None:
+            session.pending_commit = PendingCommit(session, session.broker.journal.batch, self.fault)
+        session.pending_commit.receipts[:0] = self.receipts
+        self.receipts = []
+
+    def not_committed(self) -> None:
+        """End the session without the receipts: nothing was stored."""
+        session = self.session
+        if session.closing:
+            return
+        session.pending_commit = None
+        if session.connection.state is State.FAILED:  # its ERROR was to follow the receipts
+            session.close()
+            return
+        headers = {"message": "the message could not be stored", "content-type": "text/plain"}
+        if self.fault is not None:
+            headers["receipt-id"] = self.fault
+        remedy = b"The broker's disk is at fault: send it again later. The broker's log tells more.\n"
+        session.refuse(headers["message"], Frame("ERROR", headers, remedy))
+
+
+def hold_receipts(session: Session, frame: Frame) -> None:
+    """Hold receipts back until the commit at the end of the turn: a frame stores something."""
+    journal, pending = session.broker.journal, session.pending_commit
+    if pending is None or pending.batch is not journal.batch:
+        receipt = frame.get("receipt") if session.exact else session.header(frame, "receipt")
+        session.pending_commit = PendingCommit(session, journal.batch, receipt)
+    if journal.behind and session.block(journal):
+        journal.blocked[session] = None
+
+
+def share_commit(session: Session, batch: Batch, frame: Frame) -> None:
+    """Hold receipts back until the commit of a batch, open or being written, that stores what another frame sent."""
+    pending = session.pending_commit
+    if (pending is not None and pending.batch is batch) or session.shared_batch is batch:
+        return
+    new = PendingCommit(session, batch, session.header(frame, "receipt"))
+    if pending is None or batch is session.broker.journal.batch:
+        session.pending_commit = new
+    else:  # they wait for a later one already, and must not go out if this one fails
+        session.shared_batch = batch
+
+
+def send_receipt(session: Session, value: str) -> None:
+    """Answer a frame that is done: at once, or behind the commit that the session waits for."""
+    if session.ended:  # the frame made itself the last one
+        return
+    if value.isalnum() and value.isascii():
+        octets = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % value.encode()
+    else:
+        octets = serialize(Frame("RECEIPT", {"receipt-id": value}), session.version) + EOL
+    outbox, pending = session.outbox, session.pending_commit
+    (outbox.chunks if pending is None else pending.receipts).append(octets)
+    if not outbox.flowing:
+        session.count_unread(len(octets))
+
+
+def confirm(session: Session, frame: Frame) -> None:
+    """Send the RECEIPT of a frame that asks for one."""
+    value = session.header(frame, "receipt")
+    if value is not None:
+        send_receipt(session, value)
