@@ -78,6 +78,7 @@ FLOORS = {
         "shell",
         "bulk",
         "aio, sync",
+        "opening",
         "__init__",
         "recording",
     ),
@@ -112,8 +113,6 @@ LONG = (
     "broker.queues.consumer.__init__",
     "broker.routing.registry.__init__",
     "broker.sessions.session.receive",
-    "client.aio.client.subscribe",
-    "client.sync.client.subscribe",
 )
 
 

@@ -10,17 +10,18 @@ with stomp.connect("stomp://user:pass@localhost:61613/vhost") as client:
 """
 
 from stompcodec.client.aio.calls import AsyncTransaction
-from stompcodec.client.aio.client import AsyncClient, connect_async
-from stompcodec.client.aio.link import AsyncReceipt
+from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.aio.waiting import AsyncReceipt
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.bulk import SendManyError
-from stompcodec.client.options import Options
+from stompcodec.client.opening import connect, connect_async
+from stompcodec.client.options import ConnectOptions, Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync.calls import Transaction
-from stompcodec.client.sync.client import Client, connect
-from stompcodec.client.sync.link import Receipt
+from stompcodec.client.sync.client import Client
 from stompcodec.client.sync.messages import Message, Subscription
+from stompcodec.client.sync.waiting import Receipt
 from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
@@ -39,6 +40,7 @@ __all__ = [
     "AsyncTransaction",
     "Backoff",
     "Client",
+    "ConnectOptions",
     "ConnectionLostError",
     "LocalProtocolError",
     "Message",

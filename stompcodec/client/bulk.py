@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
 from stompcodec.client.receipts import Call, Group
-from stompcodec.client.shell import BaseClient, HeaderSource, now, outgoing
+from stompcodec.client.shell import BaseLink, HeaderSource, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
@@ -90,21 +90,21 @@ class Bulk:
 
     def __init__(
         self,
-        client: BaseClient,
+        link: BaseLink,
         receipt: Callable[[Call], Any],
         transaction: BaseTransaction | None,
         receipt_every: int,
         timeout: float | None,
         resend: bool | None,
     ) -> None:
-        options = client.options
+        options = link.options
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
         if resend and (transaction is not None or not receipt_every):
             raise LocalProtocolError(
                 "resend=True needs receipts, and no transaction: else nobody knows what to send again"
             )
-        self._client = client
+        self._link = link
         self._receipt = receipt
         self._transaction = transaction
         # In a transaction some brokers answer with the COMMIT only: to wait for them would be for ever.
@@ -180,12 +180,12 @@ class Bulk:
                 if made.text:
                     self._texts.add(len(self._frames))
         if self._resend:
-            pairs.append((self._client.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
+            pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         # In front, for the first of repeated headers counts.
         return Frame("SEND", [*self._extra, *pairs], body)
 
     def _octets_of(self, frames: list[Frame], version: str) -> bytes:
-        if not self._texts or not self._client.core.link.dialect.jms:
+        if not self._texts or not self._link.core.link.dialect.jms:
             return serialize_many(frames, version)
         return b"".join(
             serialize(frame, version, content_length="never" if index in self._texts else "auto")
@@ -199,7 +199,7 @@ class Bulk:
         if call is not None:
             last = frames[-1]
             frames[-1] = Frame("SEND", [("receipt", call.id), *last.headers.pairs()], last.body)
-        version = self._client.core.link.version or "1.2"
+        version = self._link.core.link.version or "1.2"
         try:
             block = Block(self._octets_of(frames, version), len(frames), version)
         except (StompError, TypeError) as error:
@@ -214,7 +214,7 @@ class Bulk:
         """What somebody else has serialized; in a transaction with its header."""
         if self._frames:
             yield from self._close_block()
-        if block.version != self._client.core.link.version or self._resend:
+        if block.version != self._link.core.link.version or self._resend:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)
@@ -228,20 +228,20 @@ class Bulk:
             sent = _Sent(messages, len(block.body), self._receipt(call), call)
         yield from self._put(block, sent)
         self.given = messages.stop
-        options = self._client.options
+        options = self._link.options
         yield from self._settle(options.outbox_frames, options.outbox_octets)
         yield None
 
     def _call(self, messages: range) -> Call:
         last = messages.stop - 1
         what = f"messages {messages.start} to {last}" if len(messages) > 1 else f"message {last}"
-        call = self._client.core.link.calls.make(what, self._timeout, "SEND", resend=self._resend)
+        call = self._link.core.link.calls.make(what, self._timeout, "SEND", resend=self._resend)
         call.group = self._group
         return call
 
     def _put(self, block: Block, sent: _Sent | None) -> Iterator[Any]:
         """Into the outbox, once it has room."""
-        engine, core = self._client.engine, self._client.core
+        engine, core = self._link.engine, self._link.core
         call = None if sent is None else sent.call
         until = now() + self._timeout
         try:

@@ -69,7 +69,7 @@ class ClientCore:
         self.link.calls.open(call, now)
         self.link.room.append((call, octets, frames))
 
-    def when_connected(self, call: Call, now: float) -> None:
+    def when_connected(self, now: float, call: Call) -> None:
         """The call is accepted once there is a connection and the subscriptions are back.
 
         Raises:

@@ -29,7 +29,7 @@ from stompcodec.transport.owner import LINGER
 from stompcodec.transport.sync import SyncWire, Waker, connect
 from stompcodec.uri import Address
 
-__all__ = ["Engine", "News", "Shell"]
+__all__ = ["Delivery", "Engine", "News"]
 
 log = logging.getLogger("stompcodec.client")
 
@@ -66,12 +66,21 @@ class News:
         if core.link.trace:
             self.frames, core.link.trace = core.link.trace, []
 
+    def wake(self) -> None:
+        """Wake those who wait for a call or for messages."""
+        for call in self.calls:
+            if call.wake is not None:
+                call.wake()
+        for subscription in self.subscriptions:
+            if subscription.wake is not None:
+                subscription.wake()
+
     def __bool__(self) -> bool:
         return bool(self.calls or self.subscriptions or self.events or self.frames)
 
 
-class Shell(Protocol):
-    """What uses the engine."""
+class Delivery(Protocol):
+    """The engine's way to those who wait."""
 
     def deliver(self, news: News) -> None:
         """Wake those who wait. Called in any thread, under no lock; it must not block."""
@@ -86,14 +95,14 @@ class Engine:
     Args:
         core: the client without I/O.
         addresses: where brokers may be, in the order in which they are tried.
-        shell: who is told.
+        delivery: tells those who wait.
     """
 
-    def __init__(self, core: ClientCore, addresses: Sequence[Address], shell: Shell) -> None:
+    def __init__(self, core: ClientCore, addresses: Sequence[Address], delivery: Delivery) -> None:
         self.core = core
         self.lock = threading.Lock()
         self.addresses = list(addresses)
-        self._shell = shell
+        self._delivery = delivery
         self._options: Options = core.link.options
         self._idle: Waker
         self._waker: Waker | None = None  # what ends the wait that the I/O thread is in
@@ -144,10 +153,15 @@ class Engine:
             waker = self._waker
             news = News(core) if core.link.calls.finished or core.inbound.touched or core.link.events else None
         if news is not None:
-            self._shell.deliver(news)
+            self._delivery.deliver(news)
         if waker is not None:
             waker.wake()
         return result
+
+    def look(self, work: Callable[[], _T]) -> _T:
+        """Return what a method of the core says that changes nothing."""
+        with self.lock:
+            return work()
 
     def acknowledge(self, message: BaseMessage) -> bool:
         """As in the core."""
@@ -196,7 +210,7 @@ class Engine:
         with self.lock:
             news = News(self.core)
         if news:
-            self._shell.deliver(news)
+            self._delivery.deliver(news)
 
     def _turn(self, owner: _Owner | None) -> float | None:
         """Write what waits, and tell those who wait. When the next turn is due."""
@@ -215,7 +229,7 @@ class Engine:
             owner.paused = paused
             (owner.wire.pause_reading if paused else owner.wire.resume_reading)()
         if news:
-            self._shell.deliver(news)
+            self._delivery.deliver(news)
         return due
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
@@ -470,7 +484,7 @@ class _Attempt(threading.Thread):
         if isinstance(own, str):
             return own
         try:
-            text = self._engine._shell.credential(own, self._engine._options.connect_timeout)
+            text = self._engine._delivery.credential(own, self._engine._options.connect_timeout)
         except Exception as error:
             why = type(error).__name__  # its text may hold a secret
             raise ConnectionLostError(f"the credentials could not be had: {why}", sent=False) from error

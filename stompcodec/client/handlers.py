@@ -15,8 +15,7 @@ __all__ = [
     "WITHOUT_NACK",
     "Policy",
     "answer_of",
-    "check_possible",
-    "checked_policy",
+    "check_handling",
     "decide",
     "ended_by",
     "leave",
@@ -40,15 +39,33 @@ WITHOUT_NACK = ("1.0", "legacy")
 Policy = str | Callable[[Any, Exception], str]
 
 
-def checked_policy(on_error: Policy) -> Policy:
-    """The policy, or ValueError.
+def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, settles: bool) -> None:
+    """Refuse what makes no sense for a handler.
 
-    >>> checked_policy("nack")
-    'nack'
+    Args:
+        on_error, concurrency: as for `subscribe`.
+        dialect: of the broker.
+        settles: its messages are to be acknowledged.
+
+    Raises:
+        ValueError: an unknown policy, or no worker.
+        LocalProtocolError: the broker cannot serve the policy, so that messages would stay unsettled.
+
+    >>> from stompcodec.client.dialects import BROKERS
+    >>> check_handling("requeue", 1, BROKERS["activemq"], True)
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
     """
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
     if not callable(on_error) and on_error not in POLICIES:
         raise ValueError(f"on_error is {on_error!r}: use {', '.join(POLICIES)}, or a function that returns one of them")
-    return on_error
+    if on_error == "requeue" and settles:
+        try:
+            dialect.nack_headers(True)
+        except LocalProtocolError as error:
+            raise LocalProtocolError(f"on_error={on_error!r}: {error}") from None
 
 
 def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
@@ -65,22 +82,6 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
         log.error("the on_error function returned %r: the message is left alone", policy)
         return "ignore"
     return policy
-
-
-def check_possible(on_error: Policy, dialect: BrokerDialect) -> None:
-    """Raise LocalProtocolError for a policy that a broker cannot serve: its messages would stay unsettled.
-
-    >>> from stompcodec.client.dialects import BROKERS
-    >>> check_possible("requeue", BROKERS["activemq"])
-    Traceback (most recent call last):
-        ...
-    stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
-    """
-    if on_error == "requeue":
-        try:
-            dialect.nack_headers(True)
-        except LocalProtocolError as error:
-            raise LocalProtocolError(f"on_error={on_error!r}: {error}") from None
 
 
 def answer_of(policy: str, dialect: BrokerDialect, version: str | None) -> tuple[str, bool | None] | None:

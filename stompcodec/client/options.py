@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
@@ -14,7 +14,7 @@ from stompcodec.spec import VERSIONS, Limits
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Credential", "Options"]
+__all__ = ["ConnectOptions", "Credential", "Options"]
 
 #: A text, or what is called for it before every attempt to connect, such as a function that fetches a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
@@ -112,3 +112,33 @@ def _checked_versions(versions: Iterable[str]) -> None:
         or not (set(versions) <= set(VERSIONS) or [*versions] == ["legacy"])
     ):
         raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")
+
+
+class ConnectOptions(TypedDict, total=False):
+    """The types of the fields of `Options`, for those who pass them on as keywords."""
+
+    login: Credential | None
+    passcode: Credential | None
+    vhost: str | None
+    client_id: str | None
+    headers: Mapping[str, str]
+    versions: Sequence[str]
+    heart_beat: tuple[int, int]
+    limits: Limits | None
+    lenient: bool
+    ssl: ssl.SSLContext | None
+    reconnect: Backoff | None
+    startup_timeout: float
+    connect_timeout: float
+    receipt_timeout: float
+    close_timeout: float
+    resend: bool
+    outbox_frames: int
+    outbox_octets: int
+    outbox_full: Literal["block", "raise"]
+    inbox_messages: int
+    inbox_octets: int
+    dialect: str
+    topic_queues: Literal["auto", "transient", "exclusive", "durable"]
+    on_frame: Callable[[str, Frame], object] | None
+    on_state: Callable[[str, Exception | None], object] | None

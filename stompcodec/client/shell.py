@@ -6,20 +6,20 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from stompcodec.client.core import REPLIES, ClientCore
-from stompcodec.client.engine import Engine, News
+from stompcodec.client.engine import Delivery, Engine
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
 from stompcodec.content import encode_content
 from stompcodec.errors import LocalProtocolError
 from stompcodec.uri import Address, parse_uri
 
-__all__ = ["LOOK", "BaseClient", "HeaderSource", "Outgoing", "now", "outgoing", "timeout_of_connect"]
+__all__ = ["LOOK", "BaseClient", "BaseLink", "HeaderSource", "Outgoing", "now", "outgoing"]
 
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 #: How many messages of a subscription with explicit acks may be on their way, unless it says otherwise.
@@ -70,69 +70,121 @@ def outgoing(
     return Outgoing(pairs, octets, text and b"\0" not in octets)
 
 
-class BaseClient:
-    """The part of a client that does not wait. `stompcodec.client.connect` and `connect_async` make clients."""
+class Sending(NamedTuple):
+    """A message on its way into the outbox."""
 
-    subscription_class: type[Subscription]
-    message_class: type[BaseMessage]
+    attempt: Callable[[], bool]
+    """Put it there; False if there is no room."""
+    octets: int
+    receipt: Any
 
-    def __init__(self, url: str | list[Address], options: Options) -> None:
+
+class BaseLink:
+    """The engine and core of a client, and how requests become calls and frames: the part that does not wait.
+
+    Args:
+        url: as `connect` takes it.
+        options: of the client.
+        delivery: how the engine reaches those who wait.
+        subscription_class, message_class: what subscriptions and messages are.
+    """
+
+    receipt_class: type[Any]
+
+    def __init__(
+        self,
+        url: str | list[Address],
+        options: Options,
+        delivery: Delivery,
+        subscription_class: Callable[..., Any],
+        message_class: type[BaseMessage],
+    ) -> None:
         self.options = options
-        self.core = ClientCore(
-            options,
-            lambda: uuid.uuid4().hex,
-            lambda: self._new_subscription(REPLIES, "auto", None, id=REPLIES),
-            self.message_class,
-        )
-        self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, self)
+        self._subscription_class = subscription_class
+        self.core = ClientCore(options, lambda: uuid.uuid4().hex, self._replies, message_class)
+        self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, delivery)
         self._ids = itertools.count(1)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.state}>"
-
-    @property
-    def state(self) -> str:
-        """connecting, connected, reconnecting, closing or closed."""
-        return self.core.link.state
-
-    @property
-    def version(self) -> str | None:
-        """The version of STOMP that was negotiated; None before the first connection."""
-        return self.core.link.version
-
-    @property
-    def dialect(self) -> str:
-        """The name of the broker dialect, such as "rabbitmq"; "unknown" where the broker does not say."""
-        return self.core.link.dialect.name
-
-    @property
-    def connected(self) -> Frame | None:
-        """The last CONNECTED frame, with the headers server, session and heart-beat."""
-        return self.core.link.server
-
-    @property
-    def epoch(self) -> int:
-        """Which connection this is; a message of another one cannot be acknowledged."""
-        return self.core.link.epoch
-
-    # ---- the engine's side; both are called in the I/O thread ----
-
-    def deliver(self, news: News) -> None:
-        """Wake those who wait."""
-        raise NotImplementedError
-
-    def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
-        """Ask the user's function. Called in a thread of its own."""
-        return ask()
-
-    # ---- making calls ----
-
-    def _call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:
+    def call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:
+        """Return a new call; without `timeout` it has that of the options."""
         seconds = self.options.receipt_timeout if timeout is None else timeout
         return self.core.link.calls.make(what, seconds, command, resend=resend)
 
+    def call_of_connect(self) -> Call:
+        """Return the call that waits for the first connection: attempts end before its time, and tell why."""
+        options = self.options
+        attempts = len(self.engine.addresses) * 4 * options.connect_timeout
+        return self.call("connect", "", options.startup_timeout + attempts + options.receipt_timeout)
+
+    def sending(
+        self,
+        destination: str,
+        body: bytes | str,
+        headers: HeaderSource | None = None,
+        content_encoding: str | None = None,
+        *,
+        receipt: bool = False,
+        timeout: float | None = None,
+        resend: bool | None = None,
+        transaction: BaseTransaction | None = None,
+    ) -> Sending:
+        """Return a SEND that is ready to be pushed. Arguments as for `Client.send`.
+
+        Raises:
+            LocalProtocolError: `resend` without a receipt.
+            FrameError: an unknown content-encoding.
+        """
+        message = outgoing(destination, body, headers, content_encoding)
+        call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
+        frame = self._send_frame(message, call, resend)
+        answer = None if call is None else self.receipt_class(call)
+
+        def attempt() -> bool:
+            return self.engine.do(self.core.send, frame, now(), call, text=message.text, transaction=transaction)
+
+        return Sending(attempt, len(frame.body), answer)
+
+    def requesting(
+        self,
+        destination: str,
+        body: bytes | str,
+        headers: HeaderSource | None,
+        content_encoding: str | None,
+        timeout: float | None,
+    ) -> Sending:
+        """Return a request that is ready to be pushed; its receipt has the answer as result."""
+        call = self.call(f"request to {destination}", "SEND", timeout)
+        receipt = self.receipt_class(call)
+        message = outgoing(destination, body, headers, content_encoding)
+
+        def attempt() -> bool:
+            return self.engine.do(self.core.request, message.pairs, message.body, now(), call, text=message.text)
+
+        return Sending(attempt, len(message.body), receipt)
+
+    def settle(
+        self,
+        message: BaseMessage,
+        command: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        requeue: bool | None = None,
+        receipt: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Send ACK or NACK for a message; return the receipt that it asked for, or None."""
+        call = self.call(f"{command} of {message.id}", command, timeout) if receipt else None
+        answer = None if call is None else self.receipt_class(call)
+        self.engine.do(self.core.settle, message, command, now(), call, requeue=requeue, more=headers)
+        return answer
+
+    def start(self, call: Call, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a method of the core with `args`, the time and the call; return the call's receipt."""
+        receipt = self.receipt_class(call)
+        self.engine.do(work, *args, now(), call, **options)
+        return receipt
+
     def _send_frame(self, message: Outgoing, call: Call | None, resend: bool | None) -> Frame:
-        """SEND; with a call it has its receipt, and where it may be sent twice a header that tells."""
         pairs = message.pairs
         if call is not None:
             pairs.append(("receipt", call.id))
@@ -140,21 +192,69 @@ class BaseClient:
             if call.resend:
                 pairs.append((self.core.link.dialect.duplicate, uuid.uuid4().hex))
         elif resend:
-            raise LocalProtocolError("resend=True needs receipt=True: else nobody knows what to send again")
+            raise LocalProtocolError("resend=True needs a receipt: else nobody knows what to send again")
         return Frame("SEND", pairs, message.body)
 
-    def _new_subscription(self, destination: str, ack: str, prefetch: int | None, **rest: Any) -> Any:
-        number = next(self._ids)
+    def transaction_id(self) -> str:
+        """Return a new id for a transaction."""
+        return f"t{next(self._ids)}"
+
+    def subscription(self, destination: str, ack: str, prefetch: int | None, **rest: Any) -> Any:
+        """Return a new subscription, of which nobody was told yet."""
         if prefetch is None and ack != "auto":
             prefetch = _PREFETCH
-        given = rest.pop("id", None)
-        subscription = self.subscription_class(
-            destination, id=f"s{number}" if given is None else given, ack=ack, prefetch=prefetch, **rest
-        )
-        subscription.client = self
-        return subscription
+        number, given = next(self._ids), rest.pop("id", None)
+        id = f"s{number}" if given is None else given
+        return self._subscription_class(self, destination, id=id, ack=ack, prefetch=prefetch, **rest)
+
+    def _replies(self) -> Any:
+        return self.subscription(REPLIES, "auto", None, id=REPLIES)
 
 
-def timeout_of_connect(options: Options, addresses: int) -> float:
-    """Return more seconds than `connect` can take: the attempts end before, and tell why."""
-    return options.startup_timeout + 4 * addresses * options.connect_timeout + options.receipt_timeout
+class BaseClient:
+    """What a client tells without waiting. `connect` and `connect_async` make clients."""
+
+    _link: BaseLink
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.state}>"
+
+    @property
+    def options(self) -> Options:
+        """What it was opened with."""
+        return self._link.options
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where brokers may be, in the order in which they are tried next."""
+        return list(self._link.engine.addresses)
+
+    @property
+    def state(self) -> str:
+        """connecting, connected, reconnecting, closing or closed."""
+        return self._link.core.link.state
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the last connection ended; None if none has, or if the client was closed."""
+        return self._link.core.link.error
+
+    @property
+    def version(self) -> str | None:
+        """The version of STOMP that was negotiated; None before the first connection."""
+        return self._link.core.link.version
+
+    @property
+    def dialect(self) -> str:
+        """The name of the broker dialect, such as "rabbitmq"; "unknown" where the broker does not say."""
+        return self._link.core.link.dialect.name
+
+    @property
+    def connected(self) -> Frame | None:
+        """The last CONNECTED frame, with the headers server, session and heart-beat."""
+        return self._link.core.link.server
+
+    @property
+    def epoch(self) -> int:
+        """The number of this connection, from 1 on; a message of another one cannot be acknowledged."""
+        return self._link.core.link.epoch

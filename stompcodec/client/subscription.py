@@ -37,7 +37,6 @@ class Subscription:
             raise ValueError(f"ack is {ack!r}: use {', '.join(ACK_MODES)}")
         if prefetch is not None and prefetch < 1:
             raise ValueError(f"prefetch is {prefetch}: it must be 1 or more")
-        self.client: Any = None
         self.destination = destination
         self.id = durable or id
         self.ack = ack
@@ -61,7 +60,7 @@ class Subscription:
         self.receipt_id = ""
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
-        self.waiting = False  # a consumer waits
+        self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.deaf = False  # nothing more will come in
         self.closed = False  # and nothing can be settled any more
         self.deleted = False  # the broker was told to end the durable subscription

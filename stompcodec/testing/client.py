@@ -8,16 +8,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from typing import Any
 
 from stompcodec.client.aio.client import AsyncClient
-from stompcodec.client.engine import Engine, News
+from stompcodec.client.aio.link import AsyncLink
+from stompcodec.client.engine import Engine
 from stompcodec.client.options import Options
-from stompcodec.client.shell import now, timeout_of_connect
+from stompcodec.client.receipts import Call
 
 __all__ = ["OpenedClient"]
 
-_NO_LOOP: Any = None
+
+class _Link(AsyncLink):
+    """A link whose news go to the event loop that used it last; without a loop, those who wait are woken at once."""
+
+    @property
+    def engine(self) -> Engine:
+        """The I/O thread. Whoever calls the client comes by here: from then on it belongs to that loop."""
+        with contextlib.suppress(RuntimeError):
+            self.delivery.loop = asyncio.get_running_loop()
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self._engine = engine
 
 
 class OpenedClient(AsyncClient):
@@ -28,24 +43,11 @@ class OpenedClient(AsyncClient):
         options: as those of `connect_async`.
     """
 
+    _link_class = _Link
+
     def __init__(self, url: str, **options: Any) -> None:
-        self._loop = _NO_LOOP
         super().__init__(url, Options(**options))
-
-    @property
-    def engine(self) -> Engine:
-        """The I/O thread. Whoever calls the client comes by here: from then on it belongs to that loop."""
-        with contextlib.suppress(RuntimeError):
-            self._loop = asyncio.get_running_loop()
-        return self._engine
-
-    @engine.setter
-    def engine(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def open(self) -> AsyncClient:
-        """It is open already; `async with` closes it at its end, though."""
-        return self
+        self._opened = True
 
     def open_here(self) -> None:
         """Connect, and wait for that, in a thread without a loop or with one that stands still.
@@ -53,11 +55,10 @@ class OpenedClient(AsyncClient):
         Raises:
             Exception: as `connect_async`.
         """
-        call = self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self._engine.addresses)))
-        done = threading.Event()
-        call.wake = done.set
-        self._engine.do(self.core.when_connected, call, now())
-        self._engine.start()
+        call = self._link.call_of_connect()
+        done = _event(call)
+        self._link.engine.do(self._link.core.when_connected, time.monotonic(), call)
+        self._link.engine.start()
         done.wait()
         if call.error is not None:
             self.close_here()
@@ -65,18 +66,18 @@ class OpenedClient(AsyncClient):
 
     def close_here(self) -> None:
         """Say goodbye and close, whatever became of the loop."""
-        self._loop = _NO_LOOP
-        seconds = self.options.close_timeout
-        call = self.core.link.calls.make("close", 2 * seconds)
-        done = threading.Event()
-        call.wake = done.set
-        self._engine.do(self.core.close, now(), call, seconds)
+        link, seconds = self._link, self.options.close_timeout
+        call = link.call("close", "", 2 * seconds)
+        done = _event(call)
+        engine = link.engine
+        link.delivery.loop = None
+        engine.do(link.core.close, time.monotonic(), call, seconds)
         done.wait(2 * seconds)
-        self._engine.join(seconds)
+        engine.join(seconds)
 
-    def deliver(self, news: News) -> None:
-        """As in AsyncClient; without a loop, those who wait are woken right here."""
-        if self._loop is _NO_LOOP:
-            self._deliver(news)
-        else:
-            super().deliver(news)
+
+def _event(call: Call) -> threading.Event:
+    """Return an event that is set when a call has its outcome."""
+    done = threading.Event()
+    call.wake = done.set
+    return done

@@ -7,6 +7,7 @@ loop's thread, and what may be iterated or entered asynchronously can be iterate
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -14,11 +15,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.aio.calls import AsyncTransaction
-from stompcodec.client.aio.link import AsyncReceipt
-from stompcodec.client.aio.messages import AsyncMessage, AsyncProcessing, AsyncSubscription
 
-_WRAPPED = (stomp.AsyncClient, AsyncReceipt, AsyncTransaction, AsyncMessage, AsyncProcessing, AsyncSubscription)
+_WRAPPED = (
+    *(stomp.AsyncClient, stomp.AsyncReceipt, stomp.AsyncTransaction, stomp.AsyncMessage, stomp.AsyncSubscription),
+    contextlib.AbstractAsyncContextManager,
+)
 QUICK = stomp.Backoff(first=0.01, most=0.05)
 #: Seconds on a quiet machine. Nothing in these tests takes so long.
 _HANGS = 60

@@ -249,6 +249,6 @@ def test_a_hook_that_blocks_holds_up_nothing(peer):
     with stomp.connect(peer.url, on_frame=lambda *_: go_on.wait(patience(10))) as client:
         client.send("/queue/a", b"x", receipt=True)
         for _ in range(3000):
-            client.send("/queue/a", b"x", receipt=True, wait=False)
+            client.send_for_receipt("/queue/a", b"x")
         client.ping()
         go_on.set()

@@ -297,7 +297,7 @@ def test_begin_waits_for_a_connection(client):
     client.lose()
     assert not client.core.begin(BaseTransaction("t9"), client.now)
     waits = client.call("connection")
-    client.core.when_connected(waits, client.now)
+    client.core.when_connected(client.now, waits)
     client.connect()
     assert outcome(waits) == "accepted"
     client.begin("t9")
@@ -352,7 +352,7 @@ def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, cap
     client.send(b"nobody waits for this one")
     subscribing = client.subscribe()
     connected = client.call("connected", command="")
-    client.core.when_connected(connected, client.now)
+    client.core.when_connected(client.now, connected)
     error = RejectedError("login", Frame("ERROR"))
     with caplog.at_level(logging.ERROR, "stompcodec.client"):
         client.core.link.end(error)

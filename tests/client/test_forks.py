@@ -116,7 +116,7 @@ def test_every_call_of_a_thread_s_client_is_refused(peer):
         message = subscription.get(LONG)
         while not (subscription.inbox or subscription.batch):
             time.sleep(0.001)
-        receipt = client.send("/queue/a", b"x", {"quiet": "1"}, receipt=True, wait=False)
+        receipt = client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
         transaction = client.transaction().begin()
         calls = calls_of(client, subscription, message, receipt, transaction)
         assert child(lambda: refusals({**calls, "iterating": lambda: next(subscription)})) == "all refused"
@@ -137,7 +137,7 @@ def test_every_call_of_asyncio_s_client_is_refused(peer):
             subscription = await client.subscribe("/queue/a", ack="client-individual", id="s")
             await asyncio.to_thread(peer.deliver, "s", b"one", count=5, **{"reply-to": "/queue/r"})
             message = await subscription.get(LONG)
-            receipt = await client.send("/queue/a", b"x", {"quiet": "1"}, receipt=True, wait=False)
+            receipt = await client.send_for_receipt("/queue/a", b"x", {"quiet": "1"})
             transaction = await client.transaction().begin()
             calls = calls_of(client, subscription, message, receipt, transaction)
 
@@ -171,12 +171,12 @@ def test_closing_a_copy_is_quick_and_harmless(peer, held):
                 pass
             client.close()
         client.close()
-        return f"{client.engine.is_copy} {client.state}"
+        return f"{client._link.engine.is_copy} {client.state}"
 
     with stomp.connect(peer.url, **OPTIONS) as client:
         subscription = client.subscribe("/queue/a", id="s")
         if held:
-            with client.engine.lock:
+            with client._link.engine.lock:
                 assert child(leave) == "True closed"
                 assert child(lambda: refusals({"send": lambda: client.send("/queue/a")})) == "all refused"
         else:

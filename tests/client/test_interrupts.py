@@ -87,8 +87,8 @@ def client(peer: Any) -> Any:
 
 def is_sound(client: Any) -> None:
     """Its lock is free, and it answers."""
-    assert client.engine.lock.acquire(timeout=patience(30)), "the lock is held for ever"
-    client.engine.lock.release()
+    assert client._link.engine.lock.acquire(timeout=patience(30)), "the lock is held for ever"
+    client._link.engine.lock.release()
 
 
 def every_place(client: Any, call: Any) -> int:
@@ -105,7 +105,7 @@ def test_get_with_a_time_out(client: Any) -> None:
     subscription = client.subscribe("/queue/a", id="s")
     assert every_place(client, lambda: subscription.get(0.001)) > 10
     assert subscription.get(0.001) is None
-    assert len(subscription._waiters) <= 5, "who has given up waits no more"
+    assert len(subscription._waiters._locks) <= 5, "who has given up waits no more"
 
 
 def test_get_of_what_is_there(client: Any, peer: Any) -> None:
@@ -129,8 +129,8 @@ def test_get_of_what_comes_while_it_waits(client: Any) -> None:
     subscription = client.subscribe("/queue/a", id="s")
 
     def woken() -> None:
-        with client.engine.lock:
-            subscription.wake() if hasattr(subscription, "wake") else subscription.news_came.notify_all()
+        with client._link.engine.lock:
+            subscription.wake()
 
     stop = threading.Event()
 
@@ -168,12 +168,12 @@ def test_ack(client: Any, peer: Any, receipt: bool) -> None:
 
 def test_a_receipt_may_be_waited_for_again(client: Any) -> None:
     """An interrupt while it is waited for changes nothing."""
-    receipt = client.send("/queue/a", b"x", receipt=True, wait=False)
+    receipt = client.send_for_receipt("/queue/a", b"x")
     while not receipt.done:
         time.sleep(0.001)
     every_place(client, receipt.wait)
     receipt.wait()
-    receipt = client.send("/queue/a", b"x", receipt=True, wait=False)
+    receipt = client.send_for_receipt("/queue/a", b"x")
     every_place(client, receipt.wait)
     receipt.wait()
 
@@ -186,7 +186,7 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
 
     def interrupt() -> None:
         for count in range(50):
-            while (len(seen) < count or not subscription._waiters) and not ended:
+            while (len(seen) < count or not subscription._waiters._locks) and not ended:
                 time.sleep(0.0005)
             signal.pthread_kill(main, signal.SIGINT)
             while len(seen) <= count and not ended:
@@ -208,4 +208,4 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
     is_sound(client)
     peer.deliver("s", b"after")
     assert subscription.get(patience(30)).body == b"after"
-    assert not subscription._waiters
+    assert not subscription._waiters._locks

@@ -111,7 +111,7 @@ def test_resend_through_cuts_at_least_once(shell):
         proxy.rules.up.cut_after = (200, 8000)
         for start in range(0, 200, 5):
             numbers = range(start, start + 5)
-            receipts = [client.send("/queue/a", b"%d" % number, receipt=True, wait=False) for number in numbers]
+            receipts = [client.send_for_receipt("/queue/a", b"%d" % number) for number in numbers]
             for receipt in receipts:
                 receipt.wait()
         proxy.rules.up.cut_after = None

@@ -86,7 +86,7 @@ def test_what_waits_is_bounded(shell):
 
         def messages():
             for message in numbered(10_000):
-                taken.append(client.core.link.outbox.frames)
+                taken.append(client._link.core.link.outbox.frames)
                 yield message
 
         error = failed(client, messages(), receipt_every=10, timeout=0.3)
@@ -105,7 +105,7 @@ def test_room_in_octets(shell):
 
         def messages():
             while True:
-                taken.append(client.core.link.outbox.octets)
+                taken.append(client._link.core.link.outbox.octets)
                 yield ("/queue/a", bytes(50_000))
 
         error = failed(client, messages(), receipt_every=0, timeout=0.3)

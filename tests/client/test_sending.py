@@ -29,7 +29,7 @@ def test_send_returns_when_the_server_has_it(shell, peer):
 
 def test_many_receipts_on_their_way(shell, peer):
     client = shell.connect(peer.url)
-    receipts = [client.send("/queue/a", b"%d" % number, receipt=True, wait=False) for number in range(300)]
+    receipts = [client.send_for_receipt("/queue/a", b"%d" % number) for number in range(300)]
     for receipt in receipts:
         receipt.wait()
         assert receipt.done

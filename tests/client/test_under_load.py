@@ -123,7 +123,7 @@ def test_reading_and_writing_at_once_stalls_nothing(shell):
 
         client.subscribe("/queue/a", handler=shell.handler(note))
         body = bytes(100_000)
-        receipts = [client.send("/queue/a", body, receipt=True, wait=False) for _ in range(count)]
+        receipts = [client.send_for_receipt("/queue/a", body) for _ in range(count)]
         for receipt in receipts:
             receipt.wait()
         assert full.wait(patience(30))
@@ -143,7 +143,7 @@ def test_a_slow_consumer_stops_the_server_not_the_memory(shell):
         sender.start()
         time.sleep(4 * beat / 1000)  # longer than the heart-beats: the pause is not held against the server
         assert sender.is_alive()
-        assert client.core.inbound.backlog < 1000
+        assert client._link.core.inbound.backlog < 1000
         assert client.epoch == 1
         for _ in range(total):
             assert subscription.get(patience(5)) is not None
@@ -176,7 +176,7 @@ def test_a_full_outbox_blocks_and_goes_on(shell):
         producer.start()
         time.sleep(0.3)
         assert producer.is_alive()
-        assert client.core.link.outbox.frames <= 51
+        assert client._link.core.link.outbox.frames <= 51
         go_on.set()
         producer.join(patience(30))
         client.ping()
@@ -253,4 +253,4 @@ def test_many_threads_at_once(peer):
     assert not any(thread.is_alive() for thread in threads)
     assert failures == []
     assert min(counts) > 0
-    assert not client.engine.running
+    assert not client._link.engine.running

@@ -157,7 +157,7 @@ class _Sender(_Program):
 
     def run(self, client: stomp.Client) -> None:
         for rows in self.batches(60):
-            receipts = [client.send(*row, receipt=True, wait=False) for row in rows]
+            receipts = [client.send_for_receipt(*row) for row in rows]
             for row, receipt in zip(rows, receipts):
                 assert receipt is not None
                 receipt.wait()

@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
     def row(self, client: Any) -> BrokerDialect:
         """Return the row that a client chose."""
-        row: BrokerDialect = client.core.link.dialect
+        row: BrokerDialect = client._link.core.link.dialect
         return row
 
 

@@ -321,7 +321,7 @@ class Producer(threading.Thread):
                 for lane in LANES:
                     headers = {"n": str(self.count), "persistent": "true"}
                     body = b"%d" % self.count
-                    receipt = self._client.send(_queue(lane), body, headers, receipt=True, wait=False)
+                    receipt = self._client.send_for_receipt(_queue(lane), body, headers)
                     waiting.append((receipt, lane, self.count))
                 self.count += 1
             for receipt, lane, number in waiting:

@@ -340,7 +340,7 @@ def test_a_client_without_a_loop_is_closed_at_once(broker):
     client.close_here()
     assert time.monotonic() - started < patience(4)
     assert client.state == "closed"
-    assert not client.engine.running
+    assert not client._link.engine.running
 
 
 def test_a_client_that_cannot_be_opened_says_why(broker):

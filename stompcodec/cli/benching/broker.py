@@ -57,7 +57,7 @@ def clients(number: int, **broker: Any) -> Iterator[list[Client]]:
         # The others reuse its options, so that a passcode is prompted for only once.
         yield [
             first,
-            *(stack.enter_context(Client(first.engine.addresses, first.options).open()) for _ in range(1, number)),
+            *(stack.enter_context(Client(first.addresses, first.options).open()) for _ in range(1, number)),
         ]
 
 
@@ -215,9 +215,7 @@ def _publish_with_receipts(worker: Worker, crew: Crew, message: Frame) -> None:
     waiting: deque[Receipt] = deque()
     while not crew.over.is_set() or waiting:
         if not crew.over.is_set():
-            receipt = worker.client.send(destination[1], message.body, headers, receipt=True, wait=False)
-            assert receipt is not None
-            waiting.append(receipt)
+            waiting.append(worker.client.send_for_receipt(destination[1], message.body, headers))
         while waiting and (waiting[0].done or len(waiting) >= _WINDOW or crew.over.is_set()):
             waiting.popleft().wait()
             worker.counted(1, size)

@@ -146,9 +146,7 @@ class Feed:
                 name: value for name, value in frame.headers.items() if name in ("content-type", "content-encoding")
             }
             headers |= {"persistent": "true", "number": str(number), "feed": frame.headers["destination"]}
-            receipt = client.send(_QUEUE, frame.body, headers, receipt=True, wait=False)
-            assert receipt is not None
-            waiting.append(receipt)
+            waiting.append(client.send_for_receipt(_QUEUE, frame.body, headers))
             tally.sent += 1
             if len(waiting) >= _WINDOW:
                 waiting.popleft().wait()

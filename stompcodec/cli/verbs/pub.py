@@ -138,7 +138,7 @@ def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally:
     """Send all messages with receipts, many at a time."""
     waiting: deque[Any] = deque()
     for message in messages:
-        waiting.append(client.send(destination, message.body, message.headers, receipt=True, wait=False))
+        waiting.append(client.send_for_receipt(destination, message.body, message.headers))
         tally.sent += 1
         while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
             waiting.popleft().wait()

@@ -176,13 +176,14 @@ def _send(
         frame = each.frame
         headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
         destination = renamed(frame.headers["destination"], rules)
-        receipt = client.send(destination, frame.body, headers, receipt=receipts, wait=False)
-        tally.sent += 1
         if receipts:
-            waiting.append(receipt)
-            while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
-                waiting.popleft().wait()
-                tally.confirmed += 1
+            waiting.append(client.send_for_receipt(destination, frame.body, headers))
+        else:
+            client.send(destination, frame.body, headers)
+        tally.sent += 1
+        while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
+            waiting.popleft().wait()
+            tally.confirmed += 1
         tally.moved()
     for receipt in waiting:
         receipt.wait()

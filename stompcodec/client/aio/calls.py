@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
-from stompcodec.client.aio.link import AsyncLink, AsyncReceipt
+from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage
-from stompcodec.client.shell import HeaderSource, now, outgoing
+from stompcodec.client.aio.waiting import AsyncReceipt
+from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.transaction import BaseTransaction
-from stompcodec.codec import Frame
 from stompcodec.errors import StompError
 
 __all__ = ["AsyncTransaction"]
@@ -18,9 +18,9 @@ __all__ = ["AsyncTransaction"]
 class AsyncTransaction(BaseTransaction):
     """SEND, ACK and NACK that take effect together: COMMIT at the end of its `async with`, ABORT if that raises."""
 
-    def __init__(self, client: AsyncLink, id: str, timeout: float | None) -> None:
-        super().__init__(id)
-        self._client = client
+    def __init__(self, link: AsyncLink, timeout: float | None) -> None:
+        super().__init__(link.transaction_id())
+        self._link = link
         self._timeout = timeout
 
     async def __aenter__(self) -> AsyncTransaction:
@@ -42,9 +42,9 @@ class AsyncTransaction(BaseTransaction):
         Raises:
             ReceiptTimeoutError: there was none in time.
         """
-        client = self._client
-        while not client.engine.do(client.core.begin, self, now()):
-            await client.wait_connected(self._timeout)
+        link = self._link
+        while not link.engine.do(link.core.begin, self, now()):
+            await link.wait_connected(self._timeout)
         return self
 
     async def send(
@@ -61,13 +61,9 @@ class AsyncTransaction(BaseTransaction):
         Raises:
             ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
         """
-        client, message = self._client, outgoing(destination, body, headers, content_encoding)
-        frame = Frame("SEND", message.pairs, message.body)
-
-        def attempt() -> bool:
-            return client.engine.do(client.core.send, frame, now(), text=message.text, transaction=self)
-
-        await client.push(attempt, len(message.body), timeout)
+        link = self._link
+        sending = link.sending(destination, body, headers, content_encoding, transaction=self)
+        await link.push(sending, timeout)
 
     async def ack(self, message: AsyncMessage) -> None:
         """Acknowledge as part of it.
@@ -75,13 +71,11 @@ class AsyncTransaction(BaseTransaction):
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
         """
-        client = self._client
-        client.engine.do(client.core.settle, message, "ACK", now(), transaction=self)
+        self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
 
     async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
         """Refuse as part of it; as `AsyncMessage.nack`."""
-        client = self._client
-        client.engine.do(client.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
+        self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Let it take effect; returns when the broker has done so.
@@ -91,17 +85,16 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
             ReceiptTimeoutError: the outcome is unknown.
         """
-        await self._finish("COMMIT", timeout)
+        await self._finish("COMMIT", timeout).wait()
 
     async def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
         """Let nothing of it take effect. The messages it acknowledged are open again."""
         receipt = self._finish("ABORT", timeout)
         if wait:
-            await receipt
+            await receipt.wait()
 
     def _finish(self, command: str, timeout: float | None) -> AsyncReceipt:
-        client = self._client
-        call = client._call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
-        receipt = AsyncReceipt(call)
-        client.engine.do(client.core.finish_transaction, self, command, now(), call)
+        link = self._link
+        call = link.call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
+        receipt: AsyncReceipt = link.start(call, link.core.finish_transaction, self, command)
         return receipt

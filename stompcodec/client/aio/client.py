@@ -1,4 +1,4 @@
-"""The client for asyncio: the same names as for threads, awaited.
+"""The client for asyncio.
 
 Its I/O is not done in the user's event loop but in the I/O thread of `engine`: a loop that is blocked for minutes, by a
 handler that computes, keeps its connection and its heart-beats. The price is one hand-over a chunk that was read.
@@ -6,66 +6,51 @@ handler that computes, keeps its connection and its heart-beats. The price is on
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import inspect
 import time
-from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from stompcodec.client.aio.calls import AsyncTransaction
-from stompcodec.client.aio.link import AsyncReceipt
+from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.engine import News
-from stompcodec.client.handlers import Policy, check_possible, checked_policy
-from stompcodec.client.hooks import show
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.aio.waiting import AsyncReceipt, Messages, feed, sleep
+from stompcodec.client.bulk import Bulk
+from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now, outgoing, timeout_of_connect
-from stompcodec.client.subscription import Subscription as BaseSubscription
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
-__all__ = ["AsyncClient", "connect_async"]
-
-
-def connect_async(url: str | list[Address], **options: Any) -> AsyncClient:
-    """A client for asyncio: `async with connect_async(url) as client`, or `client = await connect_async(url)`.
-
-    Args:
-        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, failover:(a,b), or a list of addresses.
-        options: the fields of `Options`.
-
-    Raises:
-        ConnectionLostError: when it is awaited: no broker can be reached.
-        RejectedError: when it is awaited: the broker refused the login.
-        ConfigError, ValueError, TypeError: the URL or an option makes no sense.
-    """
-    return AsyncClient(url, Options(**options))
+__all__ = ["AsyncClient"]
 
 
 class AsyncClient(BaseClient):
     """A client for asyncio; `connect_async` makes it. It belongs to the event loop in which it was opened."""
 
-    subscription_class = AsyncSubscription
-    message_class = AsyncMessage
-    _loop: asyncio.AbstractEventLoop
+    _link_class = AsyncLink
 
     def __init__(self, url: str | list[Address], options: Options) -> None:
-        super().__init__(url, options)
+        self._link: AsyncLink = self._link_class(url, options, AsyncSubscription, AsyncMessage)
+        self._opened = False
         self._subscriptions: list[AsyncSubscription] = []
 
     async def open(self) -> AsyncClient:
-        """Connect; once."""
-        self._loop = asyncio.get_running_loop()
-        call = self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses)))
-        receipt = AsyncReceipt(call)
-        self.engine.do(self.core.when_connected, call, now())
-        self.engine.start()
+        """Connect, if that was not done before.
+
+        Raises:
+            ConnectionLostError: no broker can be reached.
+            RejectedError: the broker refused the login.
+        """
+        if self._opened:
+            return self
+        self._opened = True
+        link = self._link
+        link.delivery.start()
+        receipt = link.start(link.call_of_connect(), link.core.when_connected)
+        link.engine.start()
         try:
-            await receipt
+            await receipt.wait()
         except BaseException:
             await self.close()
             raise
@@ -89,18 +74,16 @@ class AsyncClient(BaseClient):
         headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
-        wait: bool = True,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
-    ) -> AsyncReceipt | None:
+    ) -> None:
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: octets, or text, which goes as UTF-8.
+            body: bytes, or text, which goes as UTF-8.
             headers: further headers.
             receipt: return when the broker has it. Without, what was sent just before a loss may be lost.
-            wait: with False, return an `AsyncReceipt` at once instead, to await it later.
             timeout: seconds to wait, for room in the outbox and again for the receipt.
             content_encoding: compress the body: gzip or deflate.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
@@ -112,22 +95,39 @@ class AsyncClient(BaseClient):
             FrameError, TypeError: the message cannot be written.
             LocalProtocolError: the client is closed.
         """
-        message = outgoing(destination, body, headers, content_encoding)
-        call = self._call(f"SEND to {destination}", "SEND", timeout) if receipt else None
-        frame = self._send_frame(message, call, resend)
-        result = None if call is None else AsyncReceipt(call)
-        if not self.engine.do(self.core.send, frame, now(), call, text=message.text):
-            await self.push(
-                lambda: self.engine.do(self.core.send, frame, now(), call, text=message.text), len(frame.body), timeout
-            )
-        if result is not None and wait:
-            await result
-            return None
-        return result
+        link, more = self._link, (headers, content_encoding)
+        sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
+        answer = await link.push(sending, timeout)
+        if answer is not None:
+            await answer.wait()
+
+    async def send_for_receipt(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        headers: HeaderSource | None = None,
+        *,
+        timeout: float | None = None,
+        content_encoding: str | None = None,
+        resend: bool | None = None,
+    ) -> AsyncReceipt:
+        """Send a message, and return its receipt at once, to wait for it later.
+
+        Args:
+            destination, body, headers, timeout, content_encoding, resend: as for `send`.
+
+        Raises:
+            OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
+        """
+        link, more = self._link, (headers, content_encoding)
+        sending = link.sending(destination, body, *more, receipt=True, timeout=timeout, resend=resend)
+        await link.push(sending, timeout)
+        receipt: AsyncReceipt = sending.receipt
+        return receipt
 
     async def send_many(
         self,
-        messages: Outgoings | AsyncIterable[Any],
+        messages: Messages,
         *,
         transaction: AsyncTransaction | None = None,
         receipt_every: int = 1000,
@@ -137,8 +137,8 @@ class AsyncClient(BaseClient):
         """Send many messages, in large pieces, without waiting for each: the fastest way, and no outcome is lost.
 
         Args:
-            messages: an iterable, asynchronous or not, of `(destination, body)`, `(destination, body, headers)` or SEND
-                frames. They are taken as there is room for them, never all at once.
+            messages: `(destination, body)`, `(destination, body, headers)` or SEND frames. They are taken as there is
+                room for them, never all at once. With asyncio they may come from an asynchronous iterable.
             transaction: send as part of it. There is no receipt then but that of `commit`.
             receipt_every: ask for a receipt at least every so many messages (and 256 KiB); 0 for none. Receipts are
                 waited for later, at most as many messages are without one as the outbox may hold.
@@ -152,23 +152,10 @@ class AsyncClient(BaseClient):
             SendManyError: not all were accepted; it tells the outcome of each.
             LocalProtocolError, ValueError: an argument makes no sense.
         """
-        self.engine.check()
-        bulk = Bulk(self, AsyncReceipt, transaction, receipt_every, timeout, resend)
-        if isinstance(messages, AsyncIterable):
-            async for message in messages:
-                await self._steps(bulk.add((message,)))
-        else:
-            await self._steps(bulk.add(messages))
-        await self._steps(bulk.finish())
+        self._link.engine.check()
+        bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
+        await feed(bulk, messages)
         return bulk.given
-
-    async def _steps(self, steps: Iterable[AsyncReceipt | None]) -> None:
-        for receipt in steps:
-            if receipt is None:  # the loop's turn
-                await asyncio.sleep(0)
-                continue
-            with contextlib.suppress(StompError):  # `bulk` looks at it
-                await receipt
 
     async def request(
         self,
@@ -186,20 +173,18 @@ class AsyncClient(BaseClient):
             ConnectionLostError: the connection was lost, and the temporary queue with it.
             RejectedError and others: as for `send`.
         """
-        call = self._call(f"request to {destination}", "SEND", timeout)
-        receipt = AsyncReceipt(call)
-        message = outgoing(destination, body, headers, content_encoding)
-
-        def attempt() -> bool:
-            return self.engine.do(self.core.request, message.pairs, message.body, now(), call, text=message.text)
-
-        await self.push(attempt, len(message.body), timeout)
-        reply: AsyncMessage = await receipt
+        sending = self._link.requesting(destination, body, headers, content_encoding, timeout)
+        await self._link.push(sending, timeout)
+        reply: AsyncMessage = await sending.receipt.wait()
         return reply
 
     def transaction(self, *, timeout: float | None = None) -> AsyncTransaction:
-        """A transaction: `async with client.transaction() as tx:`."""
-        return AsyncTransaction(self, f"t{next(self._ids)}", timeout)
+        """Return a transaction: `async with client.transaction() as tx:`.
+
+        Args:
+            timeout: seconds to wait for a connection at its beginning, and for the receipt at its end.
+        """
+        return AsyncTransaction(self._link, timeout)
 
     # ---- receiving ----
 
@@ -220,46 +205,40 @@ class AsyncClient(BaseClient):
         concurrency: int = 1,
         key: Callable[[AsyncMessage], object] | None = None,
     ) -> AsyncSubscription:
-        """Subscribe at once; await what this returns to have it confirmed, or iterate over it.
+        """Subscribe at once. Await what this returns to have it confirmed, or iterate over it.
 
         Args:
             ack: "auto", "client" (an ack covers all before it) or "client-individual".
-            prefetch: how many messages may be on their way and not acknowledged; 100 unless `ack` is auto.
+            prefetch: how many messages may be unacknowledged at a time; 100 unless `ack` is auto.
             selector: which messages, in the broker's language.
             durable: the name of a durable subscription.
             id: of the subscription; one is made up.
-            headers: further headers of SUBSCRIBE; they win over what is made of the arguments before.
-            confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to nobody.
+            headers: more headers of SUBSCRIBE; they win over those made of other arguments.
+            confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
-            handler: called with each message, in order; it may be a coroutine function. It settles by itself: ACK when
-                it is done, `on_error` when it raises, and nothing where it has settled.
-            on_error: nack, requeue, discard, ack, ignore (leave it alone: it counts for `prefetch` until you settle
-                it), stop (unsubscribe), or a function of message and error that returns one of them.
-            concurrency: call the handler in so many tasks; the order is lost, except that
-            key: messages for which this function returns the same go to the same task, in order.
+            handler: a function or coroutine function. It is called in a task with each message, in order; then follows
+                ACK, or `on_error` if it raised, unless it has settled the message.
+            on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
+            concurrency: the number of tasks for the handler; more than one do not keep the order, except that
+            key: messages for which this function returns the same go to the same task.
 
         Raises:
-            LocalProtocolError: the id is taken, or this broker cannot do what is asked.
-            ValueError: an argument makes no sense.
-            RejectedError, ConnectionLostError, ReceiptTimeoutError: when it is awaited or iterated over.
+            RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
+            LocalProtocolError, ValueError: the id is taken, the broker lacks it, or an argument makes no sense.
         """
-        checked_policy(on_error)
-        if handler is not None and ack != "auto":
-            check_possible(on_error, self.core.link.dialect)
-        if concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
-        rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}
-        subscription: AsyncSubscription = self._new_subscription(destination, ack, prefetch, **rest)
-        receipt = AsyncReceipt(self._call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout))
-        self.engine.do(self.core.inbound.subscribe, subscription, now(), receipt._call)
-        subscription.receipt = receipt
+        link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
+        check_handling(on_error, concurrency, link.core.link.dialect, handler is not None and ack != "auto")
+        subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
+        call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
+        subscription.receipt = link.start(call, link.core.inbound.subscribe, subscription)
+        # threads only: subscription.receipt.wait()
         if handler is not None:
             self._subscriptions.append(subscription)
             subscription.handle(handler, on_error, concurrency, key)
         return subscription
 
     def on_message(self, destination: str, **options: Any) -> Callable[[Callable[[AsyncMessage], Any]], Any]:
-        """A decorator: subscribe with the function as handler. Options as for `subscribe`."""
+        """Return a decorator that subscribes with the function as handler. Options as for `subscribe`."""
 
         def decorate(handler: Callable[[AsyncMessage], Any]) -> Callable[[AsyncMessage], Any]:
             self.subscribe(destination, handler=handler, **options)
@@ -281,72 +260,48 @@ class AsyncClient(BaseClient):
         Args:
             ack: "auto", or "client-individual": then it comes again unless it is acknowledged on this connection.
             selector: which messages, in the broker's language.
-            headers: further headers of RECEIVE; they win over what is made of the arguments before.
+            headers: more headers of RECEIVE; they win over those made of other arguments.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
             LocalProtocolError: this broker does not offer it.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
-        subscription = self._new_subscription(destination, ack, None, selector=selector, headers=headers)
-        call = self._call(f"RECEIVE from {destination}", "RECEIVE", timeout)
+        link = self._link
+        subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
+        call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
         receipt = AsyncReceipt(call)
-        while not self.engine.do(self.core.fetch, subscription, now(), call):
-            await self.wait_connected(timeout)
-        message: AsyncMessage | None = await receipt
+        while not link.engine.do(link.core.fetch, subscription, now(), call):
+            await link.wait_connected(timeout)
+        message: AsyncMessage | None = await receipt.wait()
         return message
-
-    async def unsubscribe(
-        self, subscription: BaseSubscription, *, delete: bool, wait: bool, timeout: float | None
-    ) -> None:
-        """As `AsyncSubscription.unsubscribe`."""
-        receipt = AsyncReceipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
-        call = receipt._call if wait else None
-        self.engine.do(self.core.inbound.unsubscribe, subscription, now(), call, delete=delete)
-        if wait:
-            await receipt
-
-    async def settle(
-        self,
-        message: BaseMessage,
-        command: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        requeue: bool | None = None,
-        receipt: bool = False,
-        timeout: float | None = None,
-    ) -> None:
-        """As `AsyncMessage.ack` and `AsyncMessage.nack`."""
-        if not receipt:
-            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue, more=headers)
-            return
-        answer = AsyncReceipt(self._call(f"{command} of {message.id}", command, timeout))
-        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue, more=headers)
-        await answer
 
     # ---- the connection ----
 
     async def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until there is a connection and the subscriptions are back.
 
+        Args:
+            timeout: seconds; None for the option `receipt_timeout`.
+
         Raises:
             ReceiptTimeoutError: there was none in time.
+            ConnectionLostError: the client gave up.
         """
-        receipt = AsyncReceipt(self._call("waiting for a connection", "", timeout))
-        self.engine.do(self.core.when_connected, receipt._call, now())
-        await receipt
+        await self._link.wait_connected(timeout)
 
     async def ping(self, timeout: float | None = None) -> float:
-        """How long the broker takes to answer, in seconds: PING where it offers that, else an empty transaction.
+        """Return the seconds the broker takes to answer: to PING where it offers that, else to an empty transaction.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
-        call = self._call("PING", "PING", timeout)
+        link = self._link
+        call = link.call("PING", "PING", timeout)
         receipt = AsyncReceipt(call)
         started = time.monotonic()
-        if self.engine.do(self.core.ping, now(), call):
-            await receipt
+        if link.engine.do(link.core.ping, now(), call):
+            await receipt.wait()
             return time.monotonic() - started
         transaction = await self.transaction(timeout=timeout).begin()
         started = time.monotonic()
@@ -359,27 +314,23 @@ class AsyncClient(BaseClient):
         Messages with explicit acks that were not handed out go back to the broker.
 
         Raises:
-            ReceiptTimeoutError: not all was done in time. The client is closed in any case.
+            ReceiptTimeoutError: not all was done in `timeout` seconds. The client is closed in any case.
         """
-        self.engine.check()
+        engine, core = self._link.engine, self._link.core
+        engine.check()
         until = time.monotonic() + timeout
         quiet = False
         try:
             if self.state != "closed":
-                self.engine.do(self.core.drain, now())
+                engine.do(core.drain, now())
             for subscription in self._subscriptions:
-                with contextlib.suppress(Exception):
-                    await subscription.join(max(until - time.monotonic(), 0))
-            while not (quiet := self._is_quiet()) and time.monotonic() < until and self.state != "closed":
-                await asyncio.sleep(LOOK)
+                await subscription.workers.join(max(until - time.monotonic(), 0))
+            while not (quiet := engine.look(core.is_quiet)) and time.monotonic() < until and self.state != "closed":
+                await sleep(LOOK)
         finally:
             await self.close()
         if not quiet:
             raise ReceiptTimeoutError(f"not all was finished in {timeout} s")
-
-    def _is_quiet(self) -> bool:
-        with self.engine.lock:
-            return self.core.is_quiet()
 
     async def close(self, timeout: float | None = None) -> None:
         """Say goodbye and close. What waits is sent before, if there is a connection. To close again does nothing.
@@ -389,60 +340,14 @@ class AsyncClient(BaseClient):
         Args:
             timeout: seconds for everything; None for the option `close_timeout`.
         """
-        if self.engine.is_copy:
-            self.engine.let_go()
+        link = self._link
+        if link.engine.is_copy:
+            link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
-        call = self.core.link.calls.make("close", 2 * seconds)
-        receipt = AsyncReceipt(call)
-        self.engine.do(self.core.close, now(), call, seconds)
+        goodbye = link.start(link.call("close", "", 2 * seconds), link.core.close, timeout=seconds)
         with contextlib.suppress(StompError):
-            await receipt
-        await self._joined(seconds)
+            await goodbye.wait()
+        await link.delivery.stop(link.engine, seconds)
         for subscription in self._subscriptions:
-            with contextlib.suppress(Exception):
-                await subscription.join(seconds)
-            subscription.cancel()
-
-    async def _joined(self, timeout: float) -> None:
-        """Until the I/O thread has ended."""
-        until = time.monotonic() + timeout
-        while self.engine.running and time.monotonic() < until:
-            await asyncio.sleep(LOOK)
-
-    async def push(self, attempt: Callable[[], bool], octets: int, timeout: float | None) -> None:
-        """Try until the outbox has room."""
-        if attempt():
-            return
-        seconds = self.options.receipt_timeout if timeout is None else timeout
-        until = now() + seconds
-        while True:
-            receipt = AsyncReceipt(self.core.link.calls.make("waiting for room", max(until - now(), 0)))
-            self.engine.do(self.core.when_room, receipt._call, now(), octets)
-            try:
-                await receipt
-            except ReceiptTimeoutError:
-                raise OutboxFullError(f"the outbox had no room in {seconds} s: nothing was sent") from None
-            if attempt():
-                return
-
-    # ---- the engine's side ----
-
-    def deliver(self, news: News) -> None:
-        with contextlib.suppress(RuntimeError):  # the user's loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._deliver, news)
-
-    def _deliver(self, news: News) -> None:
-        for call in news.calls:
-            if call.wake is not None:
-                call.wake()
-        for subscription in news.subscriptions:
-            if isinstance(subscription, AsyncSubscription):
-                subscription.wake()
-        show(self.options, news)
-
-    def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
-        """Ask the user's function: a coroutine function in the user's loop, any other in a thread."""
-        if inspect.iscoroutinefunction(ask):
-            return asyncio.run_coroutine_threadsafe(ask(), self._loop).result(timeout)
-        return ask()
+            await subscription.workers.stop(seconds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from stompcodec.client.sync.messages import Message
+from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import StaleAckError
 
@@ -72,11 +72,11 @@ class Held:
         acknowledge(done)
         return len(done)
 
-    def drop_stale(self, client: object, epoch: int) -> None:
-        """A client has a new connection: what came by an older one comes again, and need not be kept."""
+    def drop_stale(self, subscriptions: Collection[Subscription], epoch: int) -> None:
+        """Drop what came by connections before this one of their client: it comes again, and need not be kept."""
 
         def stale(message: Message) -> bool:
-            return message.subscription.client is client and message.epoch < epoch
+            return message.epoch < epoch and message.subscription in subscriptions
 
         with self._lock:
             for chain, waiting in self._written.items():

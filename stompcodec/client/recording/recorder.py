@@ -128,6 +128,7 @@ class Recorder:
         self._dedupe = dedupe
         self._held = Held() if acknowledge == "released" else None
         self._epochs = {client: client.epoch for client in self._clients}
+        self._of: dict[Client, list[Subscription]] = {client: [] for client in self._clients}
         self._most = most
         self._on_turn = on_turn
         self._on_trouble = on_trouble
@@ -170,6 +171,7 @@ class Recorder:
         for number, client in enumerate(self._clients):
             subscription = client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
             self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
+            self._of[client].append(subscription)
             self._chains.add(self._subscriptions[subscription])
             self._live += 1
             threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
@@ -363,7 +365,7 @@ class Recorder:
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:
                 self._epochs[client] = client.epoch
-                held.drop_stale(client, client.epoch)
+                held.drop_stale(self._of[client], client.epoch)
         for each in written:
             held.hold(each.chain, each.end, each.message)
         if again:

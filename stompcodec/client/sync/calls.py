@@ -1,15 +1,17 @@
 """Transactions for threads."""
 
+# scripts/unasync.py writes this from aio/calls.py: change that one, then `make docs`.
+
 from __future__ import annotations
 
 import contextlib
 from types import TracebackType
 
-from stompcodec.client.shell import HeaderSource, now, outgoing
-from stompcodec.client.sync.link import Link, Receipt
+from stompcodec.client.shell import HeaderSource, now
+from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message
+from stompcodec.client.sync.waiting import Receipt
 from stompcodec.client.transaction import BaseTransaction
-from stompcodec.codec import Frame
 from stompcodec.errors import StompError
 
 __all__ = ["Transaction"]
@@ -18,9 +20,9 @@ __all__ = ["Transaction"]
 class Transaction(BaseTransaction):
     """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
 
-    def __init__(self, client: Link, id: str, timeout: float | None) -> None:
-        super().__init__(id)
-        self._client = client
+    def __init__(self, link: Link, timeout: float | None) -> None:
+        super().__init__(link.transaction_id())
+        self._link = link
         self._timeout = timeout
 
     def __enter__(self) -> Transaction:
@@ -42,9 +44,9 @@ class Transaction(BaseTransaction):
         Raises:
             ReceiptTimeoutError: there was none in time.
         """
-        client = self._client
-        while not client.engine.do(client.core.begin, self, now()):
-            client.wait_connected(self._timeout)
+        link = self._link
+        while not link.engine.do(link.core.begin, self, now()):
+            link.wait_connected(self._timeout)
         return self
 
     def send(
@@ -61,13 +63,9 @@ class Transaction(BaseTransaction):
         Raises:
             ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
         """
-        client, message = self._client, outgoing(destination, body, headers, content_encoding)
-        frame = Frame("SEND", message.pairs, message.body)
-
-        def attempt() -> bool:
-            return client.engine.do(client.core.send, frame, now(), text=message.text, transaction=self)
-
-        client.push(attempt, len(message.body), timeout)
+        link = self._link
+        sending = link.sending(destination, body, headers, content_encoding, transaction=self)
+        link.push(sending, timeout)
 
     def ack(self, message: Message) -> None:
         """Acknowledge as part of it.
@@ -75,13 +73,11 @@ class Transaction(BaseTransaction):
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
         """
-        client = self._client
-        client.engine.do(client.core.settle, message, "ACK", now(), transaction=self)
+        self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
 
     def nack(self, message: Message, *, requeue: bool | None = None) -> None:
         """Refuse as part of it; as `Message.nack`."""
-        client = self._client
-        client.engine.do(client.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
+        self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
     def commit(self, timeout: float | None = None) -> None:
         """Let it take effect; returns when the broker has done so.
@@ -100,8 +96,7 @@ class Transaction(BaseTransaction):
             receipt.wait()
 
     def _finish(self, command: str, timeout: float | None) -> Receipt:
-        client = self._client
-        call = client._call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
-        receipt = Receipt(call)
-        client.engine.do(client.core.finish_transaction, self, command, now(), call)
+        link = self._link
+        call = link.call(f"{command} of {self.id}", command, self._timeout if timeout is None else timeout)
+        receipt: Receipt = link.start(call, link.core.finish_transaction, self, command)
         return receipt

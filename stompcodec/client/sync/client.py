@@ -1,4 +1,6 @@
-"""The client for threads. All calls may be made from any thread, also from handlers."""
+"""The client for threads."""
+
+# scripts/unasync.py writes this from aio/client.py: change that one, then `make docs`.
 
 from __future__ import annotations
 
@@ -7,57 +9,44 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.engine import News
-from stompcodec.client.handlers import Policy, check_possible, checked_policy
-from stompcodec.client.hooks import Watcher
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.bulk import Bulk
+from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now, outgoing, timeout_of_connect
-from stompcodec.client.subscription import Subscription as BaseSubscription
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
 from stompcodec.client.sync.calls import Transaction
-from stompcodec.client.sync.link import Receipt
+from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
+from stompcodec.client.sync.waiting import Messages, Receipt, feed, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
-__all__ = ["Client", "connect"]
-
-
-def connect(url: str | list[Address], **options: Any) -> Client:
-    """Connect, and wait until there is a session.
-
-    Args:
-        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, failover:(a,b), or a list of addresses.
-        options: the fields of `Options`.
-
-    Raises:
-        ConnectionLostError: no broker can be reached.
-        RejectedError: the broker refused the login.
-        ConfigError, ValueError, TypeError: the URL or an option makes no sense.
-    """
-    return Client(url, Options(**options)).open()
+__all__ = ["Client"]
 
 
 class Client(BaseClient):
-    """A client for threads; `connect` makes it. Close it, or use it in a `with`."""
+    """A client for threads; `connect` makes it. Any thread may call it, also in handlers."""
 
-    subscription_class = Subscription
-    message_class = Message
+    _link_class = Link
 
     def __init__(self, url: str | list[Address], options: Options) -> None:
-        super().__init__(url, options)
-        self._watcher = Watcher(options) if options.on_frame or options.on_state else None
+        self._link: Link = self._link_class(url, options, Subscription, Message)
+        self._opened = False
         self._subscriptions: list[Subscription] = []
 
     def open(self) -> Client:
-        """Connect; once."""
-        receipt = Receipt(
-            self.core.link.calls.make("connect", timeout_of_connect(self.options, len(self.engine.addresses)))
-        )
-        self.engine.do(self.core.when_connected, receipt._call, now())
-        self.engine.start()
+        """Connect, if that was not done before.
+
+        Raises:
+            ConnectionLostError: no broker can be reached.
+            RejectedError: the broker refused the login.
+        """
+        if self._opened:
+            return self
+        self._opened = True
+        link = self._link
+        link.delivery.start()
+        receipt = link.start(link.call_of_connect(), link.core.when_connected)
+        link.engine.start()
         try:
             receipt.wait()
         except BaseException:
@@ -66,7 +55,7 @@ class Client(BaseClient):
         return self
 
     def __enter__(self) -> Client:
-        return self
+        return self.open()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -80,18 +69,16 @@ class Client(BaseClient):
         headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
-        wait: bool = True,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
-    ) -> Receipt | None:
+    ) -> None:
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: octets, or text, which goes as UTF-8.
+            body: bytes, or text, which goes as UTF-8.
             headers: further headers.
             receipt: return when the broker has it. Without, what was sent just before a loss may be lost.
-            wait: with False, return a `Receipt` at once instead, to wait for it later.
             timeout: seconds to wait, for room in the outbox and again for the receipt.
             content_encoding: compress the body: gzip or deflate.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
@@ -103,22 +90,39 @@ class Client(BaseClient):
             FrameError, TypeError: the message cannot be written.
             LocalProtocolError: the client is closed.
         """
-        message = outgoing(destination, body, headers, content_encoding)
-        call = self._call(f"SEND to {destination}", "SEND", timeout) if receipt else None
-        frame = self._send_frame(message, call, resend)
-        result = None if call is None else Receipt(call)
-        if not self.engine.do(self.core.send, frame, now(), call, text=message.text):
-            self.push(
-                lambda: self.engine.do(self.core.send, frame, now(), call, text=message.text), len(frame.body), timeout
-            )
-        if result is not None and wait:
-            result.wait()
-            return None
-        return result
+        link, more = self._link, (headers, content_encoding)
+        sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
+        answer = link.push(sending, timeout)
+        if answer is not None:
+            answer.wait()
+
+    def send_for_receipt(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        headers: HeaderSource | None = None,
+        *,
+        timeout: float | None = None,
+        content_encoding: str | None = None,
+        resend: bool | None = None,
+    ) -> Receipt:
+        """Send a message, and return its receipt at once, to wait for it later.
+
+        Args:
+            destination, body, headers, timeout, content_encoding, resend: as for `send`.
+
+        Raises:
+            OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
+        """
+        link, more = self._link, (headers, content_encoding)
+        sending = link.sending(destination, body, *more, receipt=True, timeout=timeout, resend=resend)
+        link.push(sending, timeout)
+        receipt: Receipt = sending.receipt
+        return receipt
 
     def send_many(
         self,
-        messages: Outgoings,
+        messages: Messages,
         *,
         transaction: Transaction | None = None,
         receipt_every: int = 1000,
@@ -128,8 +132,8 @@ class Client(BaseClient):
         """Send many messages, in large pieces, without waiting for each: the fastest way, and no outcome is lost.
 
         Args:
-            messages: an iterable of `(destination, body)`, `(destination, body, headers)` or SEND
-                frames. They are taken as there is room for them, never all at once.
+            messages: `(destination, body)`, `(destination, body, headers)` or SEND frames. They are taken as there is
+                room for them, never all at once.
             transaction: send as part of it. There is no receipt then but that of `commit`.
             receipt_every: ask for a receipt at least every so many messages (and 256 KiB); 0 for none. Receipts are
                 waited for later, at most as many messages are without one as the outbox may hold.
@@ -143,13 +147,9 @@ class Client(BaseClient):
             SendManyError: not all were accepted; it tells the outcome of each.
             LocalProtocolError, ValueError: an argument makes no sense.
         """
-        self.engine.check()
-        bulk = Bulk(self, Receipt, transaction, receipt_every, timeout, resend)
-        for steps in (bulk.add(messages), bulk.finish()):
-            for receipt in steps:
-                if receipt is not None:
-                    with contextlib.suppress(StompError):  # `bulk` looks at it
-                        receipt.wait()
+        self._link.engine.check()
+        bulk = Bulk(self._link, Receipt, transaction, receipt_every, timeout, resend)
+        feed(bulk, messages)
         return bulk.given
 
     def request(
@@ -168,20 +168,18 @@ class Client(BaseClient):
             ConnectionLostError: the connection was lost, and the temporary queue with it.
             RejectedError and others: as for `send`.
         """
-        call = self._call(f"request to {destination}", "SEND", timeout)
-        receipt = Receipt(call)
-        message = outgoing(destination, body, headers, content_encoding)
-
-        def attempt() -> bool:
-            return self.engine.do(self.core.request, message.pairs, message.body, now(), call, text=message.text)
-
-        self.push(attempt, len(message.body), timeout)
-        reply: Message = receipt.wait()
+        sending = self._link.requesting(destination, body, headers, content_encoding, timeout)
+        self._link.push(sending, timeout)
+        reply: Message = sending.receipt.wait()
         return reply
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
-        """A transaction: `with client.transaction() as tx:`."""
-        return Transaction(self, f"t{next(self._ids)}", timeout)
+        """Return a transaction: `with client.transaction() as tx:`.
+
+        Args:
+            timeout: seconds to wait for a connection at its beginning, and for the receipt at its end.
+        """
+        return Transaction(self._link, timeout)
 
     # ---- receiving ----
 
@@ -197,52 +195,45 @@ class Client(BaseClient):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         confirm: bool = True,
         timeout: float | None = None,
-        handler: Callable[[Message], object] | None = None,
+        handler: Callable[[Message], Any] | None = None,
         on_error: Policy = "nack",
         concurrency: int = 1,
         key: Callable[[Message], object] | None = None,
     ) -> Subscription:
-        """Subscribe, and wait until the broker has confirmed.
+        """Subscribe.
 
         Args:
             ack: "auto", "client" (an ack covers all before it) or "client-individual".
-            prefetch: how many messages may be on their way and not acknowledged; 100 unless `ack` is auto.
+            prefetch: how many messages may be unacknowledged at a time; 100 unless `ack` is auto.
             selector: which messages, in the broker's language.
             durable: the name of a durable subscription.
             id: of the subscription; one is made up.
-            headers: further headers of SUBSCRIBE; they win over what is made of the arguments before.
-            confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to nobody.
+            headers: more headers of SUBSCRIBE; they win over those made of other arguments.
+            confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
-            handler: called with each message, in a thread of its own, in order. It settles by itself: ACK when it
-                returns, `on_error` when it raises, and nothing where it has settled.
-            on_error: nack, requeue, discard, ack, ignore (leave it alone: it counts for `prefetch` until you settle
-                it), stop (unsubscribe), or a function of message and error that returns one of them.
-            concurrency: call the handler in so many threads; the order is lost, except that
-            key: messages for which this function returns the same go to the same thread, in order.
+            handler: a function. It is called in a thread with each message, in order; then follows
+                ACK, or `on_error` if it raised, unless it has settled the message.
+            on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
+            concurrency: the number of threads for the handler; more than one do not keep the order, except that
+            key: messages for which this function returns the same go to the same thread.
 
         Raises:
-            RejectedError: the broker refused.
-            ConnectionLostError, ReceiptTimeoutError: the client gave up, or nothing came in time: it is given up.
-            LocalProtocolError: the id is taken, or this broker cannot do what is asked.
-            ValueError: an argument makes no sense.
+            RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
+            LocalProtocolError, ValueError: the id is taken, the broker lacks it, or an argument makes no sense.
         """
-        checked_policy(on_error)
-        if handler is not None and ack != "auto":
-            check_possible(on_error, self.core.link.dialect)
-        if concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
-        rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "confirm": confirm}
-        subscription: Subscription = self._new_subscription(destination, ack, prefetch, **rest)
-        receipt = Receipt(self._call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout))
-        self.engine.do(self.core.inbound.subscribe, subscription, now(), receipt._call)
-        receipt.wait()
+        link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
+        check_handling(on_error, concurrency, link.core.link.dialect, handler is not None and ack != "auto")
+        subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
+        call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
+        subscription.receipt = link.start(call, link.core.inbound.subscribe, subscription)
+        subscription.receipt.wait()
         if handler is not None:
             self._subscriptions.append(subscription)
             subscription.handle(handler, on_error, concurrency, key)
         return subscription
 
     def on_message(self, destination: str, **options: Any) -> Callable[[Callable[[Message], Any]], Any]:
-        """A decorator: subscribe with the function as handler. Options as for `subscribe`."""
+        """Return a decorator that subscribes with the function as handler. Options as for `subscribe`."""
 
         def decorate(handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
             self.subscribe(destination, handler=handler, **options)
@@ -264,69 +255,47 @@ class Client(BaseClient):
         Args:
             ack: "auto", or "client-individual": then it comes again unless it is acknowledged on this connection.
             selector: which messages, in the broker's language.
-            headers: further headers of RECEIVE; they win over what is made of the arguments before.
+            headers: more headers of RECEIVE; they win over those made of other arguments.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
             LocalProtocolError: this broker does not offer it.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
-        subscription = self._new_subscription(destination, ack, None, selector=selector, headers=headers)
-        call = self._call(f"RECEIVE from {destination}", "RECEIVE", timeout)
+        link = self._link
+        subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
+        call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
         receipt = Receipt(call)
-        while not self.engine.do(self.core.fetch, subscription, now(), call):
-            self.wait_connected(timeout)
+        while not link.engine.do(link.core.fetch, subscription, now(), call):
+            link.wait_connected(timeout)
         message: Message | None = receipt.wait()
         return message
-
-    def unsubscribe(self, subscription: BaseSubscription, *, delete: bool, wait: bool, timeout: float | None) -> None:
-        """As `Subscription.unsubscribe`."""
-        receipt = Receipt(self._call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", timeout))
-        call = receipt._call if wait else None
-        self.engine.do(self.core.inbound.unsubscribe, subscription, now(), call, delete=delete)
-        if wait:
-            receipt.wait()
-
-    def settle(
-        self,
-        message: BaseMessage,
-        command: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        requeue: bool | None = None,
-        receipt: bool = False,
-        timeout: float | None = None,
-    ) -> None:
-        """As `Message.ack` and `Message.nack`."""
-        if not receipt:
-            self.engine.do(self.core.settle, message, command, now(), None, requeue=requeue, more=headers)
-            return
-        answer = Receipt(self._call(f"{command} of {message.id}", command, timeout))
-        self.engine.do(self.core.settle, message, command, now(), answer._call, requeue=requeue, more=headers)
-        answer.wait()
 
     # ---- the connection ----
 
     def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until there is a connection and the subscriptions are back.
 
+        Args:
+            timeout: seconds; None for the option `receipt_timeout`.
+
         Raises:
             ReceiptTimeoutError: there was none in time.
+            ConnectionLostError: the client gave up.
         """
-        receipt = Receipt(self._call("waiting for a connection", "", timeout))
-        self.engine.do(self.core.when_connected, receipt._call, now())
-        receipt.wait()
+        self._link.wait_connected(timeout)
 
     def ping(self, timeout: float | None = None) -> float:
-        """How long the broker takes to answer, in seconds: PING where it offers that, else an empty transaction.
+        """Return the seconds the broker takes to answer: to PING where it offers that, else to an empty transaction.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
-        call = self._call("PING", "PING", timeout)
+        link = self._link
+        call = link.call("PING", "PING", timeout)
         receipt = Receipt(call)
         started = time.monotonic()
-        if self.engine.do(self.core.ping, now(), call):
+        if link.engine.do(link.core.ping, now(), call):
             receipt.wait()
             return time.monotonic() - started
         transaction = self.transaction(timeout=timeout).begin()
@@ -340,27 +309,23 @@ class Client(BaseClient):
         Messages with explicit acks that were not handed out go back to the broker.
 
         Raises:
-            ReceiptTimeoutError: not all was done in time. The client is closed in any case.
+            ReceiptTimeoutError: not all was done in `timeout` seconds. The client is closed in any case.
         """
-        self.engine.check()
+        engine, core = self._link.engine, self._link.core
+        engine.check()
         until = time.monotonic() + timeout
         quiet = False
         try:
             if self.state != "closed":
-                self.engine.do(self.core.drain, now())
+                engine.do(core.drain, now())
             for subscription in self._subscriptions:
-                with contextlib.suppress(Exception):
-                    subscription.join(max(until - time.monotonic(), 0))
-            while not (quiet := self._is_quiet()) and time.monotonic() < until and self.state != "closed":
-                time.sleep(LOOK)
+                subscription.workers.join(max(until - time.monotonic(), 0))
+            while not (quiet := engine.look(core.is_quiet)) and time.monotonic() < until and self.state != "closed":
+                sleep(LOOK)
         finally:
             self.close()
         if not quiet:
             raise ReceiptTimeoutError(f"not all was finished in {timeout} s")
-
-    def _is_quiet(self) -> bool:
-        with self.engine.lock:
-            return self.core.is_quiet()
 
     def close(self, timeout: float | None = None) -> None:
         """Say goodbye and close. What waits is sent before, if there is a connection. To close again does nothing.
@@ -370,48 +335,14 @@ class Client(BaseClient):
         Args:
             timeout: seconds for everything; None for the option `close_timeout`.
         """
-        if self.engine.is_copy:
-            self.engine.let_go()
+        link = self._link
+        if link.engine.is_copy:
+            link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
-        call = self.core.link.calls.make("close", 2 * seconds)
-        receipt = Receipt(call)
-        self.engine.do(self.core.close, now(), call, seconds)
+        goodbye = link.start(link.call("close", "", 2 * seconds), link.core.close, timeout=seconds)
         with contextlib.suppress(StompError):
-            receipt.wait()
-        self.engine.join(seconds)
+            goodbye.wait()
+        link.delivery.stop(link.engine, seconds)
         for subscription in self._subscriptions:
-            with contextlib.suppress(Exception):
-                subscription.join(seconds)
-        if self._watcher is not None:
-            self._watcher.stop(seconds)
-
-    def push(self, attempt: Callable[[], bool], octets: int, timeout: float | None) -> None:
-        """Try until the outbox has room."""
-        if attempt():
-            return
-        seconds = self.options.receipt_timeout if timeout is None else timeout
-        until = now() + seconds
-        while True:
-            receipt = Receipt(self.core.link.calls.make("waiting for room", max(until - now(), 0)))
-            self.engine.do(self.core.when_room, receipt._call, now(), octets)
-            try:
-                receipt.wait()
-            except ReceiptTimeoutError:
-                raise OutboxFullError(f"the outbox had no room in {seconds} s: nothing was sent") from None
-            if attempt():
-                return
-
-    # ---- the engine's side ----
-
-    def deliver(self, news: News) -> None:
-        for call in news.calls:
-            if call.wake is not None:
-                call.wake()
-        if news.subscriptions:
-            with self.engine.lock:
-                for subscription in news.subscriptions:
-                    if isinstance(subscription, Subscription):
-                        subscription.wake()
-        if self._watcher is not None:
-            self._watcher.put(news)
+            subscription.workers.stop(seconds)

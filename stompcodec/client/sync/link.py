@@ -1,97 +1,57 @@
-"""What messages, subscriptions and transactions for threads use of their client, and the receipt that they wait for."""
+"""A client's engine and core, and what its messages, subscriptions and transactions need of them."""
+
+# scripts/unasync.py writes this from aio/link.py: change that one, then `make docs`.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from stompcodec.client.core import ClientCore
-from stompcodec.client.engine import Engine
-from stompcodec.client.forks import process, refuse
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.options import Options
+from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.shell import BaseLink, Sending, now
+from stompcodec.client.sync.waiting import Delivery, Receipt
 from stompcodec.errors import ReceiptTimeoutError
+from stompcodec.uri import Address
 
-__all__ = ["Link", "Receipt"]
-
-#: The I/O thread ends every call in time. Should it ever fail to, nobody waits much longer.
-_GRACE = 5.0
+__all__ = ["Link"]
 
 
-class Receipt:
-    """A call whose outcome may be waited for later: accepted, rejected, or unknown."""
+class Link(BaseLink):
+    """The inside of an `Client`."""
 
-    __slots__ = ("_call", "_process", "_waiters")
+    receipt_class = Receipt
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._process = process.mark
-        # Each who waits has a lock of their own, so that one who is interrupted leaves nothing locked.
-        self._waiters: list[threading.Lock] = []
-        call.wake = self._wake
+    def __init__(
+        self,
+        url: str | list[Address],
+        options: Options,
+        subscription_class: Callable[..., Any],
+        message_class: type[BaseMessage],
+    ) -> None:
+        self.delivery = Delivery(options)
+        super().__init__(url, options, self.delivery, subscription_class, message_class)
 
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.release()
-
-    def __repr__(self) -> str:
-        return repr(self._call).replace("Call", "Receipt", 1)
-
-    @property
-    def done(self) -> bool:
-        """Whether the outcome is there."""
-        return self._call.done
-
-    def wait(self) -> Any:
-        """Wait for the outcome, at most for the time-out of the call. Returns when the broker accepted.
+    def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
+        """Send a message once the outbox has room for it; return its receipt, if it has one.
 
         Raises:
-            RejectedError: the broker refused.
-            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+            OutboxFullError: there was no room in time.
         """
-        call = self._call
-        if self._process is not process.mark:
-            raise refuse()
-        waiter = threading.Lock()
-        waiter.acquire()
-        self._waiters.append(waiter)
-        # Invariant: `done` is set before `_wake` looks who waits, so nobody is missed.
-        if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
-            raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
-        if call.error is not None:
-            raise call.error
-        return call.result
+        seconds = self.options.receipt_timeout if timeout is None else timeout
+        until = now() + seconds
+        while not sending.attempt():
+            call = self.call("waiting for room", "", max(until - now(), 0))
+            receipt = Receipt(call)
+            self.engine.do(self.core.when_room, call, now(), sending.octets)
+            try:
+                receipt.wait()
+            except ReceiptTimeoutError:
+                raise OutboxFullError(f"the outbox had no room in {seconds} s: nothing was sent") from None
+        answer: Receipt | None = sending.receipt
+        return answer
 
-
-class Link(Protocol):
-    """A client, as its messages, subscriptions and transactions see it."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    @property
-    def core(self) -> ClientCore: ...
-
-    def _call(self, what: str, command: str, timeout: float | None) -> Call: ...
-
-    def send(self, *args: Any, **options: Any) -> Receipt | None: ...
-
-    def push(self, attempt: Callable[[], bool], octets: int, timeout: float | None) -> None: ...
-
-    def wait_connected(self, timeout: float | None = None) -> None: ...
-
-    def settle(
-        self,
-        message: BaseMessage,
-        command: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        requeue: bool | None = None,
-        receipt: bool = False,
-        timeout: float | None = None,
-    ) -> None: ...
-
-    def unsubscribe(self, subscription: Subscription, *, delete: bool, wait: bool, timeout: float | None) -> None: ...
+    def wait_connected(self, timeout: float | None) -> None:
+        """Wait until there is a connection and the subscriptions are back."""
+        self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()

@@ -158,8 +158,7 @@ class Producer:
                     settle(0)
                     self._may_go_on.wait()
                     due = time.monotonic()
-                receipt = client.send(message.destination, message.body, message.headers, receipt=True, wait=False)
-                assert receipt is not None
+                receipt = client.send_for_receipt(message.destination, message.body, message.headers)
                 waiting.append((message, receipt))
                 settle(_WINDOW)
                 due += 1 / self._rate

@@ -108,14 +108,16 @@ def paced(
     waiting: list[Any] = []
     for each in _in_time(rows.toLocalIterator(), speed, clock, sleep):
         body = bytes(each["body"] or b"")
-        waiting.append(client.send(each["destination"], body, each["headers"], receipt=receipts, wait=False))
+        message = each["destination"], body, each["headers"]
+        if receipts:
+            waiting.append(client.send_for_receipt(*message))
+        else:
+            client.send(*message)
         sent += 1
-        if receipts and len(waiting) >= _WINDOW:
+        if len(waiting) >= _WINDOW:
             for receipt in waiting[: _WINDOW // 2]:
                 receipt.wait()
             del waiting[: _WINDOW // 2]
-        elif not receipts:
-            waiting.clear()
         on_sent(sent)
     for receipt in waiting:
         receipt.wait()

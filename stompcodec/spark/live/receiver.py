@@ -137,7 +137,7 @@ class Receiver:
             raise self._failure
         lost = self._lost_at
         if lost is not None and time.monotonic() - lost > self._options.reconnect_timeout:
-            errors = [client.core.link.error for client in self._clients if client.core.link.error is not None]
+            errors = [client.error for client in self._clients if client.error is not None]
             raise self._away(errors[0] if errors else None)
 
     def _away(self, error: Exception | None) -> StompError:

@@ -54,8 +54,8 @@ def test_a_busy_iterator_lets_other_tasks_run(peer):
             await asyncio.sleep(0)
             before = turns
             for _ in range(5):
-                with client.engine.lock:
-                    client.core.inbound.receive(serialize(frame), time.monotonic())
+                with client._link.engine.lock:
+                    client._link.core.inbound.receive(serialize(frame), time.monotonic())
                 await subscription.__anext__()
             assert turns >= before + 5
             counter.cancel()

@@ -1,0 +1,77 @@
+"""Write the client for threads from the client for asyncio.
+
+    unasync.py            write the modules
+    unasync.py --check    exit status 1 if one of them is not what would be written
+
+What differs in more than `async` and `await` stands in `waiting.py`, which is written by hand for both. Besides,
+a line that ends with `# asyncio only` (a reason may follow) is left out, and so are methods named `__await__`;
+`# threads only: CODE` becomes CODE.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLIENT = Path(__file__).resolve().parents[1] / "stompcodec" / "client"
+MODULES = ("calls", "client", "link", "messages")
+#: What is replaced, in this order. Words in docstrings, too.
+REPLACED = [
+    (r"(?m)^.*# asyncio only\b.*\n", ""),
+    (r"(?m)^    def __await__\(.*\n(?:        .*\n)*\n", ""),
+    (r"# threads only: ", ""),
+    (r"\basync (?=def|with|for)", ""),
+    (r"\bawait ", ""),
+    (r"\b__a(?=(enter|exit|iter|next)__)", "__"),
+    (r"\basynccontextmanager\b", "contextmanager"),
+    (r"\bAbstractAsync(?=[A-Z])", "Abstract"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"\bclient\.aio\b", "client.sync"),
+    (r"\bconnect_async\b", "connect"),
+    (r"Subscribe at once\. Await what this returns to have it confirmed, or iterate over it\.", "Subscribe."),
+    (r" With asyncio they may come from an asynchronous iterable\.", ""),
+    (r"a function or coroutine function\b", "a function"),
+    (r"It belongs to the event loop in which it was opened\.", "Any thread may call it, also in handlers."),
+    (r"\btask(s?)\b", r"thread\1"),
+    (r"\bfor asyncio\b", "for threads"),
+    (r"\n\nIts I/O is not done (.|\n)*?\n\"\"\"", '"""'),
+]
+
+
+def written(module: str) -> str:
+    """Return the text of a module of `sync`."""
+    text = (CLIENT / "aio" / f"{module}.py").read_text("utf-8")
+    for pattern, new in REPLACED:
+        text = re.sub(pattern, new, text)
+    head, rest = text.split("\n\n", 1)
+    origin = f"# scripts/unasync.py writes this from aio/{module}.py: change that one, then `make docs`."
+    text = f"{head}\n\n{origin}\n\n{rest}"
+    target = str(CLIENT / "sync" / f"{module}.py")
+    for command in (["check", "--quiet", "--fix", "--select=I,F401"], ["format", "--quiet"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", target, "-"]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write all modules, or check them; return the exit status."""
+    stale = 0
+    for module in MODULES:
+        target, text = CLIENT / "sync" / f"{module}.py", written(module)
+        if target.exists() and target.read_text("utf-8") == text:
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{target} is stale: run scripts/unasync.py")
+        else:
+            target.write_text(text, "utf-8")
+    if not stale:
+        print("the client for threads is up to date")
+    return int("--check" in arguments and stale > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

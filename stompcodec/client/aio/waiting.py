@@ -1,0 +1,202 @@
+"""How the client for asyncio waits, and runs handlers. `sync/waiting.py` has the same names for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from asyncio import Queue, sleep
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any
+
+from stompcodec.client.bulk import Bulk, Outgoings
+from stompcodec.client.engine import Engine, News
+from stompcodec.client.forks import process, refuse
+from stompcodec.client.handlers import ended_by
+from stompcodec.client.hooks import show
+from stompcodec.client.options import Options
+from stompcodec.client.receipts import Call
+from stompcodec.client.shell import LOOK
+from stompcodec.errors import StompError
+
+__all__ = [
+    "AsyncDelivery",
+    "AsyncReceipt",
+    "AsyncWaiters",
+    "AsyncWorkers",
+    "Messages",
+    "Queue",
+    "call_handler",
+    "feed",
+    "sleep",
+]
+
+#: What `send_many` takes.
+Messages = Outgoings | AsyncIterable[Any]
+
+
+class AsyncReceipt:
+    """The outcome of a call, which may be awaited later: accepted, rejected, or unknown."""
+
+    __slots__ = ("_call", "_future", "_process")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._process = process.mark
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call.wake = self._wake
+
+    def _wake(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def __repr__(self) -> str:
+        return repr(self._call).replace("Call", "Receipt", 1)
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is there."""
+        return self._call.done
+
+    async def wait(self) -> Any:
+        """Wait for the outcome, at most for the timeout of the call. Return when the broker has accepted.
+
+        Raises:
+            RejectedError: the broker refused.
+            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+        """
+        if self._process is not process.mark:
+            raise refuse()
+        await asyncio.shield(self._future)
+        if self._call.error is not None:
+            raise self._call.error
+        return self._call.result
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.wait().__await__()
+
+
+class AsyncWaiters:
+    """Tasks that wait for news of a subscription."""
+
+    def __init__(self) -> None:
+        self._futures: list[asyncio.Future[None]] = []
+
+    def enter(self) -> asyncio.Future[None]:
+        """Return what to `wait` for. The caller holds the client's lock."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures.append(future)
+        return future
+
+    async def wait(self, waiter: asyncio.Future[None], until: float | None) -> None:
+        """Wait for news, or until a point in time."""
+        try:
+            await asyncio.wait([waiter], timeout=None if until is None else max(until - time.monotonic(), 0))
+        finally:
+            with contextlib.suppress(ValueError):
+                self._futures.remove(waiter)
+
+    def wake(self) -> None:
+        """Have all of them look for news. Called in the event loop."""
+        futures, self._futures = self._futures, []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+
+class AsyncWorkers:
+    """The tasks that call a handler."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, name: str, runs: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Start a task for each function."""
+        self._tasks = [asyncio.get_running_loop().create_task(run(), name=name) for run in runs]
+
+    def _others(self) -> list[asyncio.Task[None]]:
+        return [task for task in self._tasks if task is not asyncio.current_task()]
+
+    async def join(self, timeout: float | None) -> None:
+        """Wait until all others have ended, at most `timeout` seconds; one of them may call this."""
+        if others := self._others():
+            await asyncio.wait(others, timeout=timeout)
+
+    async def stop(self, timeout: float) -> None:
+        """Wait until they have ended, and cancel those that have not."""
+        await self.join(timeout)
+        for task in self._others():
+            task.cancel()
+
+
+class AsyncDelivery:
+    """The engine's way to those who wait: into the event loop, once for all that a turn of the I/O thread brings."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Take the running event loop."""
+        self.loop = asyncio.get_running_loop()
+
+    async def stop(self, engine: Engine, timeout: float) -> None:
+        """Wait until the I/O thread has ended, at most `timeout` seconds."""
+        until = time.monotonic() + timeout
+        while engine.running and time.monotonic() < until:
+            await sleep(LOOK)
+
+    def deliver(self, news: News) -> None:
+        """Wake those who wait."""
+        if self.loop is None:
+            self._deliver(news)
+            return
+        with contextlib.suppress(RuntimeError):  # the user's loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._deliver, news)
+
+    def _deliver(self, news: News) -> None:
+        news.wake()
+        show(self._options, news)
+
+    def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
+        """Ask the user's function: a coroutine function in the user's loop, any other in the calling thread."""
+        if inspect.iscoroutinefunction(ask) and self.loop is not None:
+            return asyncio.run_coroutine_threadsafe(ask(), self.loop).result(timeout)
+        return ask()
+
+
+async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
+    """Call a handler, and await what it returns if that is awaitable.
+
+    Raises:
+        Exception: what the handler raised. Where it let itself be cancelled, but this task is not, a RuntimeError.
+    """
+    try:
+        result = handler(message)
+        if inspect.isawaitable(result):
+            await result
+    except asyncio.CancelledError as error:
+        cancelling = getattr(asyncio.current_task(), "cancelling", None)
+        if cancelling is None or cancelling():
+            raise
+        raise ended_by(error) from error  # something that the handler waited for was cancelled
+
+
+async def feed(bulk: Bulk, messages: Messages) -> None:
+    """Have all messages sent, and wait where that is necessary."""
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            await _steps(bulk.add((message,)))
+    else:
+        await _steps(bulk.add(messages))
+    await _steps(bulk.finish())
+
+
+async def _steps(steps: Iterable[Awaitable[object] | None]) -> None:
+    for receipt in steps:
+        if receipt is None:  # other tasks get their turn
+            await sleep(0)
+            continue
+        with contextlib.suppress(StompError):  # `bulk` looks at it
+            await receipt

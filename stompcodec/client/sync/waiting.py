@@ -1,0 +1,179 @@
+"""How the client for threads waits, and runs handlers. `aio/waiting.py` has the same names for asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import Queue
+from time import sleep
+from typing import Any
+
+from stompcodec.client.bulk import Bulk, Outgoings
+from stompcodec.client.engine import Engine, News
+from stompcodec.client.forks import process, refuse
+from stompcodec.client.handlers import ended_by
+from stompcodec.client.hooks import Watcher
+from stompcodec.client.options import Options
+from stompcodec.client.receipts import Call
+from stompcodec.errors import ReceiptTimeoutError, StompError
+
+__all__ = ["Delivery", "Messages", "Queue", "Receipt", "Waiters", "Workers", "call_handler", "feed", "sleep"]
+
+#: What `send_many` takes.
+Messages = Outgoings
+#: The I/O thread ends every call in time. Should it ever fail to, nobody waits much longer.
+_GRACE = 5.0
+
+
+class Receipt:
+    """The outcome of a call, which may be waited for later: accepted, rejected, or unknown."""
+
+    __slots__ = ("_call", "_process", "_waiters")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._process = process.mark
+        # Each who waits has a lock of their own, so that one who is interrupted leaves nothing locked.
+        self._waiters: list[threading.Lock] = []
+        call.wake = self._wake
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
+
+    def __repr__(self) -> str:
+        return repr(self._call).replace("Call", "Receipt", 1)
+
+    @property
+    def done(self) -> bool:
+        """Whether the outcome is there."""
+        return self._call.done
+
+    def wait(self) -> Any:
+        """Wait for the outcome, at most for the timeout of the call. Return when the broker has accepted.
+
+        Raises:
+            RejectedError: the broker refused.
+            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+        """
+        call = self._call
+        if self._process is not process.mark:
+            raise refuse()
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        # Invariant: `done` is set before `_wake` looks who waits, so nobody is missed.
+        if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
+            raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+
+class Waiters:
+    """Threads that wait for news of a subscription.
+
+    Each has a lock of its own, in a deque. Not a Condition: that is Python code, which an interrupt leaves half done,
+    with the client's lock held or released twice.
+    """
+
+    def __init__(self) -> None:
+        self._locks: deque[threading.Lock] = deque()
+
+    def enter(self) -> threading.Lock:
+        """Return what to `wait` for. The caller holds the client's lock, under which news arrives."""
+        lock = threading.Lock()
+        lock.acquire()
+        self._locks.append(lock)
+        return lock
+
+    def wait(self, waiter: threading.Lock, until: float | None) -> None:
+        """Wait for news, or until a point in time."""
+        try:
+            left = -1.0 if until is None else min(max(until - time.monotonic(), 0), threading.TIMEOUT_MAX)
+            waiter.acquire(timeout=left)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._locks.remove(waiter)
+
+    def wake(self) -> None:
+        """Have all of them look for news."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._locks.popleft().release()
+
+
+class Workers:
+    """The threads that call a handler."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, runs: Iterable[Callable[[], None]]) -> None:
+        """Start a thread for each function."""
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for run in runs]
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, timeout: float | None) -> None:
+        """Wait until all others have ended, at most `timeout` seconds; one of them may call this."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(None if until is None else max(until - time.monotonic(), 0))
+
+    stop = join
+
+
+class Delivery:
+    """The engine's way to those who wait, and to the thread that calls `on_frame` and `on_state`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._watcher: Watcher | None = None
+
+    def start(self) -> None:
+        """Start the thread of the hooks, if there are any."""
+        if self._options.on_frame or self._options.on_state:
+            self._watcher = Watcher(self._options)
+
+    def stop(self, engine: Engine, timeout: float) -> None:
+        """Wait until the I/O thread has ended and the hooks have seen all, at most `timeout` seconds each."""
+        engine.join(timeout)
+        if self._watcher is not None:
+            self._watcher.stop(timeout)
+
+    def deliver(self, news: News) -> None:
+        """Wake those who wait."""
+        news.wake()
+        if self._watcher is not None:
+            self._watcher.put(news)
+
+    def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
+        """Ask the user's function. Called in a thread of its own."""
+        return ask()
+
+
+def call_handler(handler: Callable[[Any], object], message: object) -> None:
+    """Call a handler.
+
+    Raises:
+        Exception: what the handler raised. For SystemExit, which would end the worker without a word, a RuntimeError.
+    """
+    try:
+        handler(message)
+    except SystemExit as error:
+        raise ended_by(error) from error
+
+
+def feed(bulk: Bulk, messages: Messages) -> None:
+    """Have all messages sent, and wait where that is necessary."""
+    for steps in (bulk.add(messages), bulk.finish()):
+        for receipt in steps:
+            if receipt is not None:
+                with contextlib.suppress(StompError):  # `bulk` looks at it
+                    receipt.wait()
