@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: autotestdict=False, auto_pickle=False, freethreading_compatible=True
-"""The C backend: what `_codec_py` does, at wire speed. Same answers, same errors, same offsets."""
+"""The C backend: the same as `_codec_py`, which specifies it, but faster."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -38,7 +38,7 @@ cdef extern from "Python.h":
     int PyUnicode_Compare(object left, object right) except? -1
     Py_ssize_t Py_REFCNT(void *object)
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
-    PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # to give away
+    PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # the caller owns the reference
 
 stomp_frame_init(_frame)
 Frame = <object>StompFrame_Type_ptr
@@ -50,7 +50,7 @@ cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b""
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "frame_ends", "parse_columns",
            "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
 
-#: Field of Limits that each limit error of stomp_scan.h is about.
+#: Limit error of stomp_scan.h -> field of Limits.
 cdef dict _LIMITS = {10: "max_command_line", 11: "max_header_line", 12: "max_headers", 13: "max_body"}
 cdef dict _LOWER = {c: c + 32 for c in range(65, 91)}
 cdef dict _UPPER = {c: c - 32 for c in range(97, 123)}
@@ -62,15 +62,15 @@ cdef dict _FLAGS = {
 }
 
 cdef enum:
-    PIECE = 65536  # octets: the least room a buffer has, and the most that is offered to a reader
-    IDLE_ROOM = 262144  # octets: an empty buffer larger than this is freed
-    SMALL = 4096  # octets: smaller chunks are put together, larger ones read in place
+    PIECE = 65536  # bytes: the smallest buffer, and the most that get_buffer offers
+    IDLE_ROOM = 262144  # bytes: larger empty buffers are freed
+    SMALL = 4096  # bytes: smaller chunks are joined, larger ones are read in place
 
 
 # ---- rules ----
 
 cdef class _Names:
-    """A tuple of bytes as C can read it."""
+    """A tuple of bytes in a form for C."""
     cdef tuple texts
     cdef stomp_name *names
     cdef size_t count
@@ -90,7 +90,7 @@ cdef class _Names:
 
 
 cdef _Names _names_of(texts):
-    """Names as UTF-8. No list comprehension: that of Cython 3.3 frees an item twice for which the list has no memory."""
+    """Return names as UTF-8. A list comprehension of Cython 3.3 frees an item twice if the list cannot grow: use a loop."""
     cdef list encoded = []
     for text in texts:
         encoded.append(text.encode())
@@ -98,11 +98,11 @@ cdef _Names _names_of(texts):
 
 
 cdef tuple _VERSIONS = (None, "1.2", "1.1", "1.0", "legacy")
-cdef stomp_rules _RULES[5][2]  # of each version, strict and lenient
+cdef stomp_rules _RULES[5][2]  # for each version, strict and lenient
 
 
 cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
-    """The rules of a dialect, with the default limits."""
+    """Set the rules of a dialect, with the default limits."""
     cdef int i
     for i in range(5):
         if version is _VERSIONS[i]:
@@ -113,7 +113,7 @@ cdef int _dialect_rules(stomp_rules *rules, version, bint lenient) except -1:
             if PyUnicode_Compare(version, _VERSIONS[i]) == 0:
                 rules[0] = _RULES[i][lenient]
                 return 0
-    _dialect_of(version, lenient)  # or an error
+    _dialect_of(version, lenient)  # raises for unknown versions
     rules[0] = _RULES[_VERSIONS.index(version)][lenient]
     return 0
 
@@ -158,7 +158,7 @@ cdef _raise(int error, offset, near=b"", detail=""):
 
 @cython.final
 cdef class _Block:
-    """Octets of the parser's own. From the raw allocator, so that sanitizers see reads out of bounds."""
+    """A buffer of the parser. It is from the raw allocator, so that sanitizers detect reads out of bounds."""
     cdef uint8_t *data
     cdef size_t room
 
@@ -172,11 +172,11 @@ cdef class _Block:
         PyMem_RawFree(self.data)
 
 
-cdef _Block _small_spare = None, _large_spare = None  # of parsers that need none now: idle ones own no buffer
+cdef _Block _small_spare = None, _large_spare = None  # idle parsers own no buffer, and leave it here
 
 
 cdef _Block _block_for(size_t room):
-    """A block of so many octets at least; a spare one where there is one."""
+    """Return a block of at least this many bytes, a spare one if possible."""
     global _small_spare, _large_spare
     cdef _Block spare
     if STOMP_SPARES:
@@ -191,7 +191,7 @@ cdef _Block _block_for(size_t room):
 
 
 cdef int _give_back(_Block block) except -1:
-    """A block that nobody else looks at."""
+    """Keep or free a block that nothing refers to."""
     global _small_spare, _large_spare
     if STOMP_SPARES:
         if block.room <= SMALL:
@@ -203,7 +203,7 @@ cdef int _give_back(_Block block) except -1:
 
 @cython.final
 cdef class _Lease:
-    """Room lent to a reader. Its owner lives while someone holds a view of it."""
+    """A part of a buffer that is lent to a reader. Views of it keep its owner alive."""
     cdef object owner
     cdef uint8_t *data
     cdef size_t room

@@ -1,24 +1,24 @@
-# Bodies that were not there whole when their head was read. Included by _codec_c.pyx.
+# Bodies that were incomplete when their head was read. Included by _codec_c.pyx.
 
 cdef enum:
-    IN_HEAD  # no body is under way
+    IN_HEAD  # no body is pending
     IN_COUNTED  # a body of known length is being filled
     IN_OPEN  # a body that ends at its NUL is being filled
-    IN_STREAM  # a body is being handed out in pieces
+    IN_STREAM  # a body is being streamed
 
 
 cdef class _Bodies(_Input):
-    """The frame whose body is under way, and what there is of it."""
-    cdef stomp_scan scan  # its head
+    """The frame whose body is pending, and the received part of the body."""
+    cdef stomp_scan scan  # the scan of its head
     cdef stomp_rules rules
     cdef int state
     cdef object frame
     cdef PyObject *body  # bytes under construction, or NULL
     cdef size_t room  # of body
-    cdef uint64_t have  # octets that came of the body; but for IN_STREAM they are in `body`
-    cdef uint64_t need  # IN_COUNTED: its length; IN_OPEN: how long it may be without being refused or handed out in pieces
+    cdef uint64_t have  # bytes received of the body; in `body`, except for IN_STREAM
+    cdef uint64_t need  # IN_COUNTED: its length; IN_OPEN: the largest that is neither refused nor streamed
     cdef uint64_t stream_over
-    cdef size_t held  # octets of the head of `frame`
+    cdef size_t held  # bytes of the head of `frame`
     cdef bint counted
 
     def __dealloc__(self):
@@ -37,11 +37,11 @@ cdef class _Bodies(_Input):
         return _Input._die(self, failure)
 
     cdef bint _begin_body(self) except -1:
-        """The head is there, its body not all of it. True: it is handed out in pieces."""
+        """Begin an incomplete body. Return whether it is streamed."""
         cdef bint stream
         cdef PyObject *frame = stomp_frame_from_scan(&self.scan, &self.rules, self.data + self.start, NULL)
         self.frame = <object>frame
-        Py_XDECREF(frame)  # self.frame holds it now
+        Py_XDECREF(frame)  # self.frame owns it now
         self.start += self.scan.head
         self.held = self.scan.head
         self.have = 0
@@ -54,7 +54,7 @@ cdef class _Bodies(_Input):
         return stream
 
     cdef object _next_body(self):
-        """The next thing to hand out, or None when more octets are needed."""
+        """Return the next event, or None if more bytes are needed."""
         cdef size_t here
         if self.bridge and self.start >= self.bridge:
             self._cross()
@@ -74,7 +74,7 @@ cdef class _Bodies(_Input):
         return self._stream(here)
 
     cdef object _finish(self, body):
-        """Hand out the frame under way; its NUL is the next octet."""
+        """Return the pending frame, whose NUL is the next byte."""
         frame = self.frame
         Py_INCREF(body)
         (<StompFrame *>(<PyObject *>frame)).body = <void *>body
@@ -88,11 +88,11 @@ cdef class _Bodies(_Input):
         self.have = self.held = 0
         return 0
 
-    # ---- bodies handed out whole: filled in place ----
+    # ---- whole bodies: filled in place ----
 
     cdef int _body_room(self, size_t more, uint64_t came) except -1:
-        """Room for `more` octets behind those that are there, of which `came` have come. It grows by what came, not by what
-        was announced: once there are some KiB by much, so that a body of a MiB is hardly ever moved, later by doubling."""
+        """Make room for `more` bytes; `came` were received so far. Invariant: the room grows with the bytes received, not by
+        content-length. After some KiB it grows to about 1 MiB, so that such a body is rarely moved; then it doubles."""
         cdef uint64_t much = SMALL if self.counted else PIECE // 2
         cdef size_t room
         cdef PyObject *bigger
@@ -102,7 +102,7 @@ cdef class _Bodies(_Input):
             return 0
         room = <size_t>max(self.have + more, <uint64_t>SMALL, 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE))
         room = <size_t>min(self.need, <uint64_t>room)
-        if self.body and Py_REFCNT(self.body) == 1:  # nobody looks at it through a lease
+        if self.body and Py_REFCNT(self.body) == 1:  # no lease refers to it
             self._resize(room)
             self.room = room
             return 0
@@ -126,7 +126,7 @@ cdef class _Bodies(_Input):
     cdef int _resize(self, size_t room) except -1:
         try:
             _PyBytes_Resize(&self.body, <Py_ssize_t>room)
-        except MemoryError:  # what there was of the body is gone, too
+        except MemoryError:  # this frees the received part too
             self._die(_NO_MEMORY)
             raise
         return 0
@@ -138,7 +138,7 @@ cdef class _Bodies(_Input):
         return 0
 
     cdef object _taken_body(self):
-        """What there is of the body."""
+        """Return the received part of the body."""
         if not self.body:
             return b""
         try:
@@ -147,12 +147,12 @@ cdef class _Bodies(_Input):
             self._die(_NO_MEMORY)
             raise
         body = <object>self.body
-        Py_XDECREF(self.body)  # the local name holds it now
+        Py_XDECREF(self.body)  # the local name owns it now
         self.body = NULL
         return body
 
     cdef object _look_for_end(self, size_t here):
-        """Go on with a body that ends at its NUL."""
+        """Continue a body that ends at its NUL."""
         cdef size_t most = <size_t>min(<uint64_t>here, self.rules.max_body + 1 - self.have)
         cdef const uint8_t *data = self.data + self.start
         cdef const uint8_t *nul
@@ -172,7 +172,7 @@ cdef class _Bodies(_Input):
         return self._finish(self._taken_body()) if nul else None
 
     cdef size_t _fill_from(self, const uint8_t *data, size_t len) except? 0:
-        """How many octets of [data, data + len), just fed, go straight to the body: it is known that they belong there."""
+        """Copy the part of [data, data + len), just fed, that certainly belongs to the body. Return its size."""
         cdef const uint8_t *nul
         if self.have >= self.need or self.state == IN_STREAM:
             return 0
@@ -187,13 +187,13 @@ cdef class _Bodies(_Input):
             self._fill(data, len)
         return len
 
-    # Most octets of large bodies pass through these two, which do no more than they must.
+    # Most bytes of large bodies pass through these two, which do as little as possible.
 
     cdef inline bint _goes_on(self, const uint8_t *data, size_t len) noexcept:
-        """Take in [data, data + len) where that is the middle of a body, room was made for it, and nobody looks at that."""
+        """Take in [data, data + len) if it is the middle of a body that has room, and nothing is lent. Return whether it was."""
         if self.state != IN_COUNTED or self.start != self.end or self.lease is not None:
             return False
-        if not self.body or len > self.room - self.have:  # there is no more room than the body needs
+        if not self.body or len > self.room - self.have:  # the room is never larger than the body
             return False
         memcpy(<uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, data, len)
         self.have += len
@@ -201,16 +201,16 @@ cdef class _Bodies(_Input):
         return True
 
     cdef inline bint _has_all(self) noexcept:
-        """Did all that came go to the body under way? Then there is nothing to hand out, and nothing to tidy up."""
+        """Return whether all bytes went to the pending body, so that there is no event and nothing to tidy up."""
         return self.pinned is None and self.block is None
 
-    # ---- bodies handed out in pieces ----
+    # ---- streamed bodies ----
 
     cdef object _stream(self, size_t here):
         cdef const uint8_t *data = self.data + self.start
         cdef const uint8_t *nul = NULL
         cdef size_t most
-        if self.body:  # what was kept before it was known that there is too much of it
+        if self.body:  # the part that was kept before the body was streamed
             return self._taken_body()
         if not here:
             return None
@@ -239,6 +239,6 @@ cdef class _Bodies(_Input):
 
 
 cdef inline PyObject *_given(item) noexcept:
-    """A reference to give away."""
+    """Return a new reference, which the caller owns."""
     Py_INCREF(item)
     return <PyObject *>item

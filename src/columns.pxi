@@ -1,4 +1,4 @@
-# Many frames at once, without objects and without the GIL: as columns, and where they end. Included by _codec_c.pyx.
+# Many frames at once, without objects and without the GIL: `parse_columns` and `frame_ends`. Included by _codec_c.pyx.
 
 cdef void _free_schema(object capsule) noexcept:
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
@@ -15,7 +15,7 @@ cdef void _free_array(object capsule) noexcept:
 
 
 cdef object _capsule(void *empty, const char *name, PyCapsule_Destructor destructor):
-    """A capsule for a structure that is filled afterwards. The capsule frees it, even if it stays empty."""
+    """Return a capsule for a structure that is filled later. The capsule frees it, even if it stays empty."""
     if not empty:
         raise MemoryError
     try:
@@ -74,7 +74,7 @@ cdef class Columns:
             raise ValueError("these columns were handed over already: parse again")
         array = <ArrowArray *>PyMem_RawCalloc(1, sizeof(ArrowArray))
         both = schema, _capsule(array, "arrow_array", _free_array)
-        if stomp_columns_array(&self.columns, array) < 0:  # nothing behind this can fail: the columns are in it
+        if stomp_columns_array(&self.columns, array) < 0:  # nothing after this can fail: it owns the columns
             raise MemoryError
         self.taken = True
         return both
@@ -82,7 +82,7 @@ cdef class Columns:
 
 @cython.final
 cdef class _Where:
-    """Conditions as C can read them."""
+    """Conditions in a form for C."""
     cdef list texts
     cdef stomp_condition *conditions
     cdef size_t count
@@ -110,7 +110,7 @@ cdef class _Where:
 
 
 cdef int _columns_bits(columns) except -1:
-    """A bit a column, in their order."""
+    """Return the chosen columns as bits, in order."""
     cdef int bits = 0
     wanted = _checked_columns(columns)
     for i, name in enumerate(_COLUMNS):

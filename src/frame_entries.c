@@ -2,7 +2,7 @@
 
 #include "stomp_text.h"
 
-/* Texts are short: two loads that may overlap are quicker than a call. */
+/* Texts are short: two loads, which may overlap, are faster than a call. */
 static inline void copy_octets(uint8_t *to, const uint8_t *from, size_t len)
 {
     uint64_t word, last;
@@ -44,7 +44,7 @@ static inline int is_ascii(const uint8_t *octets, size_t len)
     return !((all | word) & 0x8080808080808080u);
 }
 
-/* May this text be something else than ASCII? */
+/* May this text contain non-ASCII characters? */
 static inline int is_wide(const StompFrame *frame, const uint8_t *octets, size_t len)
 {
     return (frame->marks & STOMP_NON_ASCII) && !is_ascii(octets, len);
@@ -56,7 +56,7 @@ static PyObject *text_of(const uint8_t *octets, size_t len, int wide)
     if (wide)
         return PyUnicode_DecodeUTF8((const char *)octets, (Py_ssize_t)len, "surrogateescape");
     if (len == 1)
-        return PyUnicode_FromOrdinal(*octets); /* there is one already */
+        return PyUnicode_FromOrdinal(*octets); /* a cached singleton */
     text = PyUnicode_New((Py_ssize_t)len, 127);
     if (text)
         copy_octets(PyUnicode_1BYTE_DATA(text), octets, len);
@@ -76,22 +76,22 @@ static PyObject *unescaped_text(const StompFrame *frame, const uint8_t *octets, 
     return text;
 }
 
-/* Header names come again and again, and so do the values of some: small tables keep their str objects, found by a hash of
-   their octets. An entry is only ever replaced whole, and common names never are: a peer that sends names without end makes
-   nobody else slow. Without the GIL there are no others, and values are not kept. */
+/* Header names repeat, and so do the values of some headers: small tables cache their str objects by a hash of their bytes.
+   Common names are never replaced, so that a peer that sends ever new names slows only itself. Without the GIL only common
+   names are cached. */
 #define TEXTS 512u
-#define MOST 48 /* octets of a text that is kept */
+#define MOST 48 /* bytes of the longest cached text */
 struct known_name {
     PyObject *text;
     int common;
-    int repeats; /* values are kept, too: nothing that is secret or another one each time */
+    int repeats; /* values are cached too: not secret, and few different ones */
 };
 static struct known_name names[TEXTS];
 #ifndef Py_GIL_DISABLED
 static PyObject *values[TEXTS];
 #endif
 
-/* Both ends of a text, for it to be found by; up to 16 octets that is all of it. */
+/* Both ends of a text, for its hash; up to 16 bytes they are all of it. */
 struct ends {
     uint64_t first, last;
 };
@@ -141,7 +141,7 @@ static inline int is_text(PyObject *known, const uint8_t *octets, size_t len, st
 static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
 {
     PyObject *text = text_of(name, len, 0);
-#ifndef Py_GIL_DISABLED /* not interned: what is, is never freed in Python 3.12, and a peer has names without end */
+#ifndef Py_GIL_DISABLED /* not interned: Python 3.12 never frees interned strings, and a peer can send any number of names */
     if (text && !names[slot].common) {
         Py_INCREF(text);
         Py_XSETREF(names[slot].text, text);
@@ -178,7 +178,7 @@ static inline PyObject *known_value(const uint8_t *value, size_t len)
 }
 #endif
 
-/* Where an entry has an escape, its name may have none. */
+/* An entry with an escape may have a name without one. */
 static inline PyObject *name_text(const StompFrame *frame, const struct frame_entry *e, int escaped, int *repeats)
 {
     if (escaped && memchr(e->name, '\\', e->name_len))
@@ -235,7 +235,7 @@ PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e,
     return which ? value_text(frame, e, escaped, 0) : name_text(frame, e, escaped, &repeats);
 }
 
-/* Name and value as new references, each NULL where it could not be made. 0 or -1. */
+/* Make name and value as new references, NULL on failure. Returns 0 or -1. */
 static inline int entry_pair(StompFrame *frame, uint32_t i, struct frame_entry *e, PyObject *pair[2])
 {
     int repeats = 0, escaped;
@@ -282,7 +282,7 @@ PyObject *stomp_find(StompFrame *frame, PyObject *name)
         if (hit < 0)
             return NULL;
         if (hit) {
-            e.slash = frame->level ? memchr(e.value, '\\', e.value_len) : NULL; /* not further than this entry */
+            e.slash = frame->level ? memchr(e.value, '\\', e.value_len) : NULL; /* within this entry */
             e.slash = e.slash ? e.slash : e.value + e.value_len;
             return stomp_entry_text(frame, i, &e, 1);
         }
@@ -293,7 +293,7 @@ PyObject *stomp_find(StompFrame *frame, PyObject *name)
 int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count)
 {
     struct wanted wanted[16];
-    while (count > 0) { /* each entry is looked at once for all names, or for so many of them */
+    while (count > 0) { /* one pass over the entries for all names, or for a batch of them */
         struct frame_entry e = {0};
         size_t from = frame->first;
         int many = 0;

@@ -1,4 +1,4 @@
-/* The headers of a frame as text: shared by the Frame type and by its view, Headers. */
+/* The headers of a frame as text, for the types Frame and Headers. */
 #ifndef FRAME_ENTRIES_H
 #define FRAME_ENTRIES_H
 
@@ -6,26 +6,26 @@
 
 #include "frame_layout.h"
 
-/* Name or value (which = 0 or 1) of an entry, as a new reference. */
+/* Return the name or value (which = 0 or 1) of an entry as a new reference. */
 PyObject *stomp_entry_text(StompFrame *frame, uint32_t i, struct frame_entry *e, int which);
 
-/* Puts the first value of every name into dict. 0 or -1. */
+/* Put the first value of each name into dict. Returns 0 or -1. */
 int stomp_fill_dict(PyObject *dict, StompFrame *frame);
 
-/* The value of the first header of that name; NULL without an error where there is none. */
+/* Return the value of the first header of that name; NULL without an error if it is missing. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);
 
-/* Is there an entry with one of these names? 1, 0, or -1 with an error set. What is no str is no name. */
+/* Is there an entry with one of these names? Returns 1, 0, or -1 with an error set. Objects that are not str match nothing. */
 int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count);
 
-/* A list of every name, every value or every pair (which = 0, 1, 2) in order. */
+/* Return a list of all names, values or pairs (which = 0, 1, 2), in order. */
 PyObject *stomp_all_entries(StompFrame *frame, int which);
 
-/* Fills the table of names that come again and again. 0 or -1. */
+/* Fill the table of common names. Returns 0 or -1. */
 int stomp_known_names(void);
 
-/* Is there a backslash in this entry that starts an escape? Of the entries of a frame in their order: it is looked for
-   from one backslash to the next, not in every entry. */
+/* Has this entry a backslash that starts an escape? Call it for the entries of a frame in order: the search goes from one
+   backslash to the next, not through each entry. */
 static inline int entry_has_escape(const StompFrame *frame, struct frame_entry *e)
 {
     if (!frame->level)
@@ -58,7 +58,7 @@ static inline int want(struct wanted *w, PyObject *name)
     return 0;
 }
 
-/* Is entry i called so? 1, 0, or -1 with an error set. */
+/* Has entry i this name? Returns 1, 0, or -1 with an error set. */
 static inline int is_called(StompFrame *frame, uint32_t i, struct frame_entry *e, const struct wanted *w)
 {
     PyObject *name;
@@ -67,7 +67,7 @@ static inline int is_called(StompFrame *frame, uint32_t i, struct frame_entry *e
         name = stomp_frame_texts(frame)[2 * i];
         return name == w->text || PyUnicode_Compare(name, w->text) == 0;
     }
-    if (w->octets) { /* one that has escapes is longer than what it stands for */
+    if (w->octets) { /* an escaped name is longer than the plain one */
         int equal = e->name_len == w->len && !memcmp(e->name, w->octets, w->len);
         if (!frame->level || e->name_len < w->len || !memchr(e->name, '\\', e->name_len))
             return equal;

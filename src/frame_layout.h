@@ -1,24 +1,23 @@
-/* What a frame is in memory, and how its headers are read there. The Frame type, its view Headers and what makes text of
-   the entries all stand on this.
+/* The memory layout of a frame, and access to its headers. Frame, Headers and frame_entries.c include it.
 
-   Two kinds of contents:
-   - from the wire: the head's octets as "name:value\n" lines, with two offsets a header. All of it was checked by
-     the scanner, so reading never fails but for want of memory;
-   - from Python: name and value as str objects, checked when they were given. */
+   A frame has one of two kinds of contents:
+   - from the wire: the head as "name:value\n" lines, with two offsets per header. The scanner has checked it, so reading
+     fails only if memory runs out;
+   - from Python: names and values as str objects, checked by Frame(). */
 #ifndef FRAME_LAYOUT_H
 #define FRAME_LAYOUT_H
 
 #include <Python.h>
 #include "stomp_scan.h"
 
-/* Is memory kept for the next one who needs some? Without the GIL two threads would take the same. */
+/* Is freed memory kept for reuse? Not without the GIL, where two threads could take the same block. */
 #if defined(Py_GIL_DISABLED)
 enum { STOMP_SPARES = 0 };
 #else
 enum { STOMP_SPARES = 1 };
 #endif
 
-/* The same for objects: one that died is given out again. */
+/* The same for objects. */
 #if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
 #define STOMP_SPARE 1
 #endif
@@ -28,17 +27,17 @@ enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };
 typedef struct {
     PyObject_HEAD
     PyObject *command; /* exact str */
-    PyObject *body;    /* exact bytes; NULL while a body is awaited, and for ever where it is streamed */
-    PyObject *headers; /* Headers, once they were asked for */
-    uint32_t count;    /* headers, repeats included */
-    uint32_t head;     /* octets of the head that are kept */
-    uint16_t first;     /* where the first header begins in the head: the command line may be there, too */
+    PyObject *body;    /* exact bytes; NULL until the body is complete, and always if it is streamed */
+    PyObject *headers; /* Headers, made on first use; else NULL */
+    uint32_t count;    /* headers, repeated ones included */
+    uint32_t head;     /* bytes of the head that are kept */
+    uint16_t first;     /* offset of the first header in the head, which may begin with the command line */
     uint8_t kind;       /* enum frame_kind */
     uint8_t command_id; /* enum stomp_command */
-    uint8_t room;       /* memory of the object in 16 octets; 0: large */
+    uint8_t room;       /* memory of the object in units of 16 bytes; 0: large */
     uint8_t level;      /* escapes in the head lines: 0 none, 1 or 2 as in stomp_rules */
     uint8_t marks;      /* enum stomp_mark */
-} StompFrame;           /* then offsets and octets, or PyObject pointers */
+} StompFrame;           /* then offsets and bytes, or PyObject pointers */
 
 struct frame_entry {
     const uint8_t *name, *value;
@@ -57,7 +56,7 @@ static inline const uint8_t *stomp_frame_lines(const StompFrame *frame)
     return (const uint8_t *)(frame + 1) + width * frame->count;
 }
 
-/* Entry i of a frame from the wire; `from` is frame->first for the first one, then what this returned for the one before. */
+/* Read entry i of a frame from the wire. `from` is frame->first for the first entry, then the result of the last call. */
 static inline size_t stomp_frame_entry(const StompFrame *frame, uint32_t i, size_t from, struct frame_entry *entry)
 {
     const uint8_t *lines = stomp_frame_lines(frame);

@@ -3,7 +3,7 @@
 #include "headers_object.h"
 #include "stomp_command.h"
 
-/* An exact str of `text`, or NULL with a TypeError that names `what`. */
+/* Return `text` as an exact str, or NULL with a TypeError that names `what`. */
 static PyObject *exact_text(PyObject *text, const char *what, PyObject *name)
 {
     if (PyUnicode_CheckExact(text))
@@ -34,7 +34,7 @@ static PyObject *exact_body(PyObject *body)
     return PyBytes_FromObject(body);
 }
 
-/* The headers given to Frame() as a fast sequence of pairs. */
+/* Return the headers given to Frame() as a fast sequence of pairs. */
 static PyObject *sequence_of_pairs(PyObject *headers)
 {
     static const char wrong[] = "headers must be a mapping or pairs of name and value";

@@ -12,9 +12,9 @@ static PyObject *frame_repr;
 
 /* ---- making frames ---- */
 
-#define CACHED 512 /* octets: what the allocator of Python keeps for small objects anyway */
+#define CACHED 512 /* bytes: the largest block that Python's allocator keeps for small objects */
 #ifdef STOMP_SPARE
-static StompFrame *spare_frame; /* a loop that drops each frame before it takes the next one needs no more than two */
+static StompFrame *spare_frame; /* enough for a loop that drops each frame before the next */
 #endif
 
 static STOMP_NOINLINE StompFrame *fresh_frame(size_t size)
@@ -65,7 +65,7 @@ static STOMP_NOINLINE PyObject *command_text(const struct stomp_scan *scan, cons
     return folded;
 }
 
-/* The head lines one by one, without what is not name, colon, value; names in lower case for the legacy dialect. */
+/* Copy the header lines one by one, as name, colon, value; names in lower case for the legacy dialect. */
 static size_t copy_lines(uint8_t *out, const struct stomp_scan *scan, const uint8_t *data, int fold)
 {
     uint8_t *to = out;
@@ -86,7 +86,7 @@ static size_t copy_lines(uint8_t *out, const struct stomp_scan *scan, const uint
     return (size_t)(to - out);
 }
 
-/* Two offsets as they lie in a frame: the colon first. */
+/* Pack two offsets as a frame stores them: the colon first. */
 static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -115,7 +115,7 @@ static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct s
     return frame;
 }
 
-/* A frame whose lines have to be put together anew: something was trimmed, skipped or folded, or the head is large. */
+/* Make a frame whose lines must be copied one by one: some were trimmed, skipped or folded, or the head is large. */
 static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body, size_t head)
 {
     size_t from = 0, end = 0;
@@ -174,7 +174,7 @@ static void frame_dealloc(StompFrame *frame)
     Py_XDECREF(frame->body);
     Py_XDECREF(frame->headers);
 #ifdef STOMP_SPARE
-    if (!spare_frame || spare_frame->room < frame->room) { /* the larger one fits more often */
+    if (!spare_frame || spare_frame->room < frame->room) { /* keep the larger one */
         StompFrame *other = spare_frame;
         spare_frame = frame->room ? frame : other;
         frame = frame->room ? other : frame;
@@ -273,7 +273,7 @@ static PyObject *frame_repr_(StompFrame *frame)
     return text;
 }
 
-/* What other modules do for frames; imported when it is needed, for they import this one. */
+/* Import a name when it is needed: those modules import this one. */
 static PyObject *imported(const char *module_name, const char *name)
 {
     PyObject *module = PyImport_ImportModule(module_name);

@@ -63,7 +63,7 @@ PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail)
         to[out->len + more - 1] = 0;
     }
     if (out->bytes && stomp_bytes_end(&bytes, out->room, out->len + more) < 0)
-        bytes = NULL; /* and a MemoryError */
+        bytes = NULL; /* MemoryError is set */
     stomp_out_init(out);
     return bytes;
 }
@@ -93,7 +93,7 @@ static void release(struct octets *o)
     o->copy = NULL;
 }
 
-/* The UTF-8 of a str. 0; STOMP_UNENCODABLE; -1. */
+/* Get the UTF-8 of a str. Returns 0, STOMP_UNENCODABLE or -1. */
 static STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int lenient)
 {
     Py_ssize_t len;
@@ -123,7 +123,7 @@ static STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int len
     return 0;
 }
 
-/* The octets of a name or value from the wire, unescaped. 0; STOMP_UNENCODABLE; -1. */
+/* Get a name or value from the wire, unescaped. Returns 0, STOMP_UNENCODABLE or -1. */
 static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len, int lenient)
 {
     o->owner = NULL;
@@ -188,7 +188,7 @@ struct lines {
     int has_length, wrong_length;
 };
 
-/* One header line. 0; an error kind; -1. */
+/* Write a header line. Returns 0, an error kind or -1. */
 static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
                       const struct octets *name, const struct octets *value)
 {
@@ -196,7 +196,7 @@ static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, con
     size_t before = out->len, wrote;
     if (!name->len)
         return STOMP_UNENCODABLE;
-    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* readers strip them */
+    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* a reader would strip the space */
         return STOMP_UNENCODABLE;
     if (stomp_out_reserve(out, 2 * (name->len + value->len) + 34) < 0)
         return -1;
@@ -253,7 +253,7 @@ static int write_lines(struct stomp_out *out, StompFrame *frame, const struct st
     return lines->wrong_length ? STOMP_BAD_CONTENT_LENGTH : 0;
 }
 
-/* The command, checked. 0; an error kind; -1. */
+/* Check and write the command. Returns 0, an error kind or -1. */
 static int write_command(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, int *command)
 {
     struct octets text;
@@ -274,7 +274,7 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
         *command = stomp_command_of(at, text.len);
     }
     int known = *command < STOMP_COMMANDS && (w->rules.commands >> *command & 1);
-    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' '; /* by readers */
+    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' '; /* a reader would strip the space */
     for (size_t i = 0; !known && !stripped && i < w->rules.extra_count; i++)
         known = w->rules.extra[i].len == text.len && !memcmp(w->rules.extra[i].octets, at, text.len);
     at[text.len] = '\n';
@@ -284,7 +284,7 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
     return known ? 0 : STOMP_UNKNOWN_COMMAND;
 }
 
-/* May the head lines go out as they came in? */
+/* Can the header lines be copied as they were received? */
 static int copies(const StompFrame *frame, const struct lines *lines, const struct stomp_writer *w)
 {
     return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS)) && lines->mode != STOMP_WRITE_LEGACY
@@ -348,7 +348,7 @@ static int is_length(const uint8_t *name, size_t len)
     return len == 14 && !memcmp(name, "content-length", 14);
 }
 
-/* A line of a frame whose lines may not go out as they came in; nothing if the version cannot carry it. 0 or -1. */
+/* Write one header line, or nothing if the version cannot represent it. Returns 0 or -1. */
 static int write_tail_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
                            const struct octets *name, const struct octets *value)
 {
@@ -393,7 +393,7 @@ static int write_tail_lines(struct stomp_out *out, StompFrame *frame, const stru
     return 0;
 }
 
-/* The lines of a frame from the wire as they came in. The caller has reserved frame->head octets and more. */
+/* Copy the lines of a frame from the wire. The caller has reserved at least frame->head bytes. */
 static void copy_tail_lines(struct stomp_out *out, const StompFrame *frame, struct lines *lines,
                             const struct stomp_name *without, size_t without_count)
 {
@@ -404,7 +404,7 @@ static void copy_tail_lines(struct stomp_out *out, const StompFrame *frame, stru
         if (is_length(e.name, e.name_len))
             lines->has_length = 1;
         else if (!is_named(without, without_count, e.name, e.name_len)) {
-            size_t len = e.name_len + e.value_len + 2; /* the colon, and the LF that ends the line */
+            size_t len = e.name_len + e.value_len + 2; /* the colon and the LF */
             memcpy(out->data + out->len, e.name, len);
             out->len += len;
         }

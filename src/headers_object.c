@@ -3,16 +3,16 @@
 #include "frame_entries.h"
 
 typedef struct {
-    PyDictObject dict; /* of the first value of every name */
-    PyObject *pairs;   /* list of every entry, or NULL where no name comes twice */
+    PyDictObject dict; /* the first value of each name */
+    PyObject *pairs;   /* list of all entries, or NULL if no name is repeated */
 } Headers;
 
 static PyObject *headers_repr, *empty_tuple;
 #ifdef STOMP_SPARE
-static PyObject *spare_headers; /* empty: a loop that drops each frame before it takes the next one needs no more */
+static PyObject *spare_headers; /* empty; one is enough for a loop that drops each frame before the next */
 #endif
 
-/* Empty, and not tracked by the garbage collector. */
+/* Make empty headers that the garbage collector does not track. */
 static PyObject *empty_headers(void)
 {
     PyObject *headers;
@@ -120,7 +120,7 @@ static PyObject *headers_reduce(PyObject *headers, PyObject *Py_UNUSED(ignored))
     return plain ? Py_BuildValue("O(N)", &PyDict_Type, plain) : NULL;
 }
 
-/* ---- what a dict has and headers have not ---- */
+/* ---- methods of dict that headers refuse ---- */
 
 static PyObject *read_only(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
@@ -189,7 +189,7 @@ int stomp_headers_init(PyObject *helpers)
     headers_repr = PyObject_GetAttrString(helpers, "headers_repr");
     empty_tuple = PyTuple_New(0);
     StompHeaders_Type.tp_base = &PyDict_Type;
-    /* what is not said here is inherited; filled in by hand where the two sets of slots are ours */
+    /* Slots are inherited, except in the two tables that we define, which are filled by hand. */
     headers_mapping.mp_length = PyDict_Type.tp_as_mapping->mp_length;
     headers_mapping.mp_subscript = PyDict_Type.tp_as_mapping->mp_subscript;
     return headers_repr && empty_tuple ? PyType_Ready(&StompHeaders_Type) : -1;

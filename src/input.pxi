@@ -1,31 +1,31 @@
-# Octets that were fed and not read yet. Included by _codec_c.pyx.
+# The input of a parser: bytes that were fed and not read yet. Included by _codec_c.pyx.
 
-cdef tuple _NO_MEMORY = (STOMP_NO_MEMORY, 0, b"")  # what a stream dies of
+cdef tuple _NO_MEMORY = (STOMP_NO_MEMORY, 0, b"")  # the failure of a parser without memory
 
 
 cdef class _Input:
-    """[start, end) of data is unread. data lies in a block of our own or is that of a bytes object, `pinned`, which is read
-    in place. Where something was unread when a large object came, only its first octets were put behind that in the block,
-    and the rest is read in place once the index `bridge` is passed."""
+    """The unread bytes, [start, end) of data. data is in a block of ours, or in a bytes object, `pinned`, that is read in
+    place. If a large object is fed while bytes are unread, only its first bytes are appended to the block; the rest is read
+    in place once the index `bridge` is passed."""
     cdef const uint8_t *data
     cdef size_t start, end
     cdef _Block block
     cdef bytes pinned
-    cdef size_t bridge  # where octets of pinned begin in the block, or 0
-    cdef _Lease lease  # room that get_buffer lent last
-    cdef bint lent  # it may still be filled
-    cdef uint64_t total  # octets fed
-    cdef object failure  # what the stream died of: (error, offset, near)
+    cdef size_t bridge  # index in the block at which bytes of pinned begin, or 0
+    cdef _Lease lease  # what get_buffer lent last
+    cdef bint lent  # buffer_updated may still be called
+    cdef uint64_t total  # bytes fed
+    cdef object failure  # (error, offset, near), or None
 
     cdef inline size_t _unread(self) noexcept:
-        """Octets not looked at, those of a pinned object behind a bridge included."""
+        """Return the number of unread bytes, including those of a pinned object after a bridge."""
         cdef size_t unread = self.end - self.start
         if self.bridge:
             unread += <size_t>PyBytes_GET_SIZE(self.pinned) - (self.end - self.bridge)
         return unread
 
     cdef int _take(self, const uint8_t *data, size_t len, bytes whole) except -1:
-        """Take in [data, data + len): the end of `whole`, if that is no None, which may be read in place."""
+        """Take in [data, data + len). If `whole` is not None, that is its end, and it may be read in place."""
         if len == 0:
             return 0
         if self.start == self.end and self.pinned is None:
@@ -37,7 +37,7 @@ cdef class _Input:
             else:
                 self._append(data, len)
         elif whole is not None and len >= SMALL and self.pinned is None:
-            # Only the start of it joins the rest that is there: most of it can be read in place.
+            # Only its beginning is copied: the rest can be read in place.
             self.bridge = self._append(data, SMALL // 4)
             self.pinned = whole
         else:
@@ -47,7 +47,7 @@ cdef class _Input:
         return 0
 
     cdef size_t _append(self, const uint8_t *data, size_t len) except? 0:
-        """Put octets behind the unread ones in the block; returns the index of the first one."""
+        """Append bytes to the unread ones in the block, and return the index of the first."""
         cdef size_t at
         if len == 0:
             return 0
@@ -63,7 +63,7 @@ cdef class _Input:
         if block is None or (block.room - self.end < more and (block.room - unread < more or unread > block.room // 2)):
             try:
                 block = _block_for(2 * unread + more)
-            except MemoryError:  # octets that came cannot be kept: what came later would be read as if they had not
+            except MemoryError:  # lost bytes: later ones must not be read as if they had followed
                 self._die(_NO_MEMORY)
                 raise
             if unread:
@@ -81,7 +81,7 @@ cdef class _Input:
         return 0
 
     cdef int _settle(self) except -1:
-        """Copy what is unread of a pinned object into the block and let go of it."""
+        """Copy the unread bytes of a pinned object into the block, and release it."""
         cdef bytes pinned = self.pinned
         cdef size_t seen
         if pinned is None:
@@ -100,7 +100,7 @@ cdef class _Input:
         return 0
 
     cdef inline int _cross(self) noexcept:
-        """Everything that came before the pinned object is read: go on inside it."""
+        """Continue inside the pinned object: all bytes before it are read."""
         self.start -= self.bridge
         self.bridge = 0
         self.data = <const uint8_t *>PyBytes_AS_STRING(self.pinned)
@@ -108,7 +108,7 @@ cdef class _Input:
         return 0
 
     cdef int _rest(self) except -1:
-        """Nothing more can be read now. 1 if there was more behind a bridge after all."""
+        """Tidy up when no more can be read. Return 1 if there are more bytes after a bridge."""
         if self.bridge:
             if self.start >= self.bridge:
                 self._cross()
@@ -124,7 +124,7 @@ cdef class _Input:
         return 0
 
     cdef int _shrink(self) except -1:
-        """Idle parsers own no block, and those that wait for the rest of a frame none that is much too large."""
+        """Free the block of an idle parser, and replace one that is far too large for the rest of a frame."""
         cdef _Block block = self.block
         cdef size_t unread = self.end - self.start
         if (unread and (block.room <= PIECE or unread > block.room // 8)) or (self.lease is not None and self.lease.owner is block):
@@ -133,19 +133,19 @@ cdef class _Input:
         if unread:
             try:
                 smaller = _block_for(2 * unread)
-            except MemoryError:  # then the large one stays
+            except MemoryError:  # keep the large one
                 return 0
             memcpy(smaller.data, block.data + self.start, unread)
             self.data = smaller.data
             self.start = 0
             self.end = unread
         self.block = smaller
-        if Py_REFCNT(<void *>block) == 1:  # nobody has an older view of it
+        if Py_REFCNT(<void *>block) == 1:  # no lease refers to it
             _give_back(block)
         return 0
 
     cdef int _end_lease(self) except -1:
-        """Whoever still looks at a lent buffer must not reach what is put into it from now on."""
+        """End the lease of a buffer: its views must not see bytes that are fed from now on."""
         cdef _Block block
         cdef size_t unread = self.end - self.start
         self.lent = False
@@ -154,7 +154,7 @@ cdef class _Input:
         if self.lease.owner is self.block:
             try:
                 block = _Block(unread + SMALL)
-            except MemoryError:  # what is fed now cannot be kept
+            except MemoryError:  # the bytes that are fed now are lost
                 self._die(_NO_MEMORY)
                 raise
             if self.data == self.block.data:
@@ -167,7 +167,7 @@ cdef class _Input:
         return 0
 
     cdef object _fail(self, int error, size_t at):
-        """Report what is wrong `at` octets behind the first unread one, and be dead from now on, whatever else fails."""
+        """Raise the error `at` bytes after the first unread one, and fail from now on, even if memory runs out here."""
         cdef bytes head = b""
         try:
             offset = self.total - self._unread() + at
@@ -193,6 +193,6 @@ cdef class _Input:
         return 0
 
     cdef bint _in_head(self) noexcept:
-        """Is the frame under way still in its head? Then its octets can be shown."""
+        """Return whether the current frame is still in its head, whose bytes can be shown."""
         return False
 

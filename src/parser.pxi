@@ -1,4 +1,4 @@
-# The Parser: octets in, frames out. Included by _codec_c.pyx.
+# The Parser: bytes in, frames out. Included by _codec_c.pyx.
 
 @cython.final
 cdef class Parser(_Bodies):
@@ -28,11 +28,11 @@ cdef class Parser(_Bodies):
     >>> parser.close()
     """
     cdef stomp_rules next_rules
-    cdef int turn  # next_rules differ from rules
+    cdef int turn  # next_rules has to replace rules
     cdef object _version, _limits
     cdef bint lenient
     cdef _Names extra
-    cdef bint lent_body  # what get_buffer lent is room in a body
+    cdef bint lent_body  # get_buffer lent a part of a body
 
     def __cinit__(self, *_, **__):
         stomp_scan_init(&self.scan)
@@ -81,7 +81,7 @@ cdef class Parser(_Bodies):
         """Bytes that were fed and not handed out: frames that were not iterated, and the last, incomplete frame."""
         if self.failure is not None:
             return 0
-        if self.state == IN_STREAM:  # what was kept before it was known that the body is handed out in pieces
+        if self.state == IN_STREAM:  # have: bytes that were kept before the body was streamed
             return self._unread() + (self.have if self.body else 0)
         return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
 
@@ -156,8 +156,8 @@ cdef class Parser(_Bodies):
         """
         cdef size_t count
         cdef Py_ssize_t size
-        n = _index(n)  # first, for it may run anything
-        size = PyNumber_AsSsize_t(n, NULL)  # clipped where it is too large
+        n = _index(n)  # first, since it may run any code
+        size = PyNumber_AsSsize_t(n, NULL)  # clipped if too large
         if not self.lent:
             raise RuntimeError("no buffer is lent: call get_buffer first")
         if size < 0 or <size_t>size > self.lease.room:
@@ -170,10 +170,10 @@ cdef class Parser(_Bodies):
             self.have += count
         elif not self.lent_body and self.lease.owner is self.block and self.lease.data == self.block.data + self.end:
             self.end += count
-        else:  # it was iterated meanwhile, and the octets belong elsewhere now
+        else:  # frames were iterated meanwhile, and the bytes belong elsewhere
             try:
                 octets = PyBytes_FromStringAndSize(<char *>self.lease.data, size)
-            except MemoryError:  # they cannot be kept
+            except MemoryError:  # they are lost
                 self._die(_NO_MEMORY)
                 raise
             self._append(<const uint8_t *>PyBytes_AS_STRING(octets), count)
@@ -187,13 +187,13 @@ cdef class Parser(_Bodies):
         if not item:
             raise StopIteration
         frame = <object>item
-        Py_XDECREF(item)  # `frame` holds it now
+        Py_XDECREF(item)  # `frame` owns it now
         return frame
 
     @cython.critical_section
     cdef PyObject *_next(self) except? NULL:
-        """The next thing to hand out, as a reference to give away, or NULL. A MemoryError loses nothing: either the same
-        is handed out next time, or the parser is dead."""
+        """Return the next event as a new reference, or NULL. A MemoryError loses no event: the next call returns the same
+        one, or the parser has failed."""
         cdef int outcome
         cdef size_t head, here, most
         cdef const uint8_t *frame
@@ -268,7 +268,7 @@ cdef class Parser(_Bodies):
 
 
 cdef PyObject *_iternext(PyObject *parser) except? NULL:
-    """What a for loop calls: the end is told by NULL alone, for making an exception costs more than reading ten frames."""
+    """The slot that a for loop calls. NULL alone ends it: a StopIteration costs more than reading ten frames."""
     return (<Parser>parser)._next()
 
 

@@ -1,4 +1,4 @@
-/* Columns handed over by the Arrow C data interface: every node owns its buffers and its children. */
+/* The export of columns through the Arrow C data interface: each node owns its buffers and children. */
 #include <string.h>
 
 #include "stomp_columns.h"
@@ -20,7 +20,7 @@ static void release_array(struct ArrowArray *array)
     array->release = NULL;
 }
 
-/* A node with room for its children. The children stand empty, marked as released. */
+/* Make a node with room for its children, which are empty and marked as released. */
 static int make_array(struct ArrowArray *array, int64_t length, int64_t buffers, int64_t children)
 {
     memset(array, 0, sizeof *array);
@@ -37,7 +37,7 @@ static int make_array(struct ArrowArray *array, int64_t length, int64_t buffers,
     return 0;
 }
 
-/* ---- the nodes, without any buffer: all that can fail ---- */
+/* ---- the nodes, without buffers: everything that can fail ---- */
 
 static int make_map(struct ArrowArray *array, const struct stomp_columns *c)
 {
@@ -79,7 +79,7 @@ static int make_columns(struct ArrowArray *out, const struct stomp_columns *c)
     return 0;
 }
 
-/* ---- the buffers, which move into them ---- */
+/* ---- the buffers, which move into the nodes ---- */
 
 static const void *take(struct stomp_buffer *buffer)
 {
@@ -131,7 +131,7 @@ int stomp_columns_array(struct stomp_columns *c, struct ArrowArray *out)
     return 0;
 }
 
-/* ---- what the columns are ---- */
+/* ---- the schema ---- */
 
 static void release_schema(struct ArrowSchema *schema)
 {

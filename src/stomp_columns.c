@@ -7,8 +7,8 @@
 #include "stomp_select.h"
 #include "stomp_text.h"
 
-#define MOST ((size_t)INT32_MAX) /* octets a call: offsets are 32 bits */
-#define ROWS 256                 /* room for rows at the start */
+#define MOST ((size_t)INT32_MAX) /* bytes per call: offsets have 32 bits */
+#define ROWS 256                 /* initial room for rows */
 
 const char *stomp_error_name(int error)
 {
@@ -24,7 +24,7 @@ struct reading {
     struct stomp_columns *out;
     const struct stomp_rules *rules;
     const struct stomp_wanted *wanted;
-    struct stomp_text text; /* of the frame at hand */
+    struct stomp_text text; /* of the current frame */
     struct stomp_finder finder;
     size_t len; /* of the data */
     int64_t rows_room;
@@ -32,7 +32,7 @@ struct reading {
 
 /* ---- room ---- */
 
-/* Offsets, numbers and bits for more rows; what is new is 0. */
+/* Make room for more rows. New offsets, numbers and bits are 0. */
 static int more_rows(struct reading *r, size_t room)
 {
     struct stomp_columns *out = r->out;
@@ -59,8 +59,8 @@ static int more_rows(struct reading *r, size_t room)
     return 0;
 }
 
-/* There are more rows than expected, `done` octets into the data. Room for what the rest takes if it is like what came so
-   far: buffers that grow step by step are copied, and touch memory, again and again. */
+/* There are more rows than expected after `done` bytes of the data. Make room for the rest at the rate so far, since buffers
+   that grow step by step are copied again and again. */
 static int expect_more(struct reading *r, size_t done)
 {
     struct stomp_columns *out = r->out;
@@ -88,7 +88,7 @@ static inline int64_t *int64s(const struct stomp_buffer *b)
     return (int64_t *)(void *)b->data;
 }
 
-/* Every buffer that Arrow gets must be there, with its first offset, even if there are no rows. */
+/* Arrow needs each buffer, with its first offset, even if there are no rows. */
 static int start(struct reading *r)
 {
     struct stomp_columns *out = r->out;
@@ -112,7 +112,7 @@ static int start(struct reading *r)
 
 /* ---- rows ---- */
 
-/* What is in the columns by now is the row. */
+/* End the row with the present contents of the columns. */
 static int end_row(struct reading *r, size_t offset, size_t length)
 {
     struct stomp_columns *out = r->out;
@@ -150,7 +150,7 @@ static inline int put(struct stomp_buffer *b, const uint8_t *octets, size_t len,
     return 0;
 }
 
-/* A name or value of the frame, at the end of the column's data. */
+/* Append a name or value of the frame to the data of a column. */
 static inline int put_text(struct reading *r, struct stomp_column *c, size_t from, size_t to, int is_name)
 {
     size_t len = to - from;
@@ -175,7 +175,7 @@ static int put_names(struct reading *r)
     return 0;
 }
 
-/* Returns the octets it takes, which are no more than len. */
+/* Returns the number of bytes written, at most len. */
 static STOMP_INLINE size_t put_unescaped(uint8_t *to, const uint8_t *text, size_t len, int roomy, int escapes)
 {
     if (escapes && memchr(text, '\\', len))
@@ -184,7 +184,7 @@ static STOMP_INLINE size_t put_unescaped(uint8_t *to, const uint8_t *text, size_
     return len;
 }
 
-/* The entries of a frame whose lines stand one behind the other: there is room for all of them. */
+/* Append the entries of a frame with contiguous lines. There is room for all. */
 static STOMP_INLINE void put_regular_entries(struct reading *r, int escapes)
 {
     struct stomp_columns *out = r->out;
@@ -243,7 +243,7 @@ static int put_headers(struct reading *r)
     return 0;
 }
 
-/* The row of the frame at hand, if it is wanted. */
+/* Append the row of the current frame if it meets the conditions. */
 static int put_frame(struct reading *r, size_t offset, const uint8_t *body, size_t size)
 {
     struct stomp_columns *out = r->out;
@@ -270,7 +270,7 @@ static int put_frame(struct reading *r, size_t offset, const uint8_t *body, size
 
 /* ---- frames ---- */
 
-/* The body at `body` of len octets that are there. *used: its octets and the NUL. An enum stomp_error, or -1: not all there. */
+/* Find the body at `body`, with len bytes available. *used: its bytes and the NUL. Returns an enum stomp_error; -1: incomplete. */
 static int find_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len, size_t *size)
 {
     if (scan->marks & STOMP_HAS_LENGTH) {
@@ -314,7 +314,7 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
     }
 }
 
-/* How much is in the buffers that were filled by place. */
+/* Set the sizes of the buffers that were filled by index. */
 static void set_lengths(struct stomp_columns *out)
 {
     size_t rows = (size_t)out->rows;
@@ -328,7 +328,7 @@ static void set_lengths(struct stomp_columns *out)
     }
 }
 
-/* Errors stand in the last row only, so this column is made at the end. */
+/* Only the last row can have an error, so this column is made at the end. */
 static int put_errors(struct stomp_columns *out)
 {
     const char *name = stomp_error_name(out->bad);
@@ -357,7 +357,7 @@ int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules 
                         const uint8_t *data, size_t len)
 {
     struct stomp_scan scan;
-    size_t most = rules->flags & STOMP_KEEPS_BAD_UTF8 ? MOST / 3 : MOST; /* U+FFFD takes three octets */
+    size_t most = rules->flags & STOMP_KEEPS_BAD_UTF8 ? MOST / 3 : MOST; /* U+FFFD has three bytes in UTF-8 */
     struct reading r = {.out = columns, .rules = rules, .wanted = wanted, .len = len < most ? len : most};
     memset(columns, 0, sizeof *columns);
     columns->names = wanted->names;

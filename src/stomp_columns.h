@@ -1,14 +1,14 @@
-/* Many frames as columns in Arrow's memory layout, without an object a frame. No Python: runs without the GIL.
+/* Frames as columns in Arrow's memory layout, without an object for each frame. It uses no Python and runs without the GIL.
 
-   A row is a frame: command, headers (a map), body, offset, length, error, as far as they are wanted, then one column a
-   wanted name. Frames that do not fulfil the conditions are passed over. A malformed frame always makes a row, the last
-   one, which says so. What grows, grows by octets that came. */
+   Each row is a frame: the chosen ones of command, headers (a map), body, offset, length and error, then a column for each
+   wanted name. Frames that do not meet the conditions are skipped. A malformed frame always makes a row, the last one, with
+   its error. Invariant: memory grows with the bytes received, never by a number in them. */
 #ifndef STOMP_COLUMNS_H
 #define STOMP_COLUMNS_H
 
 #include "stomp_wanted.h"
 
-/* https://arrow.apache.org/docs/format/CDataInterface.html, whose layout is part of the agreement. */
+/* The structs of https://arrow.apache.org/docs/format/CDataInterface.html; their layout is fixed. */
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
 #define ARROW_FLAG_NULLABLE 2
@@ -44,21 +44,21 @@ struct stomp_columns {
     size_t extra_count;
     int wanted; /* enum stomp_column_bit */
     int64_t rows, headers;
-    size_t consumed; /* octets */
+    size_t consumed; /* bytes */
     int bad;         /* enum stomp_error of the last row, or STOMP_OK */
 };
 
-/* Read frames from data until its end, an unfinished frame or a malformed one. wanted->names must outlive the columns.
-   0, or -1 for want of memory. Call stomp_columns_free afterwards, in any case. */
+/* Read frames up to the end of data, an incomplete frame or a malformed one. wanted->names must outlive the columns.
+   Returns 0, or -1 without memory. Call stomp_columns_free afterwards in either case. */
 int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules, const struct stomp_wanted *wanted,
                         const uint8_t *data, size_t len);
 void stomp_columns_free(struct stomp_columns *columns);
 
-/* Move the columns into an Arrow array, or describe them. 0, or -1 for want of memory. */
+/* Move the columns into an Arrow array, or describe them. Returns 0, or -1 without memory. */
 int stomp_columns_array(struct stomp_columns *columns, struct ArrowArray *out);
 int stomp_columns_schema(const struct stomp_columns *columns, struct ArrowSchema *out);
 
-/* The public name of an error kind. */
+/* Return the public name of an error kind. */
 const char *stomp_error_name(int error);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which command is it? Inline, for every frame asks. */
+/* The look-up of commands. Inline, since each frame needs it. */
 #ifndef STOMP_COMMAND_H
 #define STOMP_COMMAND_H
 
@@ -6,10 +6,10 @@
 
 #include "stomp_rules.h"
 
-/* The texts of the commands, in the order of enum stomp_command. */
+/* The commands as text, in the order of enum stomp_command. */
 extern const char *const stomp_command_names[STOMP_COMMANDS];
 
-/* (first letter / 2 + 17 * length) % 32 is another number for each command. */
+/* (first letter / 2 + 17 * length) % 32 differs for all commands. */
 static const struct {
     char text[16];
     size_t len;
@@ -24,7 +24,7 @@ static const struct {
     {"", 0, 0},
 };
 
-/* Octets from 3 to 16, compared by two loads that may overlap: shorter than a call. */
+/* Compare 3 to 16 bytes by two loads, which may overlap: faster than a call. */
 static inline int same_octets(const uint8_t *a, const char *b, size_t len)
 {
     if (len >= 8) {
@@ -54,7 +54,7 @@ static inline int command_of(const uint8_t *text, size_t len)
     return command_slots[slot].command;
 }
 
-/* The same, not inline: for those who rarely ask. STOMP_COMMANDS: it is none. */
+/* The same, not inline, for rare use. STOMP_COMMANDS: unknown. */
 int stomp_command_of(const uint8_t *text, size_t len);
 
 #endif

@@ -8,7 +8,7 @@
 #define NONE SIZE_MAX
 #define WINDOW 64
 
-/* Bit i: octet i may end a head, or begin a line that counts: NUL, or LF before LF, CR or 'c'. Reads WINDOW + 1 octets. */
+/* Bit i: byte i is a NUL, or an LF before LF, CR or 'c', so that a head or a relevant line may follow. Reads WINDOW + 1 bytes. */
 typedef uint64_t marker(const uint8_t *data);
 
 #if defined(STOMP_SSE2)
@@ -54,7 +54,7 @@ static inline uint64_t marks(const uint8_t *data)
 #if defined(STOMP_AVX2)
 __attribute__((target("avx2"))) static inline uint64_t marks_avx2(const uint8_t *data)
 {
-    /* At its lower half each octet that may follow, the rest being none: so one comparison finds all of them. */
+    /* At index c & 15 is c, for each byte c that may follow: one comparison finds all of them. */
     const __m256i follows = _mm256_setr_epi8(0, 0, 0, 'c', 0, 0, 0, 0, 0, 0, '\n', 0, 0, '\r', 0, 0, 0, 0, 0, 'c', 0, 0, 0, 0, 0, 0,
                                              '\n', 0, 0, '\r', 0, 0);
     const __m256i lf = _mm256_set1_epi8('\n'), zero = _mm256_setzero_si256();
@@ -69,7 +69,7 @@ __attribute__((target("avx2"))) static inline uint64_t marks_avx2(const uint8_t 
 }
 #endif
 
-/* The last octets, from a copy with harmless octets behind. */
+/* The same for the last bytes, from a copy that is padded with harmless bytes. */
 static STOMP_NOINLINE uint64_t marks_of_tail(const uint8_t *data, size_t len)
 {
     uint8_t tail[WINDOW + 1];
@@ -78,7 +78,7 @@ static STOMP_NOINLINE uint64_t marks_of_tail(const uint8_t *data, size_t len)
     return marks(tail);
 }
 
-/* The number in [text, end), or UINT64_MAX where there is none or a larger one than max. */
+/* Return the number in [text, end), or UINT64_MAX if it is not a number or above max. */
 static uint64_t length_of(const uint8_t *text, const uint8_t *end, uint64_t max)
 {
     uint64_t n = 0;
@@ -91,12 +91,12 @@ static uint64_t length_of(const uint8_t *text, const uint8_t *end, uint64_t max)
     for (; text < end; text++) {
         if (*text < '0' || *text > '9')
             return UINT64_MAX;
-        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + (uint64_t)(*text - '0'); /* stays too large once it is */
+        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + (uint64_t)(*text - '0'); /* saturates */
     }
     return n > max ? UINT64_MAX : n;
 }
 
-/* The line at `line`, if it is content-length. 1 if it is, with *length as length_of says. */
+/* Is the line at `line` content-length? If so, return 1 and set *length as length_of does. */
 static STOMP_NOINLINE int take_length(const uint8_t *data, size_t line, size_t len, uint64_t max, uint64_t *length)
 {
     static const char name[] = "content-length:";
@@ -104,14 +104,14 @@ static STOMP_NOINLINE int take_length(const uint8_t *data, size_t line, size_t l
     if (len - line < size || memcmp(data + line, name, size) != 0)
         return 0;
     const uint8_t *text = data + line + size, *end = memchr(text, '\n', len - line - size);
-    if (!end) /* then the head has no end, either */
+    if (!end) /* then the head is incomplete too */
         return 1;
     *length = length_of(text, end > text && end[-1] == '\r' ? end - 1 : end, max);
     return 1;
 }
 
-/* Where the body begins whose head stands at `at`; *length: of the body, or UINT64_MAX. A NUL in the head ends the frame:
-   then *nul, and the octet behind it is returned. NONE: not all there. */
+/* Return the index of the body after the head at `at`, and set *length to its length or UINT64_MAX. A NUL in the head ends the
+   frame: then set *nul, and return the index after it. NONE: incomplete. */
 static STOMP_INLINE size_t head_end(const uint8_t *data, size_t at, size_t len, uint64_t max, uint64_t *length, int *nul, marker *marks_of)
 {
     int known = 0;
@@ -138,7 +138,7 @@ static STOMP_INLINE size_t head_end(const uint8_t *data, size_t at, size_t len, 
     return NONE;
 }
 
-/* Where the frame ends that begins at `at`, or behind EOLs there, or NONE. */
+/* Return the end of the frame at `at`, or after the EOLs there; NONE: incomplete. */
 static STOMP_INLINE size_t frame_end(const uint8_t *data, size_t at, size_t len, uint64_t max_body, marker *marks_of)
 {
     uint64_t length;
@@ -172,7 +172,7 @@ static int give(struct stomp_ends *ends, size_t end)
     return 0;
 }
 
-/* Inlined once for each kind of machine. */
+/* Inlined once for each instruction set. */
 static STOMP_INLINE int find_ends(struct stomp_ends *ends, const struct stomp_ends_wanted *wanted, const uint8_t *data, size_t len,
                             marker *marks_of)
 {

@@ -1,14 +1,13 @@
-/* The hot loop of the scanner. No include guard: stomp_scan.c includes it once for every kind of machine, with
-   STOMP_TARGET, STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined, so that the compiler can use
-   what that machine has.
+/* The inner loop of the scanner. No include guard: stomp_scan.c includes it once for each instruction set, with
+   STOMP_TARGET, STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined.
 
-   A window of 32 octets is laid on the start of each line; most lines end inside it. The quick ways take lines on which
-   the full rules would find nothing; every other line goes to take_any_line. Without the quick ways only the speed
-   would change. */
+   A window of 32 bytes is read at the start of each line; most lines end inside it. The fast paths take lines that the full
+   rules would accept unchanged; all other lines go to take_any_line. Invariant: without the fast paths only the speed
+   changes. */
 
-/* The rare octets of a header line, given as bits from `at` on: 1 if they are escapes and data as the rules allow them, 0
-   if the full rules must look. A letter that ends an escape is neither colon nor line end, so an escape that is whole
-   lies inside one field. `window` is the end of what the bits cover. */
+/* Are the rare bytes of a header line, given as bits from `at` on, valid escapes and data? 0: the full rules must check them.
+   The letter of an escape is neither a colon nor a line end, so a complete escape lies within one field. `window` is the end
+   of the range that the bits cover. */
 STOMP_TARGET static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window, size_t len)
 {
     int marks = 0;
@@ -21,7 +20,7 @@ STOMP_TARGET static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *d
                 continue;
             if (letter != '\\' || i + 1 == window)
                 return 0;
-            bits &= bits - 1; /* the second of a pair */
+            bits &= bits - 1; /* the second backslash of a pair */
         } else if (data[i] == '\r' || data[i] == '\\') {
             marks |= STOMP_ODD;
         } else {
@@ -38,7 +37,7 @@ STOMP_TARGET static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp
     int rare, verdict;
     s->skip = 0;
     if (s->phase == GAP) {
-        if (len > 1 && data[0] == '\n' && data[1] > ' ' && !rules->report_beats) { /* the gap that most brokers leave */
+        if (len > 1 && data[0] == '\n' && data[1] > ' ' && !rules->report_beats) { /* the EOL that most brokers write after a frame */
             s->skip = 1;
             data++;
             len--;
@@ -83,8 +82,8 @@ STOMP_TARGET static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp
         goto any_window;
     line = lf + 1;
 header_line:
-    /* Header lines on which nothing is rare but escapes and the CR of a line end: name, colon, value. Most end in the window
-       that they begin in. */
+    /* Header lines whose only rare bytes are escapes and the CR of the line end. Most end in the window in which they
+       begin. */
     while (STOMP_LIKELY(line + 32 <= len)) {
         if (data[line] == '\n') {
             verdict = LINE_BLANK;
@@ -92,7 +91,7 @@ header_line:
             goto done;
         }
         m = STOMP_MASKS(data + line);
-        upto = m.lf ^ (m.lf - 1); /* the bits up to the first line end; all where there is none */
+        upto = m.lf ^ (m.lf - 1); /* the bits up to the first line end, or all */
         colons = m.colon & upto;
         odd = m.rare & upto;
         pos = line;
@@ -142,7 +141,7 @@ header_line:
         line = lf + 1;
     }
     goto any_lines;
-any_line: /* read it from its beginning, by the full rules */
+any_line: /* read the line from its beginning, by the full rules */
     m = STOMP_MASKS(data + line);
     goto fresh_line_seen;
 any_lines:
@@ -189,7 +188,7 @@ any_lines:
         }
         end = lf = pos + stomp_low_bit(m.lf);
         if (m.rare && data[lf - 1] == '\r' && rules->flags & STOMP_CRLF) {
-            m.rare ^= (uint32_t)1 << (lf - 1 - pos); /* the CR of the line end: in this window, for something rare is */
+            m.rare ^= (uint32_t)1 << (lf - 1 - pos); /* the CR of the line end is in this window, since the window has a rare byte */
             end--;
             s->marks |= STOMP_CR_ENDS;
         }

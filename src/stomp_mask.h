@@ -1,5 +1,5 @@
-/* 32 octets at once: where line ends, colons and rare octets are. SSE2 and NEON are there on every x86-64 and arm64;
-   elsewhere plain C gives the same masks. */
+/* Masks of the line ends, colons and rare bytes among 32 bytes. Each x86-64 has SSE2 and each arm64 NEON; elsewhere plain C
+   computes the same masks. */
 #ifndef STOMP_MASK_H
 #define STOMP_MASK_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(STOMP_NO_SIMD) /* to test the plain way */
+#if defined(STOMP_NO_SIMD) /* to test plain C */
 #elif defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #ifndef STOMP_NO_AVX2 /* to test SSE2 alone */
@@ -37,7 +37,7 @@
 #define STOMP_LIKELY(x) (x)
 #endif
 
-/* Bit i is octet i. rare: NUL, CR, backslash, above 127. */
+/* Bit i is byte i. rare: NUL, CR, backslash, above 127. */
 struct stomp_masks {
     uint32_t lf, colon, rare;
 };
@@ -116,8 +116,8 @@ static inline struct stomp_masks stomp_masks(const uint8_t *data)
 #endif
 
 #if defined(STOMP_AVX2)
-/* LF, colon, CR, backslash, 32 times each. In another file, so that the compiler reads them once a head instead of building
-   them anew for every window. */
+/* LF, colon, CR, backslash, 32 times each. In another file, so that the compiler loads them once for each head and does not
+   build them for each window. */
 extern const uint8_t stomp_octets[4][32];
 
 struct stomp_wanted_avx2 {
@@ -148,14 +148,14 @@ __attribute__((target("avx2"))) static inline struct stomp_masks stomp_masks_avx
 #if defined(STOMP_AVX2)
 static inline int stomp_has_avx2(void)
 {
-    static int known; /* 1 no, 2 yes; every thread finds the same */
+    static int known; /* 1 no, 2 yes; all threads find the same */
     if (!known)
         known = 1 + (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi"));
     return known == 2;
 }
 #endif
 
-/* Fewer than 32 octets, so that nothing behind them is read: from a copy with harmless octets behind. */
+/* Fewer than 32 bytes, from a copy that is padded with harmless bytes, so that nothing after them is read. */
 static STOMP_NOINLINE struct stomp_masks stomp_tail(const uint8_t *data, size_t len)
 {
     uint8_t tail[32];

@@ -1,5 +1,5 @@
-/* Memory for the files that know no Python. In the extension it comes from Python's raw allocator, which needs no GIL, so
-   that tracemalloc, debug hooks and tests with failing memory see every allocation. Elsewhere it comes from libc. */
+/* The allocator of the files that do not use Python. In the extension it is Python's raw allocator, which needs no GIL, so
+   that tracemalloc, debug hooks and tests with failing memory see each allocation. Elsewhere it is that of libc. */
 #ifndef STOMP_MEMORY_H
 #define STOMP_MEMORY_H
 
@@ -13,7 +13,7 @@ void *PyMem_RawRealloc(void *old, size_t size);
 void PyMem_RawFree(void *old);
 #endif
 
-/* `size` bytes, or NULL. */
+/* Allocate `size` bytes, or return NULL. */
 static inline void *stomp_alloc(size_t size)
 {
 #ifdef STOMP_PYTHON
@@ -23,7 +23,7 @@ static inline void *stomp_alloc(size_t size)
 #endif
 }
 
-/* `count` times `size` bytes, all zero, or NULL. */
+/* Allocate `count` times `size` bytes, all zero, or return NULL. */
 static inline void *stomp_alloc_zeroed(size_t count, size_t size)
 {
 #ifdef STOMP_PYTHON
@@ -33,7 +33,7 @@ static inline void *stomp_alloc_zeroed(size_t count, size_t size)
 #endif
 }
 
-/* The block made larger or smaller, maybe elsewhere; NULL: it stays as it was. */
+/* Resize a block, which may move it. NULL: no memory, and the block is unchanged. */
 static inline void *stomp_resize(void *old, size_t size)
 {
 #ifdef STOMP_PYTHON

@@ -1,4 +1,4 @@
-/* The rules by which a frame is read: what a version, a dialect and the caller's limits make of one. */
+/* The rules for reading a frame: those of a version and dialect, and the caller's limits. */
 #ifndef STOMP_RULES_H
 #define STOMP_RULES_H
 
@@ -10,12 +10,12 @@ enum stomp_command {
     STOMP_SEND, STOMP_MESSAGE, STOMP_ERROR, STOMP_ACK, STOMP_NACK, STOMP_RECEIPT, STOMP_SUBSCRIBE,
     STOMP_UNSUBSCRIBE, STOMP_BEGIN, STOMP_COMMIT, STOMP_ABORT, STOMP_CONNECT, STOMP_STOMP,
     STOMP_CONNECTED, STOMP_DISCONNECT,
-    STOMP_COMMANDS /* how many; also "none of these" */
+    STOMP_COMMANDS /* their number; also means "unknown" */
 };
 #define STOMP_WITH_BODY ((1u << STOMP_SEND) | (1u << STOMP_MESSAGE) | (1u << STOMP_ERROR))
 #define STOMP_UNESCAPED ((1u << STOMP_CONNECT) | (1u << STOMP_CONNECTED))
 
-/* The fields of spec.Dialect that are yes or no. */
+/* The boolean fields of spec.Dialect. */
 enum stomp_flag {
     STOMP_CRLF = 1 << 0,
     STOMP_ANY_BODY = 1 << 1,
@@ -26,10 +26,10 @@ enum stomp_flag {
     STOMP_KEEPS_BAD_UTF8 = 1 << 6,
     STOMP_SKIPS_BAD_LINES = 1 << 7,
     STOMP_SKIPS_NUL = 1 << 8,
-    STOMP_PADS_SPACE = 1 << 9, /* spaces around the digits of content-length are passed over */
+    STOMP_PADS_SPACE = 1 << 9, /* spaces around the digits of content-length are skipped */
     STOMP_PADS_TAB = 1 << 10
 };
-/* Rules under which name and value may begin elsewhere than behind the line before and behind the colon. */
+/* Rules by which a name or value may not begin right after the previous line or the colon. */
 #define STOMP_IRREGULAR (STOMP_LEGACY | STOMP_TRIMS_HEADERS | STOMP_SKIPS_BAD_LINES)
 
 struct stomp_name {
@@ -39,12 +39,12 @@ struct stomp_name {
 
 struct stomp_rules {
     uint32_t flags;    /* enum stomp_flag */
-    uint32_t commands; /* bit a command that exists */
-    int escapes;       /* 0 none, 1 those of STOMP 1.1, 2 those of 1.2 */
+    uint32_t commands; /* a bit for each command of the version */
+    int escapes;       /* 0 none, 1 those of 1.1, 2 those of 1.2 */
     int report_beats;
-    size_t max_command_line, max_header_line, max_headers; /* octets, octets, lines */
-    uint64_t max_body;                                     /* octets */
-    const struct stomp_name *extra;                        /* commands that exist besides */
+    size_t max_command_line, max_header_line, max_headers; /* bytes, bytes, lines */
+    uint64_t max_body;                                     /* bytes */
+    const struct stomp_name *extra;                        /* further commands */
     size_t extra_count;
 };
 

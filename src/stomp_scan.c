@@ -9,7 +9,7 @@
 
 #define NONE SIZE_MAX
 enum { GAP, COMMAND, HEADERS };
-enum { LINE_TAKEN = 0, LINE_BLANK = -1 }; /* what a line checker answers besides an enum stomp_error */
+enum { LINE_TAKEN = 0, LINE_BLANK = -1 }; /* results of a line checker beside an enum stomp_error */
 
 void stomp_scan_free(struct stomp_scan *scan)
 {
@@ -49,8 +49,8 @@ static int full(const struct stomp_scan *s, const struct stomp_rules *rules)
     return s->phase == HEADERS && s->count + s->skipped == rules->max_headers;
 }
 
-/* The line under way, of which [line, end) is there, is no header, for there are as many as the limit allows. 0 while it
-   may turn out to be blank: legacy lines end in any number of spaces and CRs. */
+/* The current line, of which [line, end) is available, must be blank, since the limit of headers is reached. Return 0 while it
+   may still be: a blank legacy line has any number of spaces and CRs. */
 static int refuse_header(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     size_t at = s->blank > s->line ? s->blank : s->line, limit = rules->max_header_line;
@@ -61,12 +61,12 @@ static int refuse_header(struct stomp_scan *s, const struct stomp_rules *rules, 
     s->blank = at;
     if (at == end)
         return 0;
-    if (at - s->line > limit && !(at - s->line == limit + 1 && data[at - 1] == '\r')) /* it was too long before */
+    if (at - s->line > limit && !(at - s->line == limit + 1 && data[at - 1] == '\r')) /* it was too long already */
         return too_long(s, rules);
     return bad(s, STOMP_LIMIT_HEADERS, s->line);
 }
 
-/* A NUL at `at`, inside the line under way. */
+/* The error for a NUL at `at`, inside the current line. */
 static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t at)
 {
     if (full(s, rules) && at > s->line && refuse_header(s, rules, data, at))
@@ -76,7 +76,7 @@ static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, co
     return bad(s, STOMP_UNEXPECTED_NUL, at);
 }
 
-/* The line under way has no end yet, and [line, end) of it is there: is it too much already? */
+/* Does [line, end), the incomplete current line, exceed a limit already? */
 static int check_unfinished(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     size_t len = end - s->line, limit = line_limit(s, rules);
@@ -109,7 +109,7 @@ static int is_extra(const struct stomp_rules *rules, const uint8_t *text, size_t
     return 0;
 }
 
-/* The command line [0, end), its LF at end. */
+/* Read the command line [0, end), with its LF at end. */
 static int take_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     uint8_t folded[16];
@@ -153,7 +153,7 @@ static int take_any_length(struct stomp_scan *s, const struct stomp_rules *rules
         unsigned digit = data[i] - (unsigned)'0';
         if (digit > 9)
             return bad(s, STOMP_BAD_CONTENT_LENGTH, value);
-        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + digit; /* stays too large once it is */
+        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + digit; /* saturates */
     }
     s->marks |= STOMP_HAS_LENGTH;
     s->length = n;
@@ -162,7 +162,7 @@ static int take_any_length(struct stomp_scan *s, const struct stomp_rules *rules
     return n > rules->max_body ? bad(s, STOMP_LIMIT_BODY, value) : LINE_TAKEN;
 }
 
-/* The usual: a few digits and nothing else. What it does not like it leaves to take_any_length. */
+/* Read a content-length of a few digits; leave anything else to take_any_length. */
 static inline int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
 {
     unsigned n = 0, digit;
@@ -222,7 +222,7 @@ static int is_content_length(const uint8_t *name, int fold)
     return 1;
 }
 
-/* Escapes and UTF-8 of a header line [line, end) that holds something rare. */
+/* Check escapes and UTF-8 of a header line [line, end) with rare bytes. */
 static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     const uint8_t *line = data + s->line;
@@ -239,7 +239,7 @@ static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, con
     if (!memchr(line, '\\', len))
         return 0;
     if (!s->level) {
-        s->marks |= STOMP_ODD; /* a backslash that is data here is none elsewhere */
+        s->marks |= STOMP_ODD; /* other versions would read this backslash as an escape */
         return 0;
     }
     s->marks |= STOMP_ESCAPED;
@@ -254,8 +254,8 @@ static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, con
     return at < len - colon - 1 ? bad(s, STOMP_BAD_ESCAPE, s->colon + 1 + at) : 0;
 }
 
-/* A header line whose LF stands at lf, checked in the order that the contract of the codec gives. The quick way in
-   stomp_scan_head only skips this for lines on which nothing here would say anything. */
+/* Read a header line with its LF at lf. The order of the checks is specified: the first violation counts. The fast path of
+   stomp_scan_head skips this only for lines that pass all checks. */
 static int take_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t lf)
 {
     size_t name = s->line, end = lf - (size_t)has_crlf(rules, data, s->line, lf);
@@ -304,7 +304,7 @@ static int take_line(struct stomp_scan *s, const struct stomp_rules *rules, cons
     return keep(s, name, colon, value, end);
 }
 
-/* Skips EOLs. Returns -1 where a frame begins at `skip`, or an outcome. */
+/* Skip EOLs. Returns -1 if a frame begins at `skip`, or else an outcome. */
 static int scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
     size_t at = 0, next;
@@ -323,7 +323,7 @@ static int scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const
             if (next < len && data[next] != '\n')
                 goto frame;
             if (next - at > rules->max_command_line + (data[next - 1] == '\r'))
-                goto frame; /* where the line rule refuses it */
+                goto frame; /* which refuses the line */
             if (next == len)
                 break;
             next++;
@@ -348,7 +348,7 @@ frame:
     return -1;
 }
 
-/* Begin a frame under rules that need to know where names and values begin, or after one under such rules. */
+/* Begin a frame by rules that need `starts`, or after one by such rules. */
 static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct stomp_rules *rules)
 {
     int irregular = (rules->flags & STOMP_IRREGULAR) != 0;
@@ -371,7 +371,7 @@ static inline int begin_frame(struct stomp_scan *s, const struct stomp_rules *ru
     return STOMP_UNLIKELY(rules->flags & STOMP_IRREGULAR || s->starts) ? begin_irregular(s, rules) : 0;
 }
 
-/* The line [s->line, end) with its LF at `end`, by the full rules. */
+/* Read the line [s->line, end), with its LF at `end`, by the full rules. */
 static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     const uint8_t *nul = s->rare ? memchr(data + s->line, 0, end - s->line) : NULL;
@@ -385,7 +385,7 @@ static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, 
     return verdict;
 }
 
-/* A command line [0, end) without anything rare, its LF at lf: 1 if it is a known command, else the full rules decide. */
+/* Read a command line [0, end) without rare bytes, with its LF at lf. Returns 1 for a known command; 0 for the full rules. */
 static inline int known_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end, size_t lf)
 {
     int command = command_of(data, end);
@@ -399,7 +399,7 @@ static inline int known_command(struct stomp_scan *s, const struct stomp_rules *
     return 1;
 }
 
-/* The end of the lines that can be kept without looking at limits or for memory. */
+/* Return the end of the lines that fit without checking limits or memory. */
 static inline struct stomp_line *lines_room(const struct stomp_scan *s, const struct stomp_rules *rules)
 {
     size_t most = rules->max_headers - s->skipped;

@@ -1,14 +1,14 @@
 /* A resumable scanner for the head of one STOMP frame: gap, command line, header lines, empty line.
 
-   It knows octets and rules, no Python and no meaning. It never allocates by a number from the wire, never
-   reads outside [data, data + len), and looks at no octet twice: its state says how far it came. All offsets
-   it gives are counted from the frame's first octet, so the buffer may move between two calls.
+   It knows bytes and rules, but no Python and no meaning of headers. It never allocates by a number from the wire, never
+   reads outside [data, data + len), and reads no byte twice: its state keeps the position. All offsets are counted from the
+   frame's first byte, so that the buffer may move between two calls.
 
    Outcomes of stomp_scan_head:
-     STOMP_MORE  the head is not complete: drop `skip` octets, append what comes, call again;
-     STOMP_BEAT  one EOL between frames (only with rules->report_beats): drop `skip` octets;
-     STOMP_HEAD  drop `skip` octets; then the head is [0, head), and the body starts at `head`;
-     STOMP_BAD   drop `skip` octets; then `error` says what is wrong and `at` where. */
+     STOMP_MORE  the head is incomplete: drop `skip` bytes, append new bytes, call again;
+     STOMP_BEAT  one EOL between frames (only with rules->report_beats): drop `skip` bytes;
+     STOMP_HEAD  drop `skip` bytes; then the head is [0, head), and the body starts at `head`;
+     STOMP_BAD   drop `skip` bytes; then `error` is the error and `at` its offset. */
 #ifndef STOMP_SCAN_H
 #define STOMP_SCAN_H
 
@@ -19,7 +19,7 @@
 
 enum stomp_outcome { STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD };
 
-/* What can be wrong. The order is that of _ERRORS in _codec_c.pyx. */
+/* The errors. _LIMITS in _codec_c.pyx uses the numbers of the limits. */
 enum stomp_error {
     STOMP_OK,
     STOMP_UNKNOWN_COMMAND,
@@ -39,22 +39,22 @@ enum stomp_error {
     STOMP_NO_MEMORY
 };
 
-/* What was seen in a head. */
+/* Properties of a head. */
 enum stomp_mark {
-    STOMP_CHANGED = 1 << 0,    /* something was trimmed, skipped or folded: the head is not kept as it is */
-    STOMP_NON_ASCII = 1 << 1,  /* some header has an octet above 127 */
+    STOMP_CHANGED = 1 << 0,    /* something was trimmed, skipped or folded: the head cannot be kept unchanged */
+    STOMP_NON_ASCII = 1 << 1,  /* some header has a byte above 127 */
     STOMP_ESCAPED = 1 << 2,    /* some header has a backslash that may start an escape */
-    STOMP_ODD = 1 << 3,        /* not what a writer would write: raw CR, raw colon in a value, backslash as data, … */
-    STOMP_HAS_LENGTH = 1 << 4, /* content-length was there */
+    STOMP_ODD = 1 << 3,        /* a writer would write it differently: raw CR, raw colon in a value, backslash as data, … */
+    STOMP_HAS_LENGTH = 1 << 4, /* there is a content-length */
     STOMP_CR_ENDS = 1 << 5,    /* some line ends in CR LF */
 };
 
-/* One header. Offsets from the frame's first octet. */
+/* One header, as offsets from the frame's first byte. */
 struct stomp_line {
-    uint32_t colon, end; /* the first colon; the octet behind the value */
+    uint32_t colon, end; /* the first colon; the end of the value */
 };
 
-/* Where name and value begin, for rules that trim or skip: otherwise behind the line before, and behind the colon. */
+/* The offsets of name and value, for rules that trim or skip. Otherwise they follow the previous line and the colon. */
 struct stomp_start {
     uint32_t name, value;
 };
@@ -62,28 +62,28 @@ struct stomp_start {
 #define STOMP_INLINE_LINES 32
 
 struct stomp_scan {
-    int (*scan_head)(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t); /* the one for this machine */
+    int (*scan_head)(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t); /* the variant for this machine */
     int phase; /* 0 gap, 1 command line, 2 header lines */
-    /* where we are, between two calls */
-    size_t pos;     /* octets of the frame that were looked at */
-    size_t line;    /* first octet of the line under way */
+    /* the position between two calls */
+    size_t pos;     /* bytes of the frame that were read */
+    size_t line;    /* offset of the current line */
     size_t colon;   /* its first colon, or SIZE_MAX */
-    size_t blank;   /* octets of the frame up to which a line too many was found to be blank */
-    size_t skipped; /* malformed lines that lenient rules passed over; they count as headers */
-    int rare;       /* the line under way holds something for the full rules */
-    /* what was found */
+    size_t blank;   /* offset up to which a line above the limit was found to be blank */
+    size_t skipped; /* malformed lines that lenient rules skipped; they count as headers */
+    int rare;       /* the current line needs the full rules */
+    /* the result */
     uint32_t count;
     int marks; /* enum stomp_mark */
     uint64_t length;
     int command; /* enum stomp_command */
     int level;   /* its escapes: those of the rules, or 0 */
     size_t command_len;
-    size_t first; /* first octet of the first header line */
+    size_t first; /* offset of the first header line */
     size_t skip, head, at;
     int error;
     uint32_t room;
-    struct stomp_line *lines;   /* count of them; either `few` or allocated */
-    struct stomp_start *starts; /* as many, or NULL under rules that neither trim nor skip */
+    struct stomp_line *lines;   /* of length count; `few`, or allocated */
+    struct stomp_start *starts; /* of length count, or NULL for rules that neither trim nor skip */
     struct stomp_line few[STOMP_INLINE_LINES];
 };
 
@@ -91,7 +91,7 @@ struct stomp_header {
     size_t name, colon, value, end;
 };
 
-/* Header i of the head at data; `from` is 0 for the first one, then what this returned for the one before. */
+/* Read header i of the head at data. `from` is 0 for the first header, then the result of the last call. */
 static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_t *data, uint32_t i, size_t from, struct stomp_header *header)
 {
     header->colon = scan->lines[i].colon;
@@ -108,7 +108,7 @@ static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_
 void stomp_scan_init(struct stomp_scan *scan);
 void stomp_scan_free(struct stomp_scan *scan);
 
-/* See the top of this file. After STOMP_HEAD the next call starts a new frame. After STOMP_BAD do not call again. */
+/* Scan; see the top of this file. After STOMP_HEAD the next call starts a new frame. After STOMP_BAD do not call again. */
 static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
     return scan->scan_head(scan, rules, data, len);

@@ -4,11 +4,11 @@
 #include "stomp_mask.h"
 #include "stomp_text.h"
 
-#define FEW 16 /* entries of which each is compared with each */
+#define FEW 16 /* entries that are compared pairwise */
 
 /* ---- text ---- */
 
-/* Replace what is no UTF-8 by U+FFFD, an octet at a time (Arrow's text is always UTF-8). */
+/* Replace each byte that is not UTF-8 by U+FFFD, since Arrow's text is UTF-8. */
 static int repair(struct stomp_buffer *b)
 {
     size_t len = b->len, at = stomp_bad_utf8(b->data, len), to = 0;
@@ -79,7 +79,7 @@ static inline int is_called(const struct stomp_slot *slot, const uint8_t *name, 
     return slot->name.len == len && !memcmp(slot->name.octets, name, len);
 }
 
-/* The slot of a name: a new one, or that of the same name. */
+/* Return the slot of a name, a new one for a new name. */
 static uint32_t slot_of(struct stomp_finder *finder, const struct stomp_name *name)
 {
     uint32_t *head = &finder->heads[name->len ? hash_of(name->octets, name->len) : 0];
@@ -115,7 +115,7 @@ void stomp_finder_free(struct stomp_finder *finder)
     stomp_release(finder->of);
 }
 
-/* A header of the frame: does it fill a slot? Returns how many slots are still empty. */
+/* Fill the slot of a header of the frame, if it has one. Returns how many slots are still empty. */
 static STOMP_NOINLINE uint32_t fill(struct stomp_finder *finder, uint32_t k, const uint8_t *name, size_t len, size_t value, size_t end,
                                     uint32_t empty)
 {
@@ -130,7 +130,7 @@ static STOMP_NOINLINE uint32_t fill(struct stomp_finder *finder, uint32_t k, con
     return empty;
 }
 
-/* In a head whose lines stand one behind the other. */
+/* Fill slots from a head with contiguous lines. */
 static STOMP_INLINE int look_up_regular(struct stomp_finder *finder, struct stomp_text *text, int escaped)
 {
     const struct stomp_line *line = text->scan->lines, *last = line + text->scan->count;
@@ -186,7 +186,7 @@ static int compare(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_le
     return order ? order : (a_len > b_len) - (a_len < b_len);
 }
 
-/* By the greatest value that is not behind the text. */
+/* Decide by the greatest value that is not greater than the text. */
 static int text_holds(const struct stomp_condition *condition, const uint8_t *text, size_t len)
 {
     size_t low = 0, high = condition->count;
@@ -242,7 +242,7 @@ static inline int in_order(const struct keys *k, uint32_t a, uint32_t b)
     return memcmp(k->data + k->offsets[a], k->data + k->offsets[b], (size_t)a_len) <= 0;
 }
 
-/* Sort 0 to count - 1 by key, equal ones in their order: merges from `order` to `other` and back. Returns the sorted one. */
+/* Sort 0 to count - 1 by key, stably: merge from `order` to `other` and back. Returns the sorted array. */
 static uint32_t *sorted(const struct keys *k, size_t count, uint32_t *order, uint32_t *other)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -261,7 +261,7 @@ static uint32_t *sorted(const struct keys *k, size_t count, uint32_t *order, uin
     return order;
 }
 
-/* Mark the repeated ones; how many there are. `order` has room for twice the count. */
+/* Mark repeated entries, and return their number. `order` has room for twice the count. */
 static size_t mark_repeats(const struct keys *k, size_t count, uint8_t *repeated, uint32_t *order)
 {
     size_t found = 0;
@@ -278,7 +278,7 @@ static size_t mark_repeats(const struct keys *k, size_t count, uint8_t *repeated
     return found;
 }
 
-/* Close the gaps that repeated entries leave. Returns how many entries stay. */
+/* Close the gaps of repeated entries. Returns how many entries remain. */
 static size_t close_gaps(struct stomp_column *c, size_t first, size_t count, const uint8_t *repeated)
 {
     int32_t *offsets = (int32_t *)(void *)c->offsets.data + first;

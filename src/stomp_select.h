@@ -1,5 +1,5 @@
-/* Which frames and headers are wanted, looked up in the head of one frame. Texts are as columns show them: unescaped, in
-   lower or upper case where the rules fold them, and UTF-8, with U+FFFD for each octet that is none. No Python. */
+/* The look-up of wanted headers and conditions in the head of a frame. Texts are as columns show them: unescaped, folded to
+   lower or upper case by rules that do so, and UTF-8, with U+FFFD for each invalid byte. It uses no Python. */
 #ifndef STOMP_SELECT_H
 #define STOMP_SELECT_H
 
@@ -9,9 +9,9 @@
 #include "stomp_scan.h"
 #include "stomp_wanted.h"
 
-#define STOMP_SPARE 32 /* octets that every buffer has behind what it must hold, so that short texts are copied at once */
+#define STOMP_SPARE 32 /* extra bytes at the end of each buffer, so that short texts are copied in one go */
 
-/* Room for `need` octets in all. 0, or -1 for want of memory. */
+/* Make room for `need` bytes in all. Returns 0, or -1 without memory. */
 static inline int stomp_grow_to(struct stomp_buffer *b, size_t need)
 {
     if (b->room && b->room - STOMP_SPARE >= need)
@@ -24,7 +24,7 @@ static inline int stomp_grow_to(struct stomp_buffer *b, size_t need)
     return 0;
 }
 
-/* The same, and as much again, so that growing step by step does not copy all each time. */
+/* The same with double the room, so that growing step by step does not copy everything each time. */
 static inline int stomp_grow(struct stomp_buffer *b, size_t need)
 {
     if (b->room && b->room - STOMP_SPARE >= need)
@@ -32,7 +32,7 @@ static inline int stomp_grow(struct stomp_buffer *b, size_t need)
     return stomp_grow_to(b, 2 * need + 4096);
 }
 
-/* Copy len octets to where there are STOMP_SPARE to spare; `roomy`: there are as many readable ones behind the first. */
+/* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one on. */
 static inline void stomp_copy(uint8_t *to, const uint8_t *octets, size_t len, int roomy)
 {
     if (roomy && len <= STOMP_SPARE)
@@ -41,20 +41,20 @@ static inline void stomp_copy(uint8_t *to, const uint8_t *octets, size_t len, in
         memcpy(to, octets, len);
 }
 
-/* How the headers of a frame become what is shown. */
+/* How the headers of a frame are converted to the texts of columns. */
 enum stomp_text_kind {
-    STOMP_TEXT_PLAIN,   /* they are shown as they came, and stand one behind the other */
-    STOMP_TEXT_ESCAPED, /* the same, but for escapes */
-    STOMP_TEXT_ANY,     /* they may be trimmed, folded or no UTF-8 */
+    STOMP_TEXT_PLAIN,   /* unchanged, and contiguous */
+    STOMP_TEXT_ESCAPED, /* contiguous, with escapes */
+    STOMP_TEXT_ANY,     /* perhaps trimmed, folded or not UTF-8 */
 };
 
-/* The frame at hand. */
+/* The current frame. */
 struct stomp_text {
     const struct stomp_scan *scan;
     const struct stomp_rules *rules;
     const uint8_t *frame;
     enum stomp_text_kind kind;
-    int roomy; /* there are STOMP_SPARE octets of data behind its head */
+    int roomy; /* STOMP_SPARE bytes of data follow its head */
     struct stomp_buffer scratch;
 };
 
@@ -68,7 +68,7 @@ static inline void stomp_text_at(struct stomp_text *text, const uint8_t *frame, 
     text->roomy = (size_t)(last - frame) - text->scan->head >= STOMP_SPARE;
 }
 
-/* The text of *len octets at `from`, as it is shown; good until the next call. NULL for want of memory. */
+/* Return the text of *len bytes at `from` as columns show it, valid until the next call. NULL: no memory. */
 const uint8_t *stomp_text_made(struct stomp_text *text, size_t from, size_t *len, int is_name);
 static inline const uint8_t *stomp_text_of(struct stomp_text *text, size_t from, size_t *len, int is_name)
 {
@@ -80,33 +80,33 @@ static inline const uint8_t *stomp_text_of(struct stomp_text *text, size_t from,
 
 const uint8_t *stomp_command_text(struct stomp_text *text, size_t *len);
 
-/* A wanted header: its value in the frame at hand; end is 0 where there is none. */
+/* A wanted header: its value in the current frame; end is 0 if it is missing. */
 struct stomp_slot {
     struct stomp_name name;
     size_t value, end;
-    uint32_t next; /* slot with the same hash, counted from 1; 0: no more */
+    uint32_t next; /* next slot with the same hash, counted from 1; 0: none */
 };
 
-/* The wanted headers: a slot for each name, found by hash. */
+/* The wanted headers: a slot for each name, in a hash table. */
 struct stomp_finder {
     struct stomp_slot *slots;
     uint32_t count;
-    uint32_t *of;  /* slot of each column's name, then of each condition */
-    int escapable; /* some name holds what is escaped on the wire; all others are never written with escapes */
+    uint32_t *of;  /* the slot of each column's name, then of each condition */
+    int escapable; /* some name contains a character that is escaped on the wire */
     uint32_t heads[64];
 };
 
-/* 0, or -1 for want of memory. Call stomp_finder_free afterwards, in any case. */
+/* Returns 0, or -1 without memory. Call stomp_finder_free afterwards in either case. */
 int stomp_finder_init(struct stomp_finder *finder, const struct stomp_wanted *wanted);
 void stomp_finder_free(struct stomp_finder *finder);
 
-/* Look up all of them in the frame. 0, or -1 for want of memory. */
+/* Look up all names in the frame. Returns 0, or -1 without memory. */
 int stomp_look_up(struct stomp_finder *finder, struct stomp_text *text);
 
-/* Do all conditions hold for the frame that was looked up? 1, 0, or -1 for want of memory. */
+/* Does the frame of the last look-up meet all conditions? Returns 1, 0, or -1 without memory. */
 int stomp_where_holds(const struct stomp_wanted *wanted, const struct stomp_finder *finder, struct stomp_text *text);
 
-/* Of the *count entries from `first` on, the last in the columns: keep only the first of each key. */
+/* Of the last *count entries in the columns, from `first` on, keep the first of each key. */
 int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, size_t first, size_t *count, struct stomp_buffer *scratch);
 
 #endif

@@ -46,7 +46,7 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
     return (size_t)(to - out);
 }
 
-/* How many octets the well-formed sequence at text has, or 0. */
+/* Return the length of the well-formed sequence at text, or 0. */
 static inline size_t sequence(const uint8_t *text, size_t len)
 {
     uint8_t a = text[0];

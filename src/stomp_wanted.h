@@ -1,4 +1,4 @@
-/* Which columns, headers and frames are wanted, and the buffers that columns are made in. */
+/* The choice of columns, headers and frames, and the buffers of columns. */
 #ifndef STOMP_WANTED_H
 #define STOMP_WANTED_H
 
@@ -9,13 +9,13 @@ struct stomp_buffer {
     size_t len, room;
 };
 
-/* Offsets and octets of a text or binary column; valid holds a bit a row where nulls are allowed. */
+/* Offsets and bytes of a text or binary column; valid has a bit for each row of a nullable one. */
 struct stomp_column {
     struct stomp_buffer offsets, data, valid;
     int64_t nulls;
 };
 
-/* The columns before those of single headers, in their order: bits. */
+/* The columns before those of single headers, in order, as bits. */
 enum stomp_column_bit {
     STOMP_COLUMN_COMMAND = 1 << 0,
     STOMP_COLUMN_HEADERS = 1 << 1,
@@ -23,20 +23,20 @@ enum stomp_column_bit {
     STOMP_COLUMN_OFFSET = 1 << 3,
     STOMP_COLUMN_LENGTH = 1 << 4,
     STOMP_COLUMN_ERROR = 1 << 5,
-    STOMP_COLUMNS = (1 << 6) - 1 /* all of them */
+    STOMP_COLUMNS = (1 << 6) - 1 /* all */
 };
 
-/* What the command, or the first header of this name, must be, or begin with: as text in a column. */
+/* A condition on the command or a header, as columns show it: it equals a value, or begins with one. */
 struct stomp_condition {
     struct stomp_name name;
     int of_command, is_prefix;
-    const struct stomp_name *values; /* ascending; no prefix begins with another one */
+    const struct stomp_name *values; /* ascending; no prefix begins with another */
     size_t count;
 };
 
 struct stomp_wanted {
     int columns;                    /* enum stomp_column_bit */
-    int repeats;                    /* 0: of a repeated header only the first entry */
+    int repeats;                    /* 0: only the first entry of a repeated header */
     const struct stomp_name *names; /* headers with a column of their own */
     size_t names_count;
     const struct stomp_condition *where; /* all must hold */

@@ -1,4 +1,4 @@
-/* Writing header text. Inline, for every name and value goes through here. No Python, no allocation. */
+/* The writer of header text. Inline, since each name and value passes here. No Python, no allocation. */
 #ifndef STOMP_WRITE_H
 #define STOMP_WRITE_H
 
@@ -8,21 +8,21 @@
 
 #include "stomp_mask.h"
 
-/* How special octets are treated. */
+/* The treatment of special bytes. */
 enum stomp_write_mode {
     STOMP_WRITE_1_2,     /* escape CR LF : \ */
-    STOMP_WRITE_1_1,     /* escape LF : \ ; CR goes raw */
-    STOMP_WRITE_1_0,     /* no escapes: LF is refused, CR goes raw */
+    STOMP_WRITE_1_1,     /* escape LF : \ ; CR is written raw */
+    STOMP_WRITE_1_0,     /* no escapes: LF is refused, CR is written raw */
     STOMP_WRITE_CONNECT, /* no escapes: CR and LF are refused */
-    STOMP_WRITE_LEGACY   /* no escapes: octets below 32 are refused */
+    STOMP_WRITE_LEGACY   /* no escapes: bytes below 32 are refused */
 };
 #define STOMP_REFUSED SIZE_MAX
 
-/* As stomp_write_text below, octet by octet. */
+/* The same as stomp_write_text below, byte by byte. */
 size_t stomp_write_slowly(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name);
 
-/* Is some octet of the word one that a writer must look at: below 32, ':', '\'? Octets above 127 may make it say yes
-   without need, never no where it is yes. */
+/* Does the word contain a special byte: below 32, ':' or '\'? Bytes above 127 may cause false positives, never false
+   negatives. */
 static inline uint64_t stomp_special_8(uint64_t x)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -31,7 +31,7 @@ static inline uint64_t stomp_special_8(uint64_t x)
     return (low | (colon - ones) | (slash - ones)) & ~x & tops;
 }
 
-/* Copies 16 octets. Is some of them special? */
+/* Copy 16 bytes. Is one of them special? */
 #if defined(STOMP_SSE2)
 static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
 {
@@ -59,8 +59,8 @@ static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
 }
 #endif
 
-/* Write a header name or value. out has room for 2 * len + 16 octets. NUL is always refused, and a colon in a name
-   where there is no escape for it. Returns the length written, or STOMP_REFUSED. */
+/* Write a header name or value. out has room for 2 * len + 16 bytes. NUL is always refused, and so is a colon in a name
+   that cannot be escaped. Returns the length written, or STOMP_REFUSED. */
 static inline size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
 {
     if (len >= 16) {

@@ -1,4 +1,4 @@
-# Frames to octets. Included by _codec_c.pyx.
+# The writer: frames to bytes. Included by _codec_c.pyx.
 
 cdef int _writer(stomp_writer *writer, version, content_length, lenient, _Names extra) except -1:
     _dialect_rules(&writer.rules, version, False)
@@ -21,7 +21,7 @@ cdef inline _Names _extra(commands):
 
 
 cdef int _write(stomp_out *out, frame, const stomp_writer *writer) except -1:
-    """Everything but body and NUL."""
+    """Write everything but the body and its NUL."""
     cdef uint32_t culprit
     cdef int error
     if type(frame) is not Frame:
@@ -35,7 +35,7 @@ cdef int _write(stomp_out *out, frame, const stomp_writer *writer) except -1:
 
 
 cdef _detail(int error, frame, uint32_t culprit, const stomp_writer *writer):
-    """What was wrong, in words."""
+    """Return the details of an error in words."""
     cdef bint legacy = (writer.rules.flags & STOMP_LEGACY) != 0
     command = frame.command.translate(_UPPER) if legacy else frame.command
     pairs = frame.headers.pairs()
@@ -128,7 +128,7 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
         stomp_out_free(&out)
 
 
-cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker gives one tuple each time
+cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker passes the same tuple each time
 
 
 cdef _Names _left_out(without):
