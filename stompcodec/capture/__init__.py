@@ -1,14 +1,14 @@
-"""Captures: raw frames in segments, each with an index that knows when they came. docs/capture-format.md says it all.
+"""Captures: raw frames in segment files, each with an index of arrival times. docs/capture-format.md has the format.
 
-    with CaptureWriter("feed.stompcap") as capture:             # one writer; see `writer`
+    with CaptureWriter("feed.stompcap") as capture:             # one writer at a time
         capture.append(octets_of(frame), time_in_us)
         capture.sync()                                          # on the disk: now it may be acknowledged
 
     for offset, time, frame in Capture("feed.stompcap").frames():
         ...
 
-Readers see what was synced, while it is written too, and never lock anything. What they find in files they believe
-only as far as it fits: an index that is damaged is told, and the frames are found without it.
+Readers see synced frames, also while more are written, and lock nothing. They check the index against the segment: a
+damaged index is reported, and the frames are found without it.
 """
 
 from stompcodec.capture.disk import CaptureBusyError

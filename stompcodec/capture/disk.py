@@ -1,4 +1,4 @@
-"""Captures and the disk: a lock, octets that are on it for sure, and names of segments."""
+"""The disk below captures: a lock, synced writes, and the names of segments."""
 
 from __future__ import annotations
 
@@ -30,17 +30,21 @@ __all__ = [
     "write",
 ]
 
-#: The octet that is locked on Windows, where what is locked cannot be read. No file is so long.
+#: The byte that is locked on Windows, where locked bytes cannot be read. No file is that long.
 _FAR = 2**62
-#: The largest offset. A file whose name says more is no segment of ours.
+#: The largest offset. A file with a larger one in its name is not a segment.
 FARTHEST = 2**62
-#: Bytes of a note that says who holds a lock.
+#: Bytes of the note that names the holder of a lock.
 _NOTED = 1000
 _NAME = re.compile(r"([a-z0-9][a-z0-9_.]{0,63})-([0-9]{20})\.stomp")
 
 
 class CaptureBusyError(StoreError):
-    """Another process, or another writer of this one, writes this capture.
+    """An attempt to write a capture that another process, or another writer of this process, is writing.
+
+    Args:
+        text: the problem.
+        holder: the other writer, as far as it is known.
 
     >>> issubclass(CaptureBusyError, StoreError)
     True
@@ -49,11 +53,11 @@ class CaptureBusyError(StoreError):
     def __init__(self, text: str, holder: str = "") -> None:
         super().__init__(f"{text}: held by {holder}" if holder else text)
         self.holder = holder
-        """Who holds it, as far as that is known."""
+        """The other writer, as far as it is known; else ""."""
 
 
 def _note(file: int, holder: str) -> None:
-    """Write who holds a lock. It only helps people, so a disk that is full or read-only does not matter."""
+    """Write the holder of a lock into its file. Failures are ignored: the note only helps people."""
     with suppress(OSError):
         os.ftruncate(file, 0)
         os.lseek(file, 0, os.SEEK_SET)
@@ -61,7 +65,7 @@ def _note(file: int, holder: str) -> None:
 
 
 def _noted(file: int) -> str:
-    """Return who holds a lock; "" if that is not known. The file may hold anything."""
+    """Return the holder of a lock, from its file; "" if it is not known. The file is not trusted."""
     try:
         os.lseek(file, 0, os.SEEK_SET)
         text = os.read(file, _NOTED).decode("ascii", "replace")
@@ -71,7 +75,7 @@ def _noted(file: int) -> str:
 
 
 def fail(path: Path, what: str, error: OSError) -> StoreError:
-    """The error to raise for one of the operating system.
+    """Return the StoreError for an error of the operating system.
 
     >>> fail(Path("a.stompcap"), "written", OSError(28, "No space left on device"))
     StoreError('a.stompcap: cannot be written: No space left on device')
@@ -82,16 +86,17 @@ def fail(path: Path, what: str, error: OSError) -> StoreError:
 
 
 class Lock:
-    """Holds a file for this writer, until `release` or the end of the process, however it ends.
+    """An exclusive lock on a file, until `release` or the end of the process.
 
     Args:
-        path: made if it is missing. It is never removed: else two writers could hold two files of one name.
-        access: rights of the file, if it is made.
-        holder: who holds it, kept in the file for those who are refused; None for a file whose content is not ours.
+        path: the file, which is created if it is missing. It is never removed: otherwise two writers could lock two
+            files of the same name.
+        access: permissions of the file if it is created.
+        holder: the name of this writer, kept in the file for the error of others; None for a file with other content.
 
     Raises:
-        CaptureBusyError: somebody else holds it.
-        StoreError: it cannot be opened.
+        CaptureBusyError: another writer holds the lock.
+        StoreError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, access: Access = PRIVATE, holder: str | None = None) -> None:
@@ -115,14 +120,14 @@ class Lock:
             _note(self._file, holder)
 
     def release(self) -> None:
-        """Lets others have it."""
+        """Release the lock."""
         os.close(self._file)
 
 
 def sync(file: int) -> None:
-    """Returns once the octets of a file, and its length, are on the disk."""
+    """Write the data and the length of a file to the disk."""
     if sys.platform == "darwin":
-        fcntl.fcntl(file, fcntl.F_FULLFSYNC)  # fsync stops at the disk's own memory there
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)  # fsync does not empty the disk's cache there
     elif hasattr(os, "fdatasync"):
         os.fdatasync(file)
     else:
@@ -130,7 +135,7 @@ def sync(file: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names of new files are on the disk. Windows needs and knows no such thing."""
+    """Write the names of new files to the disk. Windows has no such call and does not need it."""
     if sys.platform == "win32":
         return
     file = os.open(folder, os.O_RDONLY)
@@ -141,25 +146,25 @@ def sync_folder(folder: Path) -> None:
 
 
 def write(file: int, data: bytes) -> None:
-    """Write all of it."""
+    """Write all of the data."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
 
 
 def cut(file: int, size: int) -> None:
-    """Make the file so long, on the disk too, and go on writing there."""
+    """Truncate the file to `size` bytes, also on the disk, and seek to its end."""
     os.ftruncate(file, size)
     os.lseek(file, size, os.SEEK_SET)
     sync(file)
 
 
 def segment_name(chain: str, base: int) -> str:
-    """How a segment is called.
+    """Return the file name of a segment.
 
     Raises:
-        ValueError: the chain cannot have such a name.
-        StoreError: the base is beyond what there can be.
+        ValueError: the name of the chain is not allowed.
+        StoreError: the base is too large.
 
     >>> segment_name("frames", 1000)
     'frames-00000000000000001000.stomp'
@@ -173,7 +178,7 @@ def segment_name(chain: str, base: int) -> str:
 
 
 def is_segment(name: str) -> bool:
-    """Whether a file of that name is a segment.
+    """Return whether a file name is that of a segment.
 
     >>> is_segment("frames-00000000000000001000.stomp"), is_segment("photo-1.stomp")
     (True, False)
@@ -182,7 +187,7 @@ def is_segment(name: str) -> bool:
 
 
 def names_of(folder: Path) -> list[tuple[str, int, Path]]:
-    """Chain, base and path of every segment in a folder, in order.
+    """Return chain, base and path of all segments in a folder, in order.
 
     Raises:
         StoreError: the folder cannot be read.

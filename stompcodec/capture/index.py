@@ -1,10 +1,10 @@
-"""The index of a segment: rows that say how far the segment was written, when that came, and what the octets add up to.
+"""The index of a segment: rows with the end, the arrival time and the checksum of a part of the segment.
 
-A row is written after its octets are on the disk, so that whatever a row covers can be read after any crash. Each row's
-checksum goes over the rows before it, too: a row that was changed, moved or lost is noticed.
+A row is written after its part is on the disk, so that the part can be read after any crash. The checksum of a row
+covers the rows before it too, so that changed, moved and lost rows are detected.
 
-    header   "stompix1", base (u64), 0 (u32), checksum of these 20 octets (u32)
-    row      end (u64), time in us (i64), checksum of the segment's octets since the row before (u32), checksum (u32)
+    header   "stompix1", base (u64), 0 (u32), checksum of these 20 bytes (u32)
+    row      end (u64), time in us (i64), checksum of the segment's bytes since the row before (u32), checksum (u32)
 
 Numbers are little-endian; a checksum is the CRC-32 of zlib. A seal is a row with the highest bit of `end` set.
 """
@@ -35,14 +35,14 @@ __all__ = [
     "trailer",
 ]
 
-#: The time of octets whose time of arrival is not known.
+#: The time of frames whose arrival time is not known.
 UNKNOWN = 0
-#: Octets of a row, of the header, and of the trailer of a single file.
+#: Bytes of a row, of the header, and of the trailer of a single file.
 ROW = 24
-#: The most octets that are read at once.
+#: The largest read of a segment, in bytes.
 PIECE = 2**20
 
-#: Octets of an index that are read at once.
+#: The largest read of an index, in bytes.
 _ROWS = 4096 * ROW
 
 _MAGIC, _END = b"stompix1", b"stompend"
@@ -51,27 +51,30 @@ _ROW = struct.Struct("<QqI")
 _SUM = struct.Struct("<I")
 _SEAL = 2**63
 _LARGEST = 2**62
-#: Rows of an index that is made anew are at least so many octets apart.
+#: The least bytes between two rows of a rebuilt index.
 _APART = 64 * 1024
-#: A scan holds no body in memory, so their size does not matter.
+#: A scan streams bodies, so that their size does not matter.
 _LIMITS = Limits(max_command_line=2**16, max_header_line=2**20, max_headers=4000, max_body=_LARGEST)
 
 
 class Row(NamedTuple):
-    """Some whole frames of a segment."""
+    """A row of an index: some whole frames of a segment."""
 
     start: int
-    """Octets from the start of the segment."""
+    """The offset of the first frame in the segment, in bytes."""
     end: int
-    """Just behind the last frame."""
+    """The end of the last frame."""
     time: int
-    """When they came, in us since 1970, UTC; `UNKNOWN` where that was lost."""
+    """The arrival time in us since 1970, UTC; `UNKNOWN` if it is not known."""
     sum: int
-    """CRC-32 of these octets."""
+    """The CRC-32 of these bytes."""
 
 
 class IndexEncoder:
-    """Makes the octets of an index.
+    """The writer of an index: each method returns bytes to append.
+
+    Args:
+        base: the offset of the segment in its chain.
 
     >>> index, again = IndexEncoder(0), IndexDecoder(0)
     >>> again.feed(index.header() + index.row(10, 1_700_000_000_000_000, 0) + index.seal())
@@ -95,7 +98,7 @@ class IndexEncoder:
         return self._closed(_HEADER.pack(_MAGIC, self._base, 0))
 
     def row(self, end: int, time: int, sum: int) -> bytes:
-        """One more row. Times outside of what fits count as unknown."""
+        """Return the next row. A time out of range is written as unknown."""
         if not self.end < end <= _LARGEST:
             raise ValueError(f"the end of a row is {end}, behind {self.end}")
         self.end = end
@@ -103,19 +106,19 @@ class IndexEncoder:
         return self._closed(_ROW.pack(end, self.time, sum))
 
     def seal(self) -> bytes:
-        """The last row: nothing follows. Its time is that of the row before."""
+        """Return the seal, which ends the index. Its time is that of the last row."""
         return self._closed(_ROW.pack(_SEAL | self.end, self.time, 0))
 
     def follow(self, decoder: IndexDecoder) -> None:
-        """Go on behind the good rows of an index."""
+        """Continue after the good rows of an index."""
         self.end, self.time, self._sum = decoder.end, decoder.time, decoder.state
 
 
 class IndexDecoder:
-    """Takes octets of an index, and gives its rows as far as they are good. It believes no row that does not fit.
+    """The reader of an index. It returns rows up to the first damaged one.
 
     Args:
-        base: the one that the index has to have.
+        base: the offset of the segment in its chain, which the header must have.
     """
 
     def __init__(self, base: int) -> None:
@@ -123,29 +126,29 @@ class IndexDecoder:
         self._rest = b""
         self._began = False
         self.state = 0
-        """The checksum so far."""
+        """The checksum of the good rows."""
         self.octets = 0
-        """How many octets of the index are good."""
+        """Bytes of the index that are good."""
         self.end = 0
-        """How many octets of the segment the good rows cover."""
+        """Bytes of the segment that the good rows cover."""
         self.time = UNKNOWN
-        """Of the last row."""
+        """The time of the last row."""
         self.sealed = False
         self.damaged = False
-        """A row, or the header, is not what was written. Nothing is read behind it."""
+        """A row or the header is damaged. The rows after it are not read."""
 
     @property
     def position(self) -> int:
-        """How many octets of the index were taken, with those of a row that is not complete."""
+        """Bytes of the index that were fed, including an incomplete row."""
         return self.octets + len(self._rest)
 
     @property
     def torn(self) -> bool:
-        """The last row is not complete: it is being written, or was when its writer ended."""
+        """The last row is incomplete: it is being written, or its writer was killed."""
         return bool(self._rest) or not self._began
 
     def feed(self, data: bytes) -> list[Row]:
-        """The rows that are complete now."""
+        """Return the rows that are complete now."""
         data = self._rest + data
         whole = len(data) - len(data) % ROW
         rows: list[Row] = []
@@ -183,13 +186,13 @@ class IndexDecoder:
 
 
 def trailer(start: int) -> bytes:
-    """The last octets of a sealed single file. Its index begins at `start`, behind the last frame."""
+    """Return the trailer of a sealed single file, whose index begins at `start`, after the last frame."""
     part = _HEADER.pack(_END, start, 0)
     return part + _SUM.pack(zlib.crc32(part))
 
 
 def read_trailer(part: bytes, size: int) -> int | None:
-    """Where the index of a single file of `size` octets begins; None if these octets are no trailer of it.
+    """Return the offset of the index in a single file of `size` bytes; None if `part` is not its trailer.
 
     >>> read_trailer(trailer(100), 100 + 3 * ROW), read_trailer(trailer(100), 90), read_trailer(b"", 0)
     (100, None, None)
@@ -202,7 +205,7 @@ def read_trailer(part: bytes, size: int) -> int | None:
 
 
 def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
-    """CRC-32 of octets of a file; None if it is shorter. Memory holds a piece of them."""
+    """Return the CRC-32 of a part of a file, read in pieces; None if the file is shorter."""
     stream.seek(start)
     total = 0
     while start < end:
@@ -215,11 +218,13 @@ def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
 
 
 def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
-    """Where frames end in a segment, as its octets say: about every 64 KiB, and the last one. Ends at what is no frame.
+    """Yield ends of frames in a segment, found by parsing: about every 64 KiB, and the last one. Malformed data ends
+    it.
 
     Args:
-        start: where a frame begins.
-        stop: look no further.
+        stream: the file.
+        start: the offset of a frame.
+        stop: the offset at which parsing ends.
     """
     parser = Parser("1.2", limits=_LIMITS, stream_over=_APART, heartbeats=True)
     fed = given = last = start
@@ -248,7 +253,7 @@ def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
 
 
 def rows_of(stream: BinaryIO, ends: Iterable[int], start: int) -> Iterator[Row]:
-    """Rows for octets whose time is not known."""
+    """Yield rows without a time for parts that end at `ends`."""
     for end in ends:
         sum = checksum(stream, start, end)
         if sum is None:
@@ -258,11 +263,12 @@ def rows_of(stream: BinaryIO, ends: Iterable[int], start: int) -> Iterator[Row]:
 
 
 def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) -> Iterator[Row]:
-    """The rows of an index, a few at a time.
+    """Yield the rows of an index, which is read in pieces.
 
     Args:
-        read: gives up to so many octets of the index, b"" at its end.
-        most: octets to read.
+        read: returns up to this many bytes of the index; b"" at its end.
+        decoder: the reader of the index.
+        most: the largest number of bytes to read.
     """
     while most > 0 and not decoder.damaged:
         data = read(min(_ROWS, most))
@@ -273,7 +279,7 @@ def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) ->
 
 
 def index_path(segment: Path) -> Path:
-    """Where the index of a segment, or of a single file that grows, lies.
+    """Return the path of the index of a segment, or of an unsealed single file.
 
     >>> index_path(Path("a.stompcap")).name, index_path(Path("frames-0.stomp")).name
     ('a.stompcap.idx', 'frames-0.idx')

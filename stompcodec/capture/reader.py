@@ -1,4 +1,4 @@
-"""Reading a capture: its segments, the pieces and frames of its chains, and what to do with damage."""
+"""The reader of captures: segments, pieces and frames of chains, and damage."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ __all__ = ["Capture", "Cursor", "Piece", "Segment"]
 
 
 class Segment(NamedTuple):
-    """A file of frames in a capture, and where it stands in its chain."""
+    """A file of frames in a capture."""
 
     chain: str
     base: int
-    """The offset of its first octet in the chain."""
+    """The offset of its first byte in the chain."""
     path: Path
 
 
 class Piece(NamedTuple):
-    """Octets of frames that came together; of more than 1 MiB a part, which is cut anywhere."""
+    """Bytes of frames that arrived together; more than 1 MiB is split, at any byte."""
 
     offset: int
-    """Of the first octet, in the chain."""
+    """The offset of the first byte in the chain."""
     time: int
-    """When the last of them came, in us since 1970, UTC; 0 where that is not known."""
+    """The arrival time of the last byte in us since 1970, UTC; 0 if it is not known."""
     data: bytes
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset of its end."""
         return self.offset + len(self.data)
 
 
 class Capture:
-    """Reads a capture: a folder of segments, or a single file.
+    """A reader of a capture: a folder of segments, or a single file.
 
     Args:
-        path: of the folder or file.
-        on_problem: called with a line about what is wrong, such as a damaged index; reading goes on then. None: that
-            is raised as an error.
+        path: the folder or file.
+        on_problem: called with a line of text for each problem, such as a damaged index; reading continues. None:
+            problems are raised as errors.
 
     Raises:
-        StoreError: there is nothing that could be read, or, from the methods, something is wrong with it.
+        StoreError: the path does not exist or cannot be read; from methods, also for a problem without `on_problem`.
 
     >>> import tempfile
     >>> from stompcodec.capture import CaptureWriter
@@ -84,13 +84,13 @@ class Capture:
             raise fail(self.path, "read", error) from error
 
     def problem(self, text: str) -> None:
-        """Something is wrong."""
+        """Report a problem: to `on_problem`, or as a StoreError."""
         if self._on_problem is None:
             raise StoreError(text)
         self._on_problem(text)
 
     def segments(self, chain: str | None = None) -> list[Segment]:
-        """The segments there are, in order; of one chain, or of all."""
+        """Return the segments of a chain, or of all chains, in order."""
         if self.single:
             found = [(CHAIN, 0, self.path)]
         else:
@@ -98,34 +98,39 @@ class Capture:
         return [Segment(*each) for each in found if chain in (None, each[0])]
 
     def chains(self) -> list[str]:
-        """The names of the chains."""
+        """Return the names of the chains."""
         return list(dict.fromkeys(segment.chain for segment in self.segments()))
 
     def rows(self, segment: Segment) -> Iterator[Row]:
-        """The rows of a segment's index, as far as it was synced. Where the index is damaged or missing, rows for what
-        it does not cover are made of the frames."""
+        """Yield the rows of a segment's index, up to the last sync. If the index is damaged or missing, rows for the
+        rest are made from the frames."""
         view = _View(self, segment)
         yield from view.rows()
 
     def cursor(self, chain: str = CHAIN, start: int | None = None) -> Cursor:
-        """Reads a chain, and goes on when there is more.
+        """Return a reader of a chain that can continue later, when more was written.
 
         Args:
-            start: the offset to begin with, of the first octet of a frame; None for the first one that is there.
+            chain: the name of the chain.
+            start: the offset of the first frame to read; None for the first one of the chain.
         """
         return Cursor(self, chain, start)
 
     def pieces(self, chain: str = CHAIN, start: int | None = None) -> Iterator[Piece]:
-        """The octets of a chain that are there now; as `cursor`."""
+        """Yield the present contents of a chain. Arguments are those of `cursor`."""
         return self.cursor(chain, start).pieces()
 
     def frames(
         self, chain: str = CHAIN, start: int | None = None, *, limits: Limits | None = None, lenient: bool = False
     ) -> Iterator[tuple[int, int, Frame]]:
-        """Offset, time in us (0: unknown), and frame, of all that are there now; as `cursor`.
+        """Yield (offset, arrival time in us or 0, frame) for the present contents of a chain.
+
+        Args:
+            chain, start: as for `cursor`.
+            limits, lenient: as for `stompcodec.Parser`.
 
         Raises:
-            FrameError: something else stands there. Its offset is that of the chain.
+            FrameError: a frame is malformed. The offset is counted from the start of the chain.
         """
         parser, end = None, 0
         for piece in self.pieces(chain, start):
@@ -136,7 +141,7 @@ class Capture:
                 yield at, piece.time, frame
 
     def end(self, chain: str = CHAIN) -> int:
-        """The offset behind what can be read of a chain now."""
+        """Return the offset of the present end of a chain."""
         segments = self.segments(chain)
         if not segments:
             return 0
@@ -147,7 +152,7 @@ class Capture:
 
 
 class _Frames:
-    """Frames, and where they begin."""
+    """A parser that yields frames with their offsets."""
 
     def __init__(self, start: int, limits: Limits | None, lenient: bool) -> None:
         self._parser = Parser("1.2", limits=limits, heartbeats=True, lenient=lenient)
@@ -165,7 +170,7 @@ class _Frames:
 
 
 class _View:
-    """A segment as a reader sees it: where its index is, and how far it goes."""
+    """The state of reading a segment: its index, and how far it was read."""
 
     def __init__(self, capture: Capture, segment: Segment) -> None:
         self._capture = capture
@@ -174,10 +179,10 @@ class _View:
         self.stream: BinaryIO
         self._size = 0
         self.whole = False
-        """Nothing more will come: it is sealed, or the frames were found without an index."""
+        """The segment is complete: it is sealed, or its frames were found without an index."""
 
     def rows(self) -> Iterator[Row]:
-        """The rows that are new since the last time. Meanwhile `stream` is open."""
+        """Yield the rows that are new since the last call. `stream` is open meanwhile."""
         if self.whole and not self._capture.single:
             return
         with ExitStack() as stack:
@@ -195,12 +200,12 @@ class _View:
                 yield from self._without(size)
                 return
 
-            # Frames are written before their rows: looked at after the index, the segment has all that those tell of.
+            # Invariant: frames are written before their rows. So a size read after the index covers all its rows.
             self._size = os.fstat(self.stream.fileno()).st_size
             size = start or self._size
 
             def read(octets: int) -> bytes:
-                index.seek(start + self.decoder.position)  # the stream may be the one that frames are read from
+                index.seek(start + self.decoder.position)  # the stream may be the one that frames are read from, too
                 return index.read(octets) or b""
 
             for row in read_rows(read, self.decoder, length - self.decoder.position):
@@ -215,7 +220,7 @@ class _View:
             self.whole = self.whole or self.decoder.sealed
 
     def _index(self, stack: ExitStack) -> tuple[BinaryIO | None, int, int]:
-        """The file that holds the index, where in it, and its octets. The one beside a single file counts first."""
+        """Return the file with the index, its offset there, and its size. One beside a single file takes precedence."""
         try:
             beside = stack.enter_context(index_path(self.segment.path).open("rb", buffering=0))
             return beside, 0, os.fstat(beside.fileno()).st_size
@@ -224,7 +229,7 @@ class _View:
         except OSError as error:
             raise fail(index_path(self.segment.path), "read", error) from error
         if self._capture.single:
-            size = os.fstat(self.stream.fileno()).st_size  # it may have been sealed just now
+            size = os.fstat(self.stream.fileno()).st_size  # it may have been sealed meanwhile
             self.stream.seek(max(0, size - ROW))
             start = read_trailer(self.stream.read(ROW), size)
             if start is not None:
@@ -232,14 +237,14 @@ class _View:
         return None, 0, 0
 
     def _without(self, size: int) -> Iterator[Row]:
-        """Rows for what the index does not cover, as the frames say."""
+        """Yield rows for the part that the index does not cover, found by parsing."""
         end = self.decoder.end
         for row in rows_of(self.stream, scan(self.stream, end, size), end):
             self.decoder.end = end = row.end
             yield row
         self.whole = bool(size)
         self.stream.seek(end)
-        # No further than it went when it was looked at: a writer may have begun meanwhile.
+        # Up to the size seen before: a writer may have appended since.
         if self.stream.read(min(ROW, max(0, size - end))).strip(b"\r\n"):
             self._capture.problem(f"{self.segment.path}: octets {end} to {size} are no whole frames: left out")
 
@@ -252,7 +257,7 @@ def _opened(path: Path, stack: ExitStack) -> Any:
 
 
 class Cursor:
-    """A place in a chain, and what follows it.
+    """A position in a chain, from which `pieces` reads on. `Capture.cursor` makes it.
 
     >>> import tempfile
     >>> from stompcodec.capture import CaptureWriter
@@ -269,20 +274,20 @@ class Cursor:
 
     def __init__(self, capture: Capture, chain: str, start: int | None) -> None:
         self.offset = start
-        """Of the next octet; None before the first, where no start was given."""
+        """The offset of the next byte; None before the first read if no start was given."""
         self._capture = capture
         self._chain = chain
         self._view: _View | None = None
         self._complete = True
 
     def pieces(self) -> Iterator[Piece]:
-        """What can be read now. Call it again for what came since.
+        """Yield the present pieces after `offset`. A later call yields those that were written since.
 
         Raises:
-            StoreError: octets are missing, or the capture cannot be read; not if the capture has an `on_problem`.
+            StoreError: bytes are missing, or the capture cannot be read; not if the capture has an `on_problem`.
         """
         if not self._complete:
-            self._view = None  # the last one to read did not take all that its view had looked at
+            self._view = None  # the last iteration stopped early: its view has read on
         self._complete = False
         while self._find():
             view = self._view
@@ -290,7 +295,7 @@ class Cursor:
             yield from self._new(view)
             if not self._followed(view.segment):
                 break
-            yield from self._new(view)  # what came before it was sealed
+            yield from self._new(view)  # rows from before it was sealed
             self.offset = max(self.offset or 0, view.segment.base + view.decoder.end)
             self._view = None
         self._complete = True
@@ -303,7 +308,7 @@ class Cursor:
         return any(each.base > segment.base for each in self._capture.segments(self._chain))
 
     def _find(self) -> bool:
-        """Open the segment that holds the next octet."""
+        """Open the segment with the next byte. Return False if there is none."""
         if self._view is not None:
             return True
         segments = self._capture.segments(self._chain)
@@ -326,7 +331,7 @@ class Cursor:
         return True
 
     def _began_behind(self, segment: Segment, at: int) -> bool:
-        """Whether a segment holds an octet, or may still get it."""
+        """Return whether a segment contains an offset, or may still grow to it."""
         if segment.base == at:
             return True
         try:
@@ -335,7 +340,7 @@ class Cursor:
             return False
 
     def _cut(self, view: _View, row: Row) -> Iterator[Piece]:
-        """The octets of a row behind `offset`, in pieces. Where all of them are read, the checksum is looked at."""
+        """Yield the part of a row after `offset`, in pieces. The checksum is verified if the whole row is read."""
         assert self.offset is not None
         segment, stream = view.segment, view.stream
         start = max(row.start, self.offset - segment.base)

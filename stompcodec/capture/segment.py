@@ -1,7 +1,7 @@
-"""One segment that is being written: octets of frames in a file, and its index beside it.
+"""A segment that is being written: a file of frames, and its index beside it.
 
-The order on the disk is: octets, then the rows that cover them, then whoever waits is told. So an index says what was
-synced, and what lies behind its last row was promised to nobody.
+Invariant: frames are on the disk before the rows that cover them, and those before `sync` returns. So the index tells
+what was synced, and no caller relies on frames after its last row.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ __all__ = ["SegmentWriter"]
 
 
 class _State(NamedTuple):
-    """What repair found and left."""
+    """The result of a repair."""
 
     encoder: IndexEncoder
     octets: int
-    """Of the index."""
+    """Bytes of the index."""
     first: int
-    """Time of the first row."""
+    """The time of the first row."""
     sealed: bool
     lost: int
-    """Octets behind the last whole frame, which are gone."""
+    """Bytes after the last whole frame, which were cut off."""
 
 
 class SegmentWriter:
-    """Writes a segment; what a crash left is put right first.
+    """A writer of a segment. It repairs the segment first if a crash left it incomplete.
 
     Args:
-        path: of the segment, or of a single file.
-        base: how many octets the chain has before it.
-        single: at the end the index goes into the file itself.
-        access: rights of the files, if they are made.
+        path: the segment, or a single file.
+        base: the bytes of the chain before this segment.
+        single: whether sealing puts the index into the file itself.
+        access: permissions of files that are created.
 
     Raises:
-        StoreError: it cannot be written. What was not synced has to be given again; what was, is there.
+        StoreError: the segment cannot be written. Frames since the last `sync` have to be appended again.
     """
 
     def __init__(self, path: Path, base: int, *, single: bool = False, access: Access = PRIVATE) -> None:
         self.path = path
         self.base = base
         self.failed = False
-        """It cannot even be put back to what was synced: open the capture anew."""
+        """An error could not be undone: the capture has to be opened again."""
         self._single = single
         self._index_path = index_path(path)
         self._pending: list[tuple[int, int, int]] = []
@@ -82,24 +82,24 @@ class SegmentWriter:
             raise fail(path, "opened for writing", error) from error
         self._encoder, self._octets = state.encoder, state.octets
         self.first = state.first
-        """When its first octets came, in us; 0 while it is empty, or where that is not known."""
+        """The arrival time of the first frames in us; 0 if the segment is empty or the time is not known."""
         self.sealed = state.sealed
         self.lost = state.lost
-        """Octets that repair cut off: a frame that was never complete, or never synced."""
+        """Bytes that repair cut off: frames that were incomplete or not synced."""
         self.size = self._encoder.end
 
     @property
     def synced(self) -> int:
-        """Octets that are on the disk."""
+        """Bytes that are on the disk."""
         return self._encoder.end
 
     @property
     def last(self) -> int:
-        """When the last synced octets came, in us."""
+        """The arrival time of the last synced frames in us."""
         return self._encoder.time
 
     def append(self, data: bytes, time: int) -> None:
-        """Write whole frames. They count once `sync` has returned."""
+        """Write whole frames. They are safe once `sync` has returned."""
         self._usable()
         try:
             write(self._file, data)
@@ -111,7 +111,7 @@ class SegmentWriter:
         self._pending.append((self.size, time, zlib.crc32(data)))
 
     def sync(self) -> None:
-        """Returns once all that was appended is on the disk."""
+        """Write all appended frames to the disk."""
         self._usable()
         if not self._pending:
             return
@@ -128,7 +128,7 @@ class SegmentWriter:
         self._pending.clear()
 
     def seal(self) -> None:
-        """Sync, and say that nothing follows. A single file takes its index in."""
+        """Sync, and end the segment. The index of a single file moves into the file."""
         self.sync()
         if self.sealed:
             return
@@ -146,7 +146,7 @@ class SegmentWriter:
         self.sealed = True
 
     def _take_in(self, seal: bytes) -> None:
-        """The file ends with its index from now on. Until that is on the disk, the index beside it counts."""
+        """Append the index to a single file. The index beside it is removed once that is on the disk."""
         os.lseek(self._index, 0, os.SEEK_SET)
         while data := os.read(self._index, PIECE):
             write(self._file, data)
@@ -156,7 +156,7 @@ class SegmentWriter:
         sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Close the files. What was not synced may be lost."""
+        """Close the files. Frames that were not synced may be lost."""
         for file in (self._file, self._index):
             if file >= 0:
                 os.close(file)
@@ -167,7 +167,7 @@ class SegmentWriter:
             raise StoreError(f"{self.path}: it is closed, or could not be written before: open the capture again")
 
     def _undone(self, error: OSError) -> StoreError:
-        """Back to what was synced: half a frame must not stand before whole ones."""
+        """Cut the files back to the last sync, so that no partial frame precedes later ones; return the error."""
         self._pending.clear()
         self.size = self._encoder.end
         try:
@@ -182,10 +182,11 @@ class SegmentWriter:
 
 
 def _unseal(path: Path, index: Path) -> None:
-    """Put the index of a sealed single file beside it again. If that stands there, sealing was not finished.
+    """Move the index of a sealed single file out of it again. An index beside the file means that sealing was cut
+    short.
 
     Raises:
-        StoreError: the file is no capture, and is left alone.
+        StoreError: the file is not a capture. It is not changed.
     """
     if index.exists() or not path.exists():
         return
@@ -205,7 +206,7 @@ def _unseal(path: Path, index: Path) -> None:
 
 
 def _check_that_it_is_one(stream: BinaryIO, path: Path, size: int) -> None:
-    """It has no good index, so there have to be frames and nothing else: of what is no capture nothing is cut off."""
+    """Raise StoreError unless a file without a good index has frames only: other files must not be truncated."""
     end = max(scan(stream, 0, size), default=0)
     stream.seek(end)
     while data := stream.read(min(PIECE, size - end)):
@@ -215,7 +216,7 @@ def _check_that_it_is_one(stream: BinaryIO, path: Path, size: int) -> None:
 
 
 def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) -> int:
-    """Write the index of a segment anew, all or nothing, with the rights of the segment; its octets."""
+    """Write the index of a segment anew, atomically, with the segment's permissions. Return its size in bytes."""
     new = index.with_name(index.name + ".new")
     with open(new, "wb", opener=opener()) as stream:
         copy_access(path, stream.fileno())
@@ -230,10 +231,10 @@ def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) ->
 
 
 def _repair(path: Path, index: Path, base: int, single: bool, access: Access) -> _State:
-    """Bring a segment and its index together again.
+    """Make a segment and its index consistent.
 
-    A good index that ends with a whole row says what was synced: what lies behind was promised to nobody, and is cut
-    off. Where the index is torn, damaged or missing, whole frames behind its last good row are kept.
+    A good index that ends with a whole row tells what was synced, and the rest of the segment is cut off. If the index
+    is torn, damaged or missing, whole frames after its last good row are kept.
     """
     file = create(path, os.O_RDWR, access, follow=True)
     with os.fdopen(file, "r+b", buffering=0) as stream:
@@ -261,12 +262,12 @@ def _repair(path: Path, index: Path, base: int, single: bool, access: Access) ->
 
 
 def _fitting(index: Path, decoder: IndexDecoder, size: int, single: bool) -> tuple[list[Row], bool]:
-    """The rows of an index for what a segment of this size can hold, and whether that is the whole index."""
+    """Return the rows of an index that fit into a segment of this size, and whether that is the whole index."""
     rows: list[Row] = []
     with index.open("rb", buffering=0) as stream:
         for row in read_rows(stream.read, decoder, os.fstat(stream.fileno()).st_size):
             if row.end > size:
                 return rows, False
             rows.append(row)
-    empty = decoder.sealed and not rows  # nobody seals that: the next segment would have its name
+    empty = decoder.sealed and not rows  # never sealed: the next segment would have the same name
     return rows, not (decoder.damaged or decoder.torn or empty or (decoder.sealed and single))

@@ -1,4 +1,4 @@
-"""Writing captures: a folder of segments, or a single file."""
+"""The writer of captures: folders of segments, and single files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from stompcodec.spec import dialect_of
 
 __all__ = ["CHAIN", "CaptureWriter", "octets_of"]
 
-#: The chain that is written to unless another is named.
+#: The default chain.
 CHAIN = "frames"
 _LOCK = "lock"
 _USUAL = dialect_of("1.2").commands
 
 
 def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
-    """A frame as captures hold it: by the rules of STOMP 1.2, whatever was spoken, with the headers it has.
+    """Return a frame as bytes for a capture: with its headers, by the rules of STOMP 1.2, whatever its own version was.
 
     Args:
-        version: other rules, for octets that are for something else than a capture.
+        frame: the frame to write.
+        version: the version of the output, if it is not for a capture.
 
     Raises:
-        FrameError: the version cannot carry it.
+        FrameError: the version cannot represent the frame.
 
     >>> octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"hello"))
     b'MESSAGE\\ndestination:/queue/a\\n\\nhello\\x00'
@@ -48,20 +49,20 @@ def octets_of(frame: Frame, version: str | None = "1.2") -> bytes:
 
 
 class CaptureWriter:
-    """Writes a capture: the only one that does so. What a crash left is put right first.
+    """The writer of a capture; a capture has one at a time. It repairs the capture first if a crash left it incomplete.
 
     Args:
-        path: a folder, or a single file; made where it is missing.
-        single: what to make; None for what is there, else a folder. A single file is one segment without end.
-        segment_octets: a segment is sealed rather than to grow beyond; one append is never cut.
-        segment_seconds: a segment is sealed that began so long ago. None for any age.
-        access: rights of the files and of the folder that are made, whatever the umask; those that exist keep theirs.
-            See `stompcodec.disk.access.access_of`.
-        holder: who writes it, for the error of a second writer: of a folder only.
+        path: a folder, or a single file, which is created if it is missing.
+        single: whether to write a single file, which is one segment of any size. None: whatever exists, else a folder.
+        segment_octets: the size in bytes at which a segment is sealed. One append is never split.
+        segment_seconds: the age at which a segment is sealed; None for no limit.
+        access: permissions of files and folders that are created, whatever the umask. See
+            `stompcodec.disk.access.access_of`.
+        holder: the name of this writer, for the error of a second one; for folders only.
 
     Raises:
-        CaptureBusyError: somebody else writes it.
-        StoreError: it cannot be written, or is not of the kind asked for.
+        CaptureBusyError: another writer has the capture open.
+        StoreError: the capture cannot be written, or is not of the kind that `single` asks for.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -88,7 +89,7 @@ class CaptureWriter:
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
         self.lost = 0
-        """Octets that repair cut off: of frames that were never complete, or never synced."""
+        """Bytes that repair cut off: frames that were incomplete or not synced."""
         if single is None:
             single = self.path.is_file()
         if single if self.path.is_dir() else not single and self.path.exists():
@@ -112,7 +113,7 @@ class CaptureWriter:
         return Lock(self.path / _LOCK, self._access, self._holder)
 
     def _begin(self) -> None:
-        """Open the last segment of each chain. A sealed one stays as it is."""
+        """Open the last segment of each chain, sealed or not."""
         if self.single:
             self._add(CHAIN, SegmentWriter(self.path, 0, single=True, access=self._access))
             return
@@ -137,19 +138,19 @@ class CaptureWriter:
         self.close(seal=kind is None)
 
     def append(self, data: bytes, time: int, chain: str = CHAIN) -> int:
-        """Write whole frames, which came together. They count once `sync` has returned.
+        """Write whole frames that arrived together. They are safe once `sync` has returned.
 
         Args:
-            data: their octets, by the rules of STOMP 1.2: see `octets_of`.
-            time: when they came, in us since 1970, UTC; 0 where that is not known.
-            chain: which of several streams it is; a single file has one.
+            data: the frames as bytes, by the rules of STOMP 1.2: see `octets_of`.
+            time: the arrival time in us since 1970, UTC; 0 if it is not known.
+            chain: the name of the stream; a single file has one.
 
         Returns:
-            The offset of their first octet in the chain. It stays the same for ever.
+            The offset of the first byte in the chain, which never changes.
 
         Raises:
-            StoreError: it cannot be written. Everything since the last `sync` has to be given again.
-            ValueError: a chain cannot have this name.
+            StoreError: writing failed. Frames since the last `sync` have to be appended again.
+            ValueError: the name of the chain is not allowed.
         """
         segment = self._segment(chain, len(data), time)
         at = segment.base + segment.size
@@ -158,7 +159,7 @@ class CaptureWriter:
         return at
 
     def _segment(self, chain: str, size: int, time: int) -> SegmentWriter:
-        """The one to write to: a new one where the last is full, old or sealed."""
+        """Return the segment to write to: a new one if the last is full, old or sealed."""
         if self.single:
             if chain != CHAIN:
                 raise ValueError(f"chain is {chain!r}: a single file has only {CHAIN!r}")
@@ -186,7 +187,7 @@ class CaptureWriter:
         return self._add(chain, segment)
 
     def sync(self) -> None:
-        """Returns once all that was appended is on the disk, and seen by readers.
+        """Write all appended frames to the disk, which makes them visible to readers.
 
         Raises:
             StoreError: as for `append`.
@@ -197,20 +198,21 @@ class CaptureWriter:
 
     @property
     def failed(self) -> bool:
-        """It cannot go on after an error: close it, and open the capture again."""
+        """Whether an error was final: close the writer, and open the capture again."""
         return any(segment.failed for segment in self._open.values())
 
     def end(self, chain: str = CHAIN) -> int:
-        """The offset behind what was synced."""
+        """Return the offset of the end of synced frames."""
         segment = self._open.get(chain)
         return 0 if segment is None else segment.base + segment.synced
 
     def roll(self, now: int, *, below: Mapping[str, int] | None = None) -> None:
-        """Seal segments that are too old, also where nothing comes.
+        """Seal segments that are too old, even without new frames.
 
         Args:
-            now: in us.
-            below: seal those, too, that end at or before these offsets of chains: `retain` deletes sealed ones only.
+            now: the time in us.
+            below: also seal segments that end at or before these offsets of chains, since `retain` deletes sealed ones
+                only.
         """
         if not self.single:
             for chain, segment in self._open.items():
@@ -226,13 +228,13 @@ class CaptureWriter:
         octets: int | None = None,
         below: Mapping[str, int] | None = None,
     ) -> int:
-        """Delete sealed segments, oldest first: never what is being written.
+        """Delete sealed segments, oldest first, but never the one that is being written.
 
         Args:
-            now: in us.
-            seconds: delete what came longer ago than this.
-            octets: delete as long as the segments of a chain have more than this together.
-            below: delete only what lies before these offsets of chains.
+            now: the time in us.
+            seconds: delete segments whose last frames are older than this.
+            octets: delete segments while a chain has more bytes than this.
+            below: only delete segments that end before these offsets of chains.
 
         Returns:
             How many segments were deleted.
@@ -258,10 +260,10 @@ class CaptureWriter:
         return count
 
     def close(self, *, seal: bool = True) -> None:
-        """Sync, seal, and let others write. To close again does nothing.
+        """Sync and seal the last segments, and release the lock. Closing twice does nothing.
 
         Args:
-            seal: say in the last segments that nothing follows. Without, what was not synced may be lost.
+            seal: False: neither sync nor seal; frames that were not synced may be lost.
         """
         segments, self._open = list(self._open.values()), {}
         try:
@@ -278,7 +280,7 @@ class CaptureWriter:
 
 
 def _drop_orphans(folder: Path, segments: set[Path]) -> None:
-    """Indexes whose segment is gone: a deletion that was cut short. Nothing else is touched."""
+    """Delete indexes whose segment was deleted before a crash. Other files are not touched."""
     for path in folder.glob("*.idx"):
         segment = path.with_suffix(".stomp")
         if is_segment(segment.name) and segment not in segments:
@@ -293,7 +295,7 @@ def _size_of(path: Path) -> int:
 
 
 def _sealed_at(path: Path, base: int) -> int | None:
-    """When the last octets of a sealed segment came; None if it is not sealed, or its index is not good."""
+    """Return the arrival time of a sealed segment's last frames; None if it is not sealed, or its index is damaged."""
     try:
         with index_path(path).open("rb") as stream:
             decoder = IndexDecoder(base)
@@ -305,7 +307,7 @@ def _sealed_at(path: Path, base: int) -> int | None:
 
 
 def _delete(path: Path) -> None:
-    """The octets first: a segment without an index would come to life again, an index without a segment does not."""
+    """Delete a segment, then its index. In the other order, a crash in between would bring the segment back."""
     try:
         path.unlink(missing_ok=True)
         index_path(path).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The disk: rights of the files and folders that hold messages."""
+"""Permissions of the files and folders that hold messages."""

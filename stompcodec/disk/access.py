@@ -1,4 +1,4 @@
-"""Rights of the files that hold messages: 0600 in folders of 0700, whatever the umask, unless an option opens them."""
+"""Permissions of files that hold messages: 0600 in folders of 0700, whatever the umask, unless options widen them."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ __all__ = [
     "opener",
 ]
 
-#: For `os.open`: fail on a symbolic link, where the system can.
+#: For `os.open`: fail on a symbolic link, if the system can.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
 class Access(NamedTuple):
-    """Who may use the files of a store, a capture or a spool.
+    """The permissions of the files of a store, a capture or a spool.
 
     >>> oct(Access(0o640).folder_mode)
     '0o750'
     """
 
     mode: int = 0o600
-    """Permission bits of files. Folders get the right to enter with each right to read."""
+    """Permission bits of files. In folders, each right to read comes with the right to enter."""
     group: int | None = None
-    """Group of files and folders; None leaves the one that the system gives."""
+    """The group of files and folders; None for the system's default."""
 
     @property
     def folder_mode(self) -> int:
-        """Permission bits of folders."""
+        """The permission bits of folders."""
         return self.mode | (self.mode & 0o444) >> 2
 
 
-#: The owner's alone.
+#: Access for the owner only.
 PRIVATE = Access()
 
 
 def mode_of(value: object) -> int:
-    """Return the permission bits that a text such as "0640" means.
+    """Return the permission bits of a text such as "0640".
 
     Raises:
-        ValueError: the owner could not read and write, others could write, or the bits are none of a file.
+        ValueError: the owner could not read and write, others could write, or a bit is not allowed for files.
 
     >>> oct(mode_of("0640"))
     '0o640'
@@ -74,14 +74,14 @@ def mode_of(value: object) -> int:
 
 
 def access_of(mode: int | None = None, group: str | None = None) -> Access:
-    """Return the rights that two options ask for.
+    """Return the permissions for two options.
 
     Args:
-        mode: permission bits of files. None: 0600, or 0640 where a group is named.
-        group: a name, or a number.
+        mode: the permission bits of files; None for 0600, or for 0640 if a group is given.
+        group: the name or number of a group.
 
     Raises:
-        ValueError: there is no such group.
+        ValueError: the group is unknown.
 
     >>> access_of() == PRIVATE, access_of(0o660).folder_mode == 0o770, access_of(None, "0").mode == 0o640
     (True, True, True)
@@ -110,18 +110,18 @@ def create(
     folder: int | None = None,
     follow: bool = False,
 ) -> int:
-    """Open a file and return its descriptor. One that is missing is made, with the rights; another one keeps its own.
+    """Open a file, creating it if it is missing, and return its descriptor. An existing file keeps its permissions.
 
     Args:
-        path: of the file.
+        path: the file.
         flags: as for `os.open`. With O_EXCL, it must not exist.
-        access: rights of a new file.
-        folder: descriptor of the folder that `path` begins in; None for the current one.
-        follow: go through a symbolic link, for names that the user chose.
+        access: permissions of a new file.
+        folder: descriptor of the folder that `path` is relative to; None for the current one.
+        follow: whether to follow a symbolic link, for names that the user chose.
 
     Raises:
-        OSError: it cannot be opened, or is a symbolic link.
-        StoreError: the file cannot have the rights.
+        OSError: the file cannot be opened, or is a symbolic link.
+        StoreError: the permissions cannot be set.
     """
     flags |= _BINARY | (0 if follow else NO_FOLLOW)
     try:
@@ -139,24 +139,24 @@ def create(
 
 
 def grant(file: int, access: Access, path: str | os.PathLike[str]) -> None:
-    """Give an open file or folder its rights, if it has others.
+    """Set the permissions of an open file or folder, if they differ.
 
     Args:
         file: a descriptor.
-        access: the rights. 0600 is not insisted on, for not every file system keeps rights.
-        path: of the file, for the error.
+        access: the permissions. A failure to set 0600 is ignored, since some file systems have no permissions.
+        path: the path, for the error.
 
     Raises:
-        StoreError: it cannot have them.
+        StoreError: the permissions cannot be set.
     """
     _give(file, os.fstat(file), access, path)
 
 
 def guard(path: str | os.PathLike[str], access: Access) -> None:
-    """Give a file its rights without opening it, if it is there: closing it would undo the locks of SQLite.
+    """Set the permissions of a file without opening it, if it exists: closing it would release the locks of SQLite.
 
     Raises:
-        StoreError: it cannot have them.
+        StoreError: the permissions cannot be set.
     """
     try:
         info = os.lstat(path)
@@ -186,7 +186,7 @@ def _give(
 
 
 def copy_access(path: str | os.PathLike[str], file: int) -> None:
-    """Give an open file the rights and the group of another one, as far as the system lets us."""
+    """Copy permissions and group of another file to an open file, as far as the system allows it."""
     if sys.platform == "win32":
         return
     try:
@@ -199,7 +199,7 @@ def copy_access(path: str | os.PathLike[str], file: int) -> None:
 
 
 def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:
-    """Return the `opener` for `open` that gives new files these rights.
+    """Return an `opener` for `open` that gives new files these permissions.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open(folder + "/a", "x", opener=opener()) as stream:
@@ -210,11 +210,11 @@ def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:
 
 
 def make_folder(path: Path, access: Access = PRIVATE) -> bool:
-    """Make a folder, and those above that are missing, and return whether it was. One that exists stays as it is.
+    """Make a folder and its missing parents. Return whether it was missing; an existing one is not changed.
 
     Raises:
-        OSError: it cannot be made.
-        StoreError: it cannot have its rights.
+        OSError: the folder cannot be made.
+        StoreError: the permissions cannot be set.
     """
     try:
         os.mkdir(path, 0o700)
@@ -226,10 +226,10 @@ def make_folder(path: Path, access: Access = PRIVATE) -> bool:
             raise
         return False
     if sys.platform != "win32":
-        try:  # the umask may have taken the owner's rights, too
+        try:  # the umask may have removed the owner's permissions
             os.chmod(path, 0o700)
             file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | NO_FOLLOW)
-        except PermissionError:  # a file system without rights
+        except PermissionError:  # a file system without permissions
             return True
         try:
             grant(file, access, path)
