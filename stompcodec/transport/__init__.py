@@ -1,8 +1,7 @@
-"""Octets on the move; nothing here knows of frames.
+"""Transports: bytes over TCP, TLS and WebSocket. They know nothing of frames.
 
-`aio` for asyncio and `sync` for threads carry them over TCP; `tls` and `websocket` are layers without I/O that both of
-them can put in between. An `Owner` gets what comes in. The shells are imported by name:
-`from stompcodec.transport import aio`.
+`aio` is for asyncio and `sync` for threads; both can use the layers `tls` and `websocket`, which do no I/O. An `Owner`
+receives the bytes. Import the modules by name: `from stompcodec.transport import aio`.
 """
 
 from stompcodec.transport.owner import Layer, Owner, Place

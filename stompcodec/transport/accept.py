@@ -1,7 +1,7 @@
-"""Accepting connections on an asyncio loop, also when the process has no file descriptor left.
+"""The accepting of connections on an asyncio loop, also when the process runs out of file descriptors.
 
-asyncio itself logs thousands of tracebacks a second then, and lets clients hang. Here the last descriptors are kept for
-files: whoever connects when only those are left is told, and closed.
+asyncio would log thousands of tracebacks per second then, and let clients hang. Here the last descriptors are reserved
+for files: clients beyond that get a refusal and are closed.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ __all__ = ["Acceptor", "bind", "descriptor_limit"]
 
 log = logging.getLogger("stompcodec.transport")
 
-#: Connections that are accepted in one go, before the loop does something else.
+#: Connections accepted in one go, before the loop continues.
 _EACH = 64
-#: Descriptors that no connection gets: a sixteenth of all, at least and at most so many.
+#: The least and the most reserved descriptors; in between, a sixteenth of all.
 _LEAST, _MOST = 16, 64
-#: Seconds in which at most `_EACH` are refused, and between two lines in the log.
+#: Seconds in which at most `_EACH` clients are refused, and seconds between two lines in the log.
 _PAUSE, _SILENCE = 0.1, 1.0
-#: Seconds that a client has to read why it was refused.
+#: Seconds for a client to read the refusal.
 _FAREWELL = 1.0
-#: What accept says when there are none left, here or in the whole system, or no memory for another one.
+#: Errors of accept without descriptors, in the process or the system, or without memory.
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Accepts connections on listening sockets, until it is closed.
+    """An acceptor of connections on listening sockets.
 
     Args:
-        loop: which serves them.
-        sockets: which listen. They are closed by `close`.
+        loop: the loop that serves the connections.
+        sockets: the listening sockets. `close` closes them.
         factory: makes the protocol of each connection.
-        refusal: octets for clients that cannot be served. Empty: they are closed without a word.
+        refusal: bytes for clients that cannot be served; b"" for none.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Acceptor:
         self._refusal = refusal
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        #: How many were refused since then.
+        #: The start of a period, and the clients refused since.
         self._since, self._refused = loop.time(), 0
         self._spare = _spare()
         for each in sockets:
             loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Accept no more. Connections that were made stay."""
+        """Stop accepting. Open connections stay open."""
         if self._closed:
             return
         self._closed = True
@@ -89,7 +89,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                if error.errno not in _NONE_LEFT:  # the client has gone already
+                if error.errno not in _NONE_LEFT:  # the client is gone already
                     continue
                 if self._refuse_by_spare(listening):
                     refused += 1
@@ -119,10 +119,10 @@ class Acceptor:
             log.info("a connection was lost at once: %s", error)
             accepted.close()
 
-    # ---- when there are none left ----
+    # ---- without descriptors ----
 
     def _refuse(self, accepted: socket.socket, most: int) -> None:
-        """Tell a client, and close it soon: what it has sent would turn a close at once into a reset."""
+        """Send the refusal, and close the client later: unread bytes would turn an immediate close into a reset."""
         self._say(accepted)
         leaving = (self, accepted)
         _leaving.append(leaving)
@@ -136,9 +136,9 @@ class Acceptor:
             leaving[1].close()
 
     def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Give the spare descriptor to one client, tell it and close it. False: nobody waits, or there was no spare.
+        """Refuse one client with the spare descriptor. Return False if there is no spare one or no client.
 
-        Linux says that there is no descriptor left also where nobody waits.
+        Without descriptors, Linux reports that error even if no client is connecting.
         """
         if self._spare is None:
             return False
@@ -163,7 +163,7 @@ class Acceptor:
             accepted.recv(65536)
 
     def _back_off(self, listening: socket.socket, refused: int) -> None:
-        """Leave those who come to the kernel for a while, once so many were refused in a short time."""
+        """Stop accepting for a moment if many clients were refused within a short time."""
         now = self._loop.time()
         if now - self._since > _PAUSE:
             self._since, self._refused = now, 0
@@ -181,18 +181,18 @@ class Acceptor:
 
 
 async def bind(host: str | None, port: int, backlog: int) -> list[socket.socket]:
-    """Return sockets that listen at all addresses of a host, all at the same port.
+    """Return sockets that listen on all addresses of a host, on the same port.
 
     Args:
         host: a name or an address; None for all addresses of this machine.
-        port: 0 for any that is free.
+        port: 0 for any free port.
         backlog: connections that the kernel keeps until they are accepted.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port is in use or not allowed, or the host has no address here.
     """
     flags = socket.AI_PASSIVE
-    try:  # an address needs no look-up, which would take a thread
+    try:  # an address needs no look-up in a thread
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
@@ -226,7 +226,7 @@ async def bind(host: str | None, port: int, backlog: int) -> list[socket.socket]
 
 
 def _spare() -> int | None:
-    """A descriptor to be given away."""
+    """Open a descriptor to have one to spare."""
     try:
         return os.open(os.devnull, os.O_RDONLY)
     except OSError:
@@ -234,16 +234,16 @@ def _spare() -> int | None:
 
 
 def descriptor_limit() -> int | None:
-    """Return how many file descriptors this process may have; None for any number."""
+    """Return the largest number of file descriptors of this process; None for no limit."""
     if sys.platform == "win32":
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-#: Clients of all listeners that were told, and have some time to read it.
+#: Refused clients of all listeners that are not closed yet.
 _leaving: deque[tuple[Acceptor, socket.socket]] = deque()
-#: When a line was written last, by all listeners together, and how many were refused since.
+#: The time of the last line in the log, by any listener, and the clients refused since.
 _told_at, _refused = -_SILENCE, 0
 
 

@@ -1,7 +1,7 @@
-"""Octets over asyncio: `connect` and `listen`. It works on asyncio's own loops and on uvloop.
+"""The transport for asyncio, on its own loops and on uvloop: `connect` and `listen`.
 
 All connections of a thread read into one buffer, so that an idle one owns none. TLS and WebSocket are layers above the
-socket (`stompcodec.transport.owner`), so that closing, lingering and back-pressure are the same for all.
+socket (`stompcodec.transport.owner`), so that closing, lingering and back-pressure work the same for all.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class _Plan:
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One connection. `connect` and `listen` make it; its owner gets it by `opened`.
+    """One connection. `connect` and `listen` make it, and pass it to `Owner.opened`.
 
-    After `close` or `abort` nothing is received any more, and what is written is dropped; `lost` still comes.
+    After `close` or `abort` the owner receives no more bytes, and writes are dropped; `lost` is still called.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Wire(asyncio.BufferedProtocol):
     )
 
     peer: str
-    """Address of the peer, as in "127.0.0.1:4711"."""
+    """The address of the peer, such as "127.0.0.1:4711"."""
 
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
@@ -96,12 +96,12 @@ class Wire(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
         self._closing = False
-        self._paused = False  # the owner wants nothing to be read
-        self._held = False  # the layer has not handed over all that was read
-        self._deaf = False  # nothing is received any more, though it is not closing yet
-        self._eof = False  # the peer is done, but the layer is not
-        self._gone: BaseException | bool | None = None  # the same of a transport that is lost, and why
-        self._replies = -1  # octets of replies since the peer stopped reading; -1: it reads
+        self._paused = False  # the owner has paused reading
+        self._held = False  # the layer has not returned all that was read
+        self._deaf = False  # the owner receives no more bytes, though the wire is not closing
+        self._eof = False  # the peer's stream has ended, but the layer still has bytes
+        self._gone: BaseException | bool | None = None  # the same for a lost transport: its error, or True
+        self._replies = -1  # bytes of replies since the peer stopped reading; -1: it reads
         self._transport: asyncio.Transport
         self.peer = "?"
 
@@ -110,21 +110,21 @@ class Wire(asyncio.BufferedProtocol):
 
     @property
     def secure(self) -> bool:
-        """Nobody between can read it: TLS."""
+        """Whether the connection is encrypted by TLS."""
         return self._plan.secure
 
     @property
     def whole_frames(self) -> bool:
-        """Each chunk that is written must be a whole frame, since it becomes a message: WebSocket."""
+        """Whether each written chunk must be a whole frame, since WebSocket makes it a message."""
         return self._plan.whole_frames
 
     @property
     def buffered(self) -> int:
-        """Octets that the kernel has not yet taken."""
+        """Bytes that the kernel has not accepted yet."""
         return self._transport.get_write_buffer_size()
 
     def write(self, chunks: list[bytes]) -> None:
-        """Send chunks, in one call of the transport unless they are big. Over WebSocket each one is a message."""
+        """Send chunks, in one call of the transport unless they are big. Over WebSocket each is a message."""
         if self._closing or self._transport.is_closing():
             return
         if self._layer is None:
@@ -134,7 +134,7 @@ class Wire(asyncio.BufferedProtocol):
             self._put(self._layer.take_output())
 
     def pause_reading(self) -> None:
-        """Leave octets in the kernel. What was read already may still be received."""
+        """Stop reading. The owner may still receive bytes that were read before."""
         if not self._closing:
             self._paused = True
             self._transport.pause_reading()
@@ -147,12 +147,12 @@ class Wire(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def go_on(self) -> None:
-        """Hand the owner the next share of what was read. Called when the owner's turn has come, see `listen`."""
+        """Pass the next share of the read bytes to the owner. Called in the owner's turn: see `pace` of `listen`."""
         if self._layer is not None and self._held and not self._closing:
             self._receive(self._layer, b"")
 
     def discard(self) -> None:
-        """Receive nothing any more, and drop what the layers keep of what has come. What is written still goes out."""
+        """Stop receiving, and drop the bytes that the layers keep. Writing still works."""
         if self._closing or self._deaf:
             return
         self._deaf = True
@@ -162,21 +162,21 @@ class Wire(asyncio.BufferedProtocol):
             self._layer.discard()
 
     def bound(self, octets: int) -> None:
-        """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
+        """Set the largest incomplete message in bytes, over WebSocket."""
         if self._layer is not None:
             self._layer.bound(octets)
 
     def close(self, linger: float = LINGER) -> None:
-        """Send what waits, say that we are done, and wait until the peer is.
+        """Send unwritten bytes, end our stream, and wait for the end of the peer's.
 
         Args:
-            linger: seconds after which a peer that took nothing in the meantime is cut off.
+            linger: seconds after which a peer that has read nothing is cut off.
         """
         if self._closing:
             return
         self._closing = True
         transport = self._transport
-        if self._gone is not None:  # the owner is in the middle of something
+        if self._gone is not None:  # not now: the owner may be in the middle of a call
             asyncio.get_running_loop().call_soon(self._lose)
             return
         if self._layer is not None:
@@ -184,13 +184,13 @@ class Wire(asyncio.BufferedProtocol):
             self._put(self._layer.take_output())
             self._drop_layer()
         if not transport.is_closing():
-            transport.resume_reading()  # unread octets would turn our close into a reset
-            with contextlib.suppress(OSError):  # the peer may be gone already: connection_lost comes
+            transport.resume_reading()  # unread bytes would turn our close into a reset
+            with contextlib.suppress(OSError):  # the peer may be gone: connection_lost is called then
                 transport.write_eof()
         self._set_timer(linger, self._linger, linger, LINGER_ROUNDS, self.buffered)
 
     def abort(self) -> None:
-        """Close at once; what waits is dropped."""
+        """Close at once. Unwritten bytes are dropped."""
         self._closing = True
         if self._gone is not None:
             asyncio.get_running_loop().call_soon(self._lose)
@@ -205,7 +205,7 @@ class Wire(asyncio.BufferedProtocol):
         plan = self._plan
         self._transport.set_write_buffer_limits(plan.high)
         sock = transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):  # a peer that vanished without a word is noticed at last
+        with contextlib.suppress(OSError):  # detects a peer that vanished
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if plan.make_layer is None:
             self._open()
@@ -222,7 +222,7 @@ class Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        with self._plan.view[:nbytes] as data:  # whoever keeps it gets an error, not someone else's octets
+        with self._plan.view[:nbytes] as data:  # an owner that keeps it gets an error, not another connection's bytes
             if self._layer is None:
                 self._owner.received(data)  # type: ignore[union-attr]
             else:
@@ -230,8 +230,8 @@ class Wire(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         if self._closing:
-            return False  # the transport closes once all is written; _linger watches over that
-        asyncio.get_running_loop().call_soon(self._end)  # what the last octets caused is still written in this turn
+            return False  # the transport closes once all is written, within _linger
+        asyncio.get_running_loop().call_soon(self._end)  # later, so that replies to the last bytes are written first
         return True
 
     def pause_writing(self) -> None:
@@ -246,11 +246,11 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._held and not self._closing and self._owner is not None:
-            self._gone = exc or True  # what was read counts, and takes its turns
+            self._gone = exc or True  # the owner still gets the bytes that were read
         else:
             self._lose(exc)
 
-    # ---- inner ----
+    # ---- private ----
 
     def _lose(self, exc: BaseException | None = None) -> None:
         if isinstance(self._gone, BaseException):
@@ -268,10 +268,10 @@ class Wire(asyncio.BufferedProtocol):
             self._not_opened(error)
 
     def _drop_layer(self) -> None:
-        """Let the layer go, with the unfinished frame that it may keep."""
+        """Drop the layer, and the incomplete frame that it may keep."""
         layer, self._layer = self._layer, None
         if layer is not None:
-            layer.discard()  # at once: a layer may be part of a cycle, and so live until the next garbage collection
+            layer.discard()  # a layer may be part of a cycle, and outlive this until a garbage collection
 
     def _open(self) -> None:
         plan = self._plan
@@ -310,7 +310,7 @@ class Wire(asyncio.BufferedProtocol):
         if self._plan.note is not None and self._owner is not None and layer.buffered != self._noted:
             self._tell(self._plan.note, self._owner, layer.buffered)
         if len(pieces) > 1 and self._plan.pace is not None:
-            pieces = [b"".join(pieces)]  # one share of the owner's time, however many messages it came in
+            pieces = [b"".join(pieces)]  # one share of the owner's time for all messages
         for piece in pieces:
             if self._closing:
                 break
@@ -325,12 +325,12 @@ class Wire(asyncio.BufferedProtocol):
             self._hold(layer.waiting)
 
     def _tell(self, note: Callable[[Owner, int], None], owner: Owner, buffered: int) -> None:
-        """Tell the owner how much the layer keeps, before it gets what the layer hands over."""
+        """Tell the owner how many bytes the layer keeps, before it receives those that the layer returned."""
         self._noted = buffered
         note(owner, buffered)
 
     def _hold(self, waiting: bool) -> None:
-        """Read no more before the layer has handed over what was read."""
+        """Pause reading until the layer has returned all that was read, or resume it."""
         if self._closing:
             return
         if waiting:
@@ -351,7 +351,7 @@ class Wire(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _reply(self, layer: Layer) -> None:
-        """Send what the layer says by itself; a peer that makes it talk without listening is cut off."""
+        """Send replies of the layer itself. A peer that causes many without reading them is cut off."""
         output = layer.take_output()
         if not output or self._transport.is_closing():
             return
@@ -376,7 +376,7 @@ class Wire(asyncio.BufferedProtocol):
         self.abort()
 
     def _linger(self, linger: float, rounds: int, waiting: int) -> None:
-        """The peer has not closed. As long as it takes what we wrote, it may go on."""
+        """Cut off a peer that has not closed, unless it has read something since the last call."""
         left = self.buffered
         if left and left < waiting and rounds > 1:
             self._set_timer(linger, self._linger, linger, rounds - 1, left)
@@ -387,7 +387,7 @@ class Wire(asyncio.BufferedProtocol):
 
 
 class Listener:
-    """A place where connections are accepted. `listen` makes it."""
+    """A listening server, made by `listen`."""
 
     def __init__(
         self, server: Acceptor | asyncio.AbstractServer, plan: _Plan, port: int, addresses: Sequence[str]
@@ -395,23 +395,23 @@ class Listener:
         self._server = server
         self._plan = plan
         self.addresses = addresses
-        """Of this machine, on which it listens."""
+        """The addresses on which it listens."""
         self.port = port
-        """The port; the real one where 0 was asked for."""
+        """The port; the actual one if 0 was given."""
 
     def read_at_most(self, octets: int | None) -> None:
-        """Bound the bytes that are read from a connection at a time; None for as many as usual."""
+        """Set the largest read in bytes; None for the default."""
         self._plan.view = read_buffer()[:octets]
 
     def close(self) -> None:
-        """Accept no more, and drop those whose handshakes are not done. Open wires stay: they are their owners'."""
+        """Stop accepting, and abort connections whose handshakes are not done. Open wires stay open."""
         self._server.close()
         for wire in list(self._plan.opening):
             wire.abort()
 
     async def wait_closed(self) -> None:
-        """Until the port is free."""
-        # The server's own wait_closed waits for open wires in some versions of Python, in others for nothing.
+        """Wait until the port is free."""
+        # The wait_closed of the server waits for open wires in some versions of Python, and for nothing in others.
         for _ in range(2):
             await asyncio.sleep(0)
 
@@ -424,18 +424,21 @@ async def connect(
     timeout: float = TIMEOUT,
     high: int = HIGH,
 ) -> Wire:
-    """Connect, with all the handshakes there are. `owner.opened` is called before this returns.
+    """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
     Args:
-        address: where to; `stompcodec.uri.Address` fits.
-        owner: what gets the octets.
-        ssl: for addresses with TLS; by default one that trusts what the system trusts.
-        timeout: seconds for everything.
-        high: octets that wait to be written when the owner is told.
+        address: such as a `stompcodec.uri.Address`.
+        owner: the receiver of bytes.
+        ssl: the context for TLS; None for one that trusts the system's certificates.
+        timeout: seconds for all of it.
+        high: unwritten bytes at which the owner is told to stop writing.
+
+    Returns:
+        The open connection.
 
     Raises:
-        OSError: nobody is there, TLS or WebSocket failed, or TimeoutError.
-        MissingExtraError: WebSocket without the package it needs.
+        OSError: the connection or a handshake failed; TimeoutError if it took too long.
+        MissingExtraError: the package for WebSocket is not installed.
     """
     layer = client_layer(address, ssl)
     make_layer = None if layer is None else lambda _own: layer()

@@ -1,4 +1,4 @@
-"""Which layers stand between a socket and its frames: TLS, WebSocket, both or none."""
+"""The choice of layers between a socket and its frames: TLS, WebSocket, both or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["client_layer", "server_layer"]
 
 
 def client_layer(place: Place, context: SSLContext | None) -> Callable[[], Layer] | None:
-    """What makes the layers of a connection to `place`; None: plain TCP."""
+    """Return a function that makes the layers of a connection to `place`; None for plain TCP."""
     if not place.tls:
         return (lambda: _websocket_client(place)) if place.websocket else None
     from stompcodec.transport.tls import TlsLayer, client_context
@@ -34,7 +34,7 @@ def _websocket_client(place: Place) -> Layer:
 def server_layer(
     context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None
 ) -> Callable[[str], Layer] | None:
-    """Return what makes the layers of an accepted connection of our own address; None: plain TCP."""
+    """Return a function that makes the layers of an accepted connection from our address; None for plain TCP."""
     make_upper: Callable[[str], Layer] | None = None
     if websocket:
         from stompcodec.transport import websocket as room

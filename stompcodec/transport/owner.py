@@ -1,7 +1,7 @@
-"""What the parts of a transport agree on: who owns a wire, and what may stand between the socket and the frames.
+"""The interfaces of a transport: the owner of a wire, and layers between the socket and the frames.
 
-A `Layer` is a protocol below STOMP (TLS, WebSocket) that does no I/O itself, so that both shells, `aio` and `sync`, can
-use it. Two layers, one over the other, are a layer again: `Over`.
+A `Layer` is a protocol below STOMP (TLS, WebSocket) without I/O, so that both `aio` and `sync` can use it. `Over`
+combines two layers into one.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ __all__ = [
     "read_buffer",
 ]
 
-#: Octets of the read buffer that all connections of a thread share.
+#: Bytes of the read buffer that all connections of a thread share.
 READ_SIZE = 128 * 1024
-#: Octets that wait to be written when the owner is told to stop. It is told to go on at a quarter of it.
+#: Unwritten bytes at which the owner is told to stop writing. It is told to continue at a quarter of that.
 HIGH = 64 * 1024
-#: Chunks of so many octets are written by themselves, without a copy.
+#: Chunks of at least this many bytes are written separately, without a copy.
 BIG = 64 * 1024
-#: Seconds in which the handshakes of a new connection must be done.
+#: Seconds for the handshakes of a new connection.
 TIMEOUT = 10.0
-#: Seconds that a closed wire waits for a peer that neither reads nor closes.
+#: Seconds that a closed wire waits for a peer that neither reads nor closes its side.
 LINGER = 1.0
-#: A closed wire may drain for so many times LINGER in all, as long as the peer reads something in each.
+#: The number of LINGER periods for which a closed wire may drain, as long as the peer reads something in each.
 LINGER_ROUNDS = 30
-#: Octets of replies (pongs and the like) that a peer may cause while it does not read.
+#: Bytes of replies, such as pongs, that a peer may cause while it does not read.
 MOST_REPLIES = 64 * 1024
 
 
 Octets = bytes | memoryview
-#: Asked about each request of HTTP: its target, its headers, and our own address on the connection. A text refuses it.
+#: Called with each HTTP request: its target, its headers, and our address on the connection. A returned text refuses
+#: it.
 Admit = Callable[[str, Sequence[tuple[str, str]], str], str | None]
 
 
 class Part(bytes):
-    """A chunk that is not the end of its frame. Over WebSocket, it is not the end of its message either.
+    """A chunk that is not the end of its frame, and over WebSocket not the end of its message.
 
     >>> Part(b"SEND")
     b'SEND'
@@ -62,23 +63,23 @@ class Part(bytes):
 
 
 class Owner(Protocol):
-    """What owns a wire: a session of the broker or a client. It is called in the loop, or in the owner's thread."""
+    """The owner of a wire: a session of the broker, or a client. It is called in the loop, or in the owner's thread."""
 
     def opened(self, wire: Any) -> None:
-        """Octets can be written from now on. Called once, before all others."""
+        """Take the wire, which can be written from now on. Called once, before the other methods."""
 
     def received(self, data: Octets) -> None:
-        """Octets came. A memoryview is only valid during the call."""
+        """Take received bytes. A memoryview is only valid during the call."""
 
     def writable(self, yes: bool) -> None:
-        """False: too much waits to be written. True: it has drained. May be called from within `write`."""
+        """Stop writing (False), or continue (True). May be called from within `write`."""
 
     def lost(self, error: BaseException | None) -> None:
-        """The wire is gone. Called once, after all others; None after a clean end, and after our own close."""
+        """Note that the wire is closed. Called once, and last. None: a clean end, or our own close."""
 
 
 class Place(Protocol):
-    """Where to connect to: what of `stompcodec.uri.Address` matters here."""
+    """The address to connect to: the part of `stompcodec.uri.Address` that transports need."""
 
     @property
     def host(self) -> str: ...
@@ -97,51 +98,51 @@ class Layer(Protocol):
 
     @property
     def opened(self) -> bool:
-        """Its handshake is done."""
+        """Whether its handshake is done."""
 
     @property
     def ended(self) -> bool:
-        """The peer has said that it sends no more."""
+        """Whether the peer has announced the end of its stream."""
 
     @property
     def error(self) -> BaseException | None:
-        """Why it cannot go on. What it says to the peer about that is in the output."""
+        """The error that ended it, or None. Its message to the peer is in the output."""
 
     @property
     def waiting(self) -> bool:
-        """The share of one call of `receive` is used up, and some of what came is left. `receive(b"")` goes on."""
+        """Whether `receive` has stopped at the end of its share with bytes left. `receive(b"")` continues."""
 
     @property
     def buffered(self) -> int:
-        """Bytes that have come and are not handed over: of what is not whole, or `waiting`."""
+        """Bytes that were received and not returned: incomplete, or `waiting`."""
 
     def start(self) -> None:
         """Begin the handshake."""
 
     def receive(self, data: Octets) -> Sequence[Octets]:
-        """Take bytes from below, and return those for above. Never raise for what a peer sent.
+        """Take bytes from below, and return those for above. Bytes of a peer never make it raise.
 
-        One call does a bounded share of work, so that many tiny frames do not keep the loop: see `waiting`.
+        One call does a bounded share of work, so that many tiny frames do not block the loop: see `waiting`.
         """
 
     def send(self, chunks: list[bytes]) -> None:
-        """Take whole chunks from above, once it is opened."""
+        """Take whole chunks from above, after the handshake."""
 
     def take_output(self) -> list[bytes]:
-        """Hand over what is to be sent below."""
+        """Return the bytes to send below."""
 
     def close(self) -> None:
-        """Say goodbye to the peer, if that is still possible."""
+        """Tell the peer that the connection is closed, if that is still possible."""
 
     def bound(self, octets: int) -> None:
-        """Let what is not yet handed over grow to so many octets at most."""
+        """Set the largest incomplete message in bytes."""
 
     def discard(self) -> None:
-        """Drop what is `buffered`. Nothing is received after it."""
+        """Drop the `buffered` bytes. `receive` is not called afterwards."""
 
 
 class Over:
-    """Two layers as one: `upper` speaks through `lower`."""
+    """Two layers as one: `upper` over `lower`."""
 
     def __init__(self, lower: Layer, upper: Layer) -> None:
         self.lower = lower
@@ -181,7 +182,7 @@ class Over:
         if self.lower.opened and not self._started:
             self._started = True
             self.upper.start()
-        # Joined, for the upper layer has one share of work, however many records of the lower one there are.
+        # Joined, so that the upper layer does one share of work for all records of the lower one.
         received = self.upper.receive(b"".join(pieces)) if pieces or self.upper.waiting else []
         self._sink()
         return list(received)
@@ -217,12 +218,12 @@ _local = _Local()
 
 
 def read_buffer() -> memoryview:
-    """The read buffer of this thread. A thread runs one loop, which reads one connection at a time."""
+    """Return the read buffer of this thread, which runs one loop and reads one connection at a time."""
     return _local.view
 
 
 def gather(chunks: list[bytes]) -> list[bytes]:
-    """The same octets in few pieces: small chunks are joined, those of `BIG` octets or more stay the same objects.
+    """Return chunks with small ones joined. Those of at least `BIG` bytes are not copied.
 
     >>> gather([b"SEND\\n", b"\\n", b"hello", b"\\0"])
     [b'SEND\\n\\nhello\\x00']
@@ -249,7 +250,7 @@ def _apart(chunks: list[bytes]) -> Iterator[bytes]:
 
 
 def name_of(address: object) -> str:
-    """A peer's address as text, as in logs.
+    """Return a peer's address as text, for logs.
 
     >>> name_of(("127.0.0.1", 4711)), name_of(("::1", 4711, 0, 0)), name_of("/run/stomp")
     ('127.0.0.1:4711', '[::1]:4711', '/run/stomp')

@@ -1,7 +1,7 @@
-"""Octets over a blocking socket, moved by one thread: the owner's.
+"""The transport for threads: a socket that one thread, the owner's, reads and writes.
 
-The thread calls `SyncWire.poll` over and over: it waits, reads, writes and calls the owner. Other threads may only
-call `Waker.wake`, which makes a waiting `poll` come back, so that the owner looks for what it was asked to do.
+That thread calls `SyncWire.poll` repeatedly, which waits, reads, writes and calls the owner. Other threads may only
+call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Waker:
-    """Ends the wait of one thread from any other. It outlives wires: one serves a client for life.
+    """An event that any thread can set to end the wait of another. One serves all connections of a client.
 
     >>> with Waker() as waker:
     ...     waker.wake()
@@ -62,21 +62,21 @@ class Waker:
         return self._here.fileno()
 
     def wake(self) -> None:
-        """Make the wait that is on, or the next one, come back. What it is to find must be there before this call."""
+        """End the present wait, or the next one. Make the work visible before this call."""
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(OSError):  # closed, or full, which wakes as well
+            with contextlib.suppress(OSError):  # closed, or full, which wakes too
                 self._there.send(b"\0")
 
     def clear(self) -> None:
-        """Forget that it was woken. Whoever calls this looks for work afterwards."""
+        """Reset the event. Look for work after this call."""
         with contextlib.suppress(BlockingIOError):
             while self._here.recv(4096):
                 pass
         self._woken = False
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait where there is no wire; whether it was woken. `timeout` in seconds, None: for ever."""
+        """Wait without a wire, up to `timeout` seconds (None: for ever). Return whether it was woken."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._here, _READ)
             woken = bool(selector.select(timeout))
@@ -90,21 +90,21 @@ class Waker:
 
 
 class SyncWire:
-    """One connection; `connect` makes it. All its methods belong to one thread.
+    """One connection, made by `connect`. One thread calls all its methods.
 
-    After `close` or `abort` nothing is received any more, and what is written is dropped. Then `poll` has to be called
-    until it says False: that is when `lost` was called.
+    After `close` or `abort` the owner receives no more bytes, and writes are dropped. Call `poll` until it returns
+    False; then `lost` was called.
     """
 
     def __init__(self, sock: socket.socket, owner: Owner, layer: Layer | None, place: Place, high: int, waker: Waker):
         self.peer = name_of(sock.getpeername())
-        """Address of the peer, as in "127.0.0.1:4711"."""
+        """The address of the peer, such as "127.0.0.1:4711"."""
         self.secure = place.tls
-        """Nobody between can read it: TLS."""
+        """Whether the connection is encrypted by TLS."""
         self.whole_frames = place.websocket
-        """Each chunk that is written must be a whole frame, since it becomes a message: WebSocket."""
+        """Whether each written chunk must be a whole frame, since WebSocket makes it a message."""
         self.buffered = 0
-        """Octets that the kernel has not yet taken."""
+        """Bytes that the kernel has not accepted yet."""
         self._socket = sock
         self._owner: Owner | None = owner
         self._layer = layer
@@ -112,12 +112,12 @@ class SyncWire:
         self._waker = waker
         self._output: deque[memoryview] = deque()
         self._full = False  # the owner was told to stop writing
-        self._replies = 0  # octets of replies since then
+        self._replies = 0  # bytes of replies since then
         self._paused = False
         self._opened = False
         self._closing = False
         self._peer_done = False
-        self._dead = False  # the socket is closed; `lost` comes with the next poll
+        self._dead = False  # the socket is closed; the next poll calls `lost`
         self._error: BaseException | None = None
         self._linger = LINGER
         self._rounds = 0
@@ -132,10 +132,11 @@ class SyncWire:
         return f"<SyncWire to {self.peer}{' closing' if self._closing else ''}>"
 
     def poll(self, timeout: float | None = None) -> bool:
-        """Wait for octets, for room to write or for the waker, and handle that. False: the wire is lost.
+        """Wait for bytes, for room to write or for the waker, and handle it. Return False once the connection is
+        closed.
 
         Args:
-            timeout: seconds to wait at most; None: until something happens.
+            timeout: the longest wait in seconds; None for no limit.
         """
         if not self._dead:
             for key, what in self._selector.select(self._patience(timeout)):
@@ -155,7 +156,7 @@ class SyncWire:
         return False
 
     def write(self, chunks: list[bytes]) -> None:
-        """Send chunks as far as the kernel takes them now; `poll` sends the rest. Over WebSocket each is a message."""
+        """Send as much as the kernel accepts now; `poll` sends the rest. Over WebSocket each chunk is a message."""
         if self._closing:
             return
         if self._layer is None:
@@ -165,7 +166,7 @@ class SyncWire:
             self._put(self._layer.take_output())
 
     def pause_reading(self) -> None:
-        """Leave octets in the kernel. What was read already may still be received."""
+        """Stop reading. The owner may still receive bytes that were read before."""
         self._paused = True
         self._watch()
 
@@ -175,15 +176,15 @@ class SyncWire:
         self._watch()
 
     def bound(self, octets: int) -> None:
-        """Over WebSocket: let a message that has not come to its end hold so many octets at most."""
+        """Set the largest incomplete message in bytes, over WebSocket."""
         if self._layer is not None:
             self._layer.bound(octets)
 
     def close(self, linger: float = LINGER) -> None:
-        """Send what waits, say that we are done, and wait (in `poll`) until the peer is.
+        """Send unwritten bytes, end our stream, and wait, in `poll`, for the end of the peer's.
 
         Args:
-            linger: seconds after which a peer that took nothing in the meantime is cut off.
+            linger: seconds after which a peer that has read nothing is cut off.
         """
         if self._closing:
             return
@@ -198,7 +199,7 @@ class SyncWire:
         self._watch()
 
     def abort(self) -> None:
-        """Close at once; what waits is dropped. The next `poll` calls `lost`."""
+        """Close at once. Unwritten bytes are dropped; the next `poll` calls `lost`."""
         self._closing = True
         if not self._dead:
             self._dead = True
@@ -208,12 +209,12 @@ class SyncWire:
             self._socket.close()
 
     def let_go(self) -> None:
-        """Close this process's descriptors, of which another one has copies: nothing is said to the peer."""
+        """Close this process's descriptors without ending the connection, which another process still uses."""
         self._closing = self._dead = True
         self._selector.close()
         self._socket.close()
 
-    # ---- inner ----
+    # ---- private ----
 
     def _patience(self, timeout: float | None) -> float | None:
         if self._deadline is None:
@@ -222,7 +223,7 @@ class SyncWire:
         return left if timeout is None else min(timeout, left)
 
     def _check_deadline(self) -> None:
-        """The peer has not closed. As long as it takes what we wrote, it may go on."""
+        """Cut off a peer that has not closed in time, unless it has read something since the last check."""
         if self._dead or self._deadline is None or time.monotonic() < self._deadline:
             return
         if self.buffered and self.buffered < self._waiting and self._rounds > 1:
@@ -250,7 +251,7 @@ class SyncWire:
         if not size:
             self._end()
         elif not self._closing:
-            with view[:size] as data:  # whoever keeps it gets an error, not someone else's octets
+            with view[:size] as data:  # an owner that keeps it gets an error, not later bytes
                 if self._layer is None:
                     self._owner.received(data)  # type: ignore[union-attr]
                 else:
@@ -258,7 +259,7 @@ class SyncWire:
 
     def _receive(self, layer: Layer, data: memoryview) -> None:
         self._take(layer, data)
-        while layer.waiting and not self._closing:  # this thread has one connection: nobody else waits
+        while layer.waiting and not self._closing:  # this thread has no other connection to serve
             self._take(layer, b"")
 
     def _take(self, layer: Layer, data: Octets) -> None:
@@ -286,7 +287,7 @@ class SyncWire:
             self._owner.opened(self)
 
     def _end(self) -> None:
-        """The peer is done. What waits is still sent to it."""
+        """Handle the end of the peer's stream. Unwritten bytes are still sent."""
         self._peer_done = True
         self.close()
         self._half_close()
@@ -331,7 +332,7 @@ class SyncWire:
             self._owner.writable(yes)
 
     def _half_close(self) -> None:
-        """Say that we are done, once all is sent."""
+        """End our stream once all is sent."""
         if not self._closing or self.buffered or self._dead:
             return
         if self._peer_done:
@@ -341,7 +342,7 @@ class SyncWire:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _watch(self) -> None:
-        """Have the selector look for what matters now."""
+        """Select the events that matter now."""
         if self._dead:
             return
         wanted = (0 if self._paused or self._peer_done else _READ) | (_WRITE if self.buffered else 0)
@@ -365,19 +366,22 @@ def connect(
     high: int = HIGH,
     waker: Waker,
 ) -> SyncWire:
-    """Connect, with all the handshakes there are. `owner.opened` is called before this returns.
+    """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
     Args:
-        address: where to; `stompcodec.uri.Address` fits.
-        owner: what gets the octets, in this thread.
-        ssl: for addresses with TLS; by default one that trusts what the system trusts.
-        timeout: seconds for everything but looking up the name.
-        high: octets that wait to be written when the owner is told.
-        waker: what ends a `poll` from another thread. It stays open when the wire is lost.
+        address: such as a `stompcodec.uri.Address`.
+        owner: the receiver of bytes, in this thread.
+        ssl: the context for TLS; None for one that trusts the system's certificates.
+        timeout: seconds for all of it, except resolving the host name.
+        high: unwritten bytes at which the owner is told to stop writing.
+        waker: ends a `poll` from another thread. It stays open when the connection is closed.
+
+    Returns:
+        The open connection.
 
     Raises:
-        OSError: nobody is there, TLS or WebSocket failed, or TimeoutError.
-        MissingExtraError: WebSocket without the package it needs.
+        OSError: the connection or a handshake failed; TimeoutError if it took too long.
+        MissingExtraError: the package for WebSocket is not installed.
     """
     make_layer = client_layer(address, ssl)
     deadline = time.monotonic() + timeout
@@ -388,7 +392,7 @@ def connect(
     try:
         layer = None if make_layer is None else make_layer()
         wire = SyncWire(sock, owner, layer, address, high, waker)
-    except BaseException:  # the peer may be gone again
+    except BaseException:  # the peer may be gone already
         sock.close()
         raise
     try:
@@ -400,7 +404,7 @@ def connect(
 
 
 def _reach(host: str, port: int, deadline: float) -> socket.socket:
-    """A connected socket: the first address of the host that answers."""
+    """Return a socket that is connected to the first address of the host that answers."""
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)

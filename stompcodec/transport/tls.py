@@ -1,7 +1,7 @@
-"""TLS: the contexts of both sides, and the layer that uses them. Nothing older than TLS 1.2.
+"""TLS 1.2 and later: contexts for both sides, and the layer.
 
-The layer runs over memory, not over asyncio's own TLS: so both shells use the same one, a connection can be
-half-closed, and an idle one owns no buffer of 256 KiB.
+The layer works on memory buffers, not on asyncio's TLS. So both transports can use it, a connection can be half-closed,
+and an idle one does not own a buffer of 256 KiB.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from stompcodec.transport.owner import gather
 __all__ = ["TlsLayer", "client_context", "server_context"]
 
 _Path = str | os.PathLike[str]
-#: Octets that a record holds at most: more are never read at once.
+#: The largest TLS record in bytes; a read returns at most that.
 _RECORD = 16384
-#: Records that one call of `receive` decrypts at most. A read may hold 6,000 small ones.
+#: The most records that one call of `receive` decrypts. A read may contain 6,000 small ones.
 SHARE = 512
-#: Bytes that go into or stay in a buffer of OpenSSL at a time: such a buffer never gets smaller again. Reads of 128 KiB
-#: would leave 150 KiB with each connection.
+#: The most bytes in a buffer of OpenSSL, since such a buffer never shrinks: reads of 128 KiB would leave 150 KiB with
+#: each connection.
 _SLICE = 16384
 
 
 def client_context(
     cafile: _Path | None = None, certfile: _Path | None = None, keyfile: _Path | None = None, verify: bool = True
 ) -> ssl.SSLContext:
-    """How a client speaks TLS.
+    """Return a TLS context for clients.
 
     Args:
-        cafile: certificates (PEM) to trust instead of those that the system trusts.
-        certfile, keyfile: the client's own certificate and its key (PEM), if the server wants one. The key may stand in
-            the certificate's file.
-        verify: False: talk to anybody. For tests only.
+        cafile: trusted certificates (PEM), instead of those of the system.
+        certfile, keyfile: the client's certificate and key (PEM), if the server requires one. The key may be in the
+            file of the certificate.
+        verify: False accepts any server. For tests only.
 
     Raises:
-        OSError: a file cannot be read, or is not what it should be.
+        OSError: a file cannot be read, or is not valid PEM.
 
     >>> client_context().check_hostname
     True
@@ -55,15 +55,15 @@ def client_context(
 
 
 def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path | None = None) -> ssl.SSLContext:
-    """How a server speaks TLS.
+    """Return a TLS context for servers.
 
     Args:
-        certfile, keyfile: the server's certificate, with those between it and the root, and its key (PEM). The key may
-            stand in the certificate's file.
-        cafile: clients must show a certificate that these (PEM) vouch for. None: clients need none.
+        certfile, keyfile: the server's certificate, with intermediate ones, and its key (PEM). The key may be in the
+            file of the certificate.
+        cafile: certificates (PEM) that must have signed those of clients; None if clients need no certificate.
 
     Raises:
-        OSError: a file cannot be read, or is not what it should be.
+        OSError: a file cannot be read, or is not valid PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -79,7 +79,7 @@ def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path 
 
 @contextlib.contextmanager
 def _told(*files: _Path | None) -> Iterator[None]:
-    """Errors of the ssl module do not name the file."""
+    """Add the names of files to errors of the ssl module, which does not name them."""
     try:
         yield
     except OSError as error:
@@ -90,11 +90,11 @@ def _told(*files: _Path | None) -> Iterator[None]:
 
 
 class TlsLayer:
-    """One connection's TLS, without I/O (a `stompcodec.transport.Layer`).
+    """The TLS layer of one connection (a `stompcodec.transport.Layer`).
 
     Args:
-        context: how to speak.
-        server_hostname: whom the peer must prove to be; None on the server's side.
+        context: from `client_context` or `server_context`.
+        server_hostname: the name that the server's certificate must have; None on the server's side.
     """
 
     def __init__(self, context: ssl.SSLContext, *, server_hostname: str | None = None) -> None:
@@ -106,13 +106,13 @@ class TlsLayer:
         self.opened = False
         self.ended = False
         self.waiting = False
-        self._rest = b""  # what waits for the next share
-        self._ready: list[bytes] = []  # output that was taken from its buffer
+        self._rest = b""  # bytes for the next share
+        self._ready: list[bytes] = []  # output taken from its buffer
         self.error: BaseException | None = None
 
     @property
     def buffered(self) -> int:
-        # Without the beginning of one record, which OpenSSL keeps to itself.
+        # Without the beginning of one record, which OpenSSL keeps inside.
         return len(self._rest) + self._in.pending
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class TlsLayer:
         return pieces
 
     def _read(self, pieces: list[bytes]) -> None:
-        """Add what the records hold that have come; `waiting` says that there may be more."""
+        """Decrypt complete records into `pieces`; set `waiting` if there may be more."""
         try:
             while piece := self._tls.read(_RECORD):
                 pieces.append(piece)
@@ -181,7 +181,7 @@ class TlsLayer:
 
     def close(self) -> None:
         if self.opened and self.error is None:
-            with contextlib.suppress(ssl.SSLError):  # it wants to read the peer's answer: we do not wait for that
+            with contextlib.suppress(ssl.SSLError):  # unwrap would wait for the peer's answer
                 self._tls.unwrap()
 
     def discard(self) -> None:
@@ -189,4 +189,4 @@ class TlsLayer:
         self._in.read()
 
     def bound(self, octets: int) -> None:
-        """TLS holds one record at most."""
+        """Do nothing: TLS keeps at most one record."""

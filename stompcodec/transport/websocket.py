@@ -1,9 +1,9 @@
-"""WebSocket as a layer, on the sans-I/O core of the `websockets` library (extra `ws`).
+"""The WebSocket layer, on the sans-I/O core of the `websockets` library (extra `ws`).
 
-STOMP frames and WebSocket messages are independent for the reader: a frame may be split over messages, and a message
-may hold several. The writer makes one message of each chunk: text if it is UTF-8, binary if not. Chunks that are parts
-of a frame (`Part`) make one binary message, in several frames of WebSocket. A server closes with 1007 when a text
-message is not UTF-8. A client does not check that, since brokers exist that send any body as text.
+When reading, STOMP frames and WebSocket messages are independent: a frame may be split over messages, and a message may
+contain several. When writing, each chunk is one message: text if it is UTF-8, else binary. Chunks that are parts of a
+frame (`Part`) become one binary message of several WebSocket frames. A server closes with 1007 if a text message is not
+UTF-8. A client does not check this, since some brokers send any body as text.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 
 __all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "is_text", "server_layer"]
 
-#: The best first.
+#: In order of preference.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
-#: Octets of a handshake at most.
+#: The largest handshake in bytes.
 MAX_HANDSHAKE = 64 * 1024
-#: Octets of a message at most, if nothing else is said.
+#: The default of the largest message in bytes.
 MAX_MESSAGE = 128 * 2**20
 
 _CONTROL = 8  # opcodes from here on are pings, pongs and closes
-_HEAD = 14  # octets that a message's own head may have
+_HEAD = 14  # the largest head of a WebSocket frame in bytes
 _TOO_BIG = 1009
 _NOT_TEXT = 1007
-#: WebSocket frames that one call of `receive` handles at most: 6 ms of CPU time, where a read may hold 20,000 of them.
+#: The most WebSocket frames that one call of `receive` handles: 6 ms of CPU time. A read may contain 20,000.
 SHARE = 512
-#: The same of a call that brings something new: many connections may be read in one turn of the loop.
+#: The same for a call with new bytes: many connections may be read in one turn of the loop.
 FIRST_SHARE = 128
-#: A share with less than this left is over: it would cut what came into tiny slices.
+#: A share with fewer frames left ends, since it would split the bytes into tiny slices.
 _LEAST = 16
-#: Bytes of the smallest frame: a client masks what it sends, a server does not.
+#: Bytes of the smallest frame that a server receives (masked), and a client.
 _SMALLEST = {True: 6, False: 2}
 _HINT = "This port speaks STOMP over WebSocket."
 
 
 class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """The library may warn, but not tell what it reads and writes: there are passcodes in that."""
+    """A logger that passes warnings only: at lower levels the library logs bytes, which contain passcodes."""
 
     def isEnabledFor(self, level: int) -> bool:
         return level >= logging.WARNING and super().isEnabledFor(level)
@@ -67,13 +67,13 @@ _log = _Log(logging.getLogger("stompcodec.transport.websocket"), {})
 def server_layer(
     max_message: int = MAX_MESSAGE, path: str | None = None, admit: Admit | None = None, address: str = ""
 ) -> WebSocketLayer:
-    """The server's side of one connection.
+    """Return the layer of a server's connection.
 
     Args:
-        max_message: octets of a message at most; larger ones end the connection with code 1009.
-        path: the only path that is served, others get 404; None: any.
-        admit: asked about each request before all else; those that it refuses get 403 with its reason.
-        address: our own, for `admit`.
+        max_message: the largest message in bytes; larger ones end the connection with code 1009.
+        path: the only path that is served, others get 404; None for any.
+        admit: called first with each request; those that it refuses get 403 with its reason.
+        address: our address, for `admit`.
     """
     protocol = ServerProtocol(
         subprotocols=SUBPROTOCOLS,  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def server_layer(
 def client_layer(
     host: str, port: int, path: str = "/", *, secure: bool = False, max_message: int = MAX_MESSAGE
 ) -> WebSocketLayer:
-    """The client's side of one connection; `path` may hold a query."""
+    """Return the layer of a client's connection. `path` may contain a query."""
     route, _, query = quote(path or "/", safe="/%?&=+:@!$'()*,;~-._").partition("?")
     protocol = ClientProtocol(
         WebSocketURI(secure, host, port, route if route.startswith("/") else "/" + route, query),
@@ -99,12 +99,12 @@ def client_layer(
 
 
 def _select(protocol: Any, offered: Sequence[str]) -> Any:
-    """The best version that the client offers. A client that offers none, or only others, is served as well."""
+    """Return the best subprotocol that the client offers; None, which is served too, if it offers none of ours."""
     return next((name for name in SUBPROTOCOLS if name in offered), None)
 
 
 def is_text(chunk: bytes) -> bool:
-    """Whether a chunk can be a text message.
+    """Return whether a chunk can be a text message.
 
     >>> is_text("SEND caf\xe9".encode()), is_text(b"\\xff")
     (True, False)
@@ -119,7 +119,7 @@ def is_text(chunk: bytes) -> bool:
 
 
 class WebSocketLayer:
-    """One connection's WebSocket, without I/O (a `stompcodec.transport.Layer`)."""
+    """The WebSocket layer of one connection (a `stompcodec.transport.Layer`)."""
 
     def __init__(
         self,
@@ -134,21 +134,21 @@ class WebSocketLayer:
         self._admit = admit
         self._address = address
         self._most = MAX_HANDSHAKE
-        self._waiting = 0  # octets that came since the last thing was handed over
+        self._waiting = 0  # bytes received since the last event
         self._bound = max_message
-        self._in_parts = False  # a message has begun, and not ended
-        self._said: list[bytes] = []  # what the library would not say
-        self._octets, self._at = b"", 0  # what came, and how far it was read
+        self._in_parts = False  # a message of ours has begun, and not ended
+        self._said: list[bytes] = []  # output beside that of the library
+        self._octets, self._at = b"", 0  # received bytes, and how far they were read
         self._smallest = _SMALLEST[isinstance(protocol, ServerProtocol)]
         self._checks_text = isinstance(protocol, ServerProtocol)
-        self._decoder: codecs.IncrementalDecoder | None = None  # of a text message that has begun
+        self._decoder: codecs.IncrementalDecoder | None = None  # of an incomplete text message
         self.opened = False
         self.ended = False
         self.error: BaseException | None = None
 
     @property
     def subprotocol(self) -> str | None:
-        """What was agreed on, as in "v12.stomp"."""
+        """The negotiated subprotocol, such as "v12.stomp"; None for none."""
         return self._protocol.subprotocol
 
     def start(self) -> None:
@@ -170,13 +170,13 @@ class WebSocketLayer:
         at = 0 if data else self._at
         received: list[memoryview] = []
         while not self.opened and self.error is None and at < len(octets):
-            # Line by line: what stands behind the peer's half of the handshake must not be read before ours is written.
+            # Line by line: bytes after the peer's half of the handshake must not be read before ours is written.
             end = octets.find(b"\n", at) + 1 or len(octets)
             self._feed(octets[at:end], received)
             at = end
         left = FIRST_SHARE if data else SHARE
         while at < len(octets) and left >= _LEAST and self.error is None and not self.ended:
-            # Invariant: a slice holds at most as many frames as the share has left.
+            # Invariant: a slice contains at most as many frames as the share has left.
             end = at + left * self._smallest
             left -= self._feed(octets[at:end], received)
             at = end
@@ -185,7 +185,7 @@ class WebSocketLayer:
         return received
 
     def _feed(self, data: bytes, received: list[memoryview]) -> int:
-        """Read a slice, and add what is for above to `received`. Return the number of frames that it held."""
+        """Read a slice, and add the data of messages to `received`. Return the number of frames in it."""
         protocol = self._protocol
         protocol.receive_data(data)
         events = protocol.events_received()
@@ -207,7 +207,7 @@ class WebSocketLayer:
         return len(events)
 
     def _is_sound(self, frame: Frame) -> bool:
-        """Return whether a frame goes on as its message has to: a text message is UTF-8."""
+        """Return whether a frame keeps its text message valid UTF-8."""
         decoder = self._decoder
         if decoder is None:
             if frame.opcode != Opcode.TEXT or (frame.fin and bytes(frame.data).isascii()):
@@ -222,7 +222,7 @@ class WebSocketLayer:
         return True
 
     def _shake(self, event: object) -> None:
-        """The peer's half of the handshake has come."""
+        """Handle the peer's half of the handshake."""
         protocol = self._protocol
         if isinstance(event, Request) and isinstance(protocol, ServerProtocol):
             reason = None
@@ -245,7 +245,7 @@ class WebSocketLayer:
             self._most = self._bound
 
     def _look(self) -> None:
-        """See whether it can go on."""
+        """Set `error` or `ended` from the state of the library."""
         protocol = self._protocol
         if self.error is not None:
             return
@@ -254,13 +254,13 @@ class WebSocketLayer:
         elif protocol.close_rcvd is not None:
             self.ended = True
         elif protocol.handshake_exc is not None:
-            self.error = _refused("no HTTP", protocol.handshake_exc)  # its cause quotes what came: perhaps a secret
+            self.error = _refused("no HTTP", protocol.handshake_exc)  # without its cause, which may quote a secret
             self._answer_noise()
         elif self._waiting > self._most + _HEAD:
             self._fail_size()
 
     def _answer_noise(self) -> None:
-        """The library hangs up on what is not HTTP; a person who looks at the port should learn why."""
+        """Answer a request that is not HTTP, for a person who tries the port; the library would just hang up."""
         protocol = self._protocol
         self._said = self.take_output()
         if isinstance(protocol, ServerProtocol) and not self._said:
@@ -295,7 +295,7 @@ class WebSocketLayer:
 
     def take_output(self) -> list[bytes]:
         said, self._said = self._said, []
-        # An empty chunk asks to half-close: the shell does that by itself.
+        # An empty chunk asks for a half-close, which the transport does anyway.
         return said + [data for data in self._protocol.data_to_send() if data]
 
     def close(self) -> None:
