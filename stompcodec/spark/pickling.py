@@ -1,4 +1,4 @@
-"""Sources, readers and writers on their way to executors, where this package may not be installed."""
+"""Pickling of sources, readers and writers for executors, where this package may be missing."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _arrive(module: str, name: str, state: bytes) -> Any:
     return result
 
 
-# PySpark pickles a function of a module that cannot be imported with its code, so this one runs where we are missing.
+# PySpark pickles functions of unimportable modules by value, so this one runs even where this package is missing.
 _arrive.__module__ = "stompcodec_to_executors"
 
 
 def settle() -> None:
-    """Call it in a worker of Spark once everything is imported. The worker looks for garbage behind every task, which
-    takes as long as reading 32 MiB; modules are none."""
+    """Freeze imported modules, for speed: a Spark worker collects garbage after each task, which takes as long as
+    reading 32 MiB."""
     global _settled
     if not _settled:
         _settled = True
@@ -44,8 +44,9 @@ def settle() -> None:
 
 
 class Shipped:
-    """Says what to do where this package is missing. PySpark sends the source along with its reader or writer."""
+    """Mixin for objects that PySpark pickles. Unpickling them without this package raises an error that says what to
+    do."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The state holds objects of ours, so it stays octets until we are known to be there.
+        # The state holds our objects, so it stays pickled until this package is known to be importable.
         return _arrive, (type(self).__module__, type(self).__qualname__, pickle.dumps(self.__dict__))

@@ -1,4 +1,4 @@
-"""A Spark session that starts on `pip install` alone, and knows our sources."""
+"""A Spark session that needs nothing but `pip install` and knows our sources."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["register", "session"]
 
 _log = logging.getLogger("stompcodec.spark")
-#: Where our sources are: module, class. They stand above this module, so they are looked up when they are wanted.
+#: Module and class of our sources. They are above this module, so they are imported on use.
 _SOURCES = (("stompcodec.spark.reading.source", "StompFile"), ("stompcodec.spark.live.source", "Stomp"))
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: What may be changed while Spark runs.
+#: Settings that can be changed while Spark runs.
 _RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
 }
-#: Arrow's Java would check each value's place and whether it is there, which takes a fifth of the time of reading.
-#: Spark looks whether it is there by itself, and the places come from pyarrow.
+#: Arrow's Java checks bounds and null flags on each access, which takes a fifth of the time of reading. Spark looks for
+#: nulls itself, and the offsets come from pyarrow.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
@@ -39,24 +39,24 @@ def session(
     memory: str | None = None,
     **conf: str | int | bool,
 ) -> SparkSession:
-    """A Spark session with the sources "stomp" and "stompfile": on this machine, or where `spark-submit` puts it.
+    """Return a Spark session with the sources "stomp" and "stompfile", on this machine or where `spark-submit` puts it.
 
-    It finds a Java (see `java_home`), keeps Spark on the loopback interface and without its web page, and takes times
-    as UTC.
-
-    A session that is there already is returned with all its settings as they are. It only learns of our sources.
+    A new session gets a Java (see `java_home`), listens on the loopback interface only, has no web page, and uses UTC.
+    An existing session is returned with its settings unchanged; it only learns our sources.
 
     Args:
-        name: what Spark's own pages call it.
-        cores: how many are used on this machine; None for all. Counts for nothing under `spark-submit`.
-        memory: of Spark on this machine, such as "2g"; None for 1g.
-        conf: further settings, as in `session(**{"spark.ui.enabled": True})`. They win over ours. In a session that is
-            there already they are the only ones that are set.
+        name: application name, as Spark's pages show it.
+        cores: CPU cores to use on this machine; None for all. Ignored under `spark-submit`.
+        memory: memory of Spark on this machine, such as "2g"; None for 1g.
+        conf: further settings, which override ours, as in `session(**{"spark.ui.enabled": True})`. An existing session
+            gets only these.
 
     Raises:
         MissingExtraError: PySpark is not installed.
-        ConfigError: it is older than 4.0.
-        JavaError: there is no Java that Spark starts with.
+        ConfigError: PySpark is older than 4.0.
+        JavaError: no Java was found that Spark can use.
+
+    >>> spark = session(cores=2)                                                      # doctest: +SKIP
     """
     try:
         from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ def _made(
 ) -> SparkSession:
     """Start a session; settings in `conf` override ours, except that Java options are added to ours."""
     settings: dict[str, object] = {**_RUNTIME, "spark.sql.shuffle.partitions": cores or _cores()}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` started the Java we are to use
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else `spark-submit` has started Java
         os.environ.update(spark_env())
         settings.update(_of_driver(memory))
         if str(conf.get("spark.master", "local")).startswith("local"):
@@ -92,11 +92,11 @@ def _made(
 
 
 def _there(kind: type[SparkSession]) -> SparkSession | None:
-    """Return the session of this thread, or the one that other threads share; None if there is none."""
+    """Return the session of this thread, or the one that threads share; None if there is none."""
     active = kind.getActiveSession()
     if active is not None:
         return active
-    shared = getattr(kind, "_instantiatedSession", None)  # what `getOrCreate` would take; None on Spark Connect
+    shared = getattr(kind, "_instantiatedSession", None)  # the one `getOrCreate` takes; None on Spark Connect
     return None if shared is None or shared.sparkContext._jsc is None else shared
 
 
@@ -106,7 +106,7 @@ def _set(spark: SparkSession, conf: Mapping[str, object]) -> None:
     for key, value in conf.items():
         try:
             spark.conf.set(key, _text(value))
-        except PySparkException as error:  # Spark reads it when a session is made, as `getOrCreate` warns
+        except PySparkException as error:  # a static setting, as `getOrCreate` warns
             _log.warning("%s stays as it is, for this session was there before: %s", key, str(error).partition("\n")[0])
 
 
@@ -151,13 +151,17 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
 
 
 def register(spark: SparkSession) -> None:
-    """Tell a session of the sources "stomp" and "stompfile". Spark finds them by itself where looking for sources is
-    not switched off, so this only has to be called where it is."""
+    """Register the sources "stomp" and "stompfile" with a session.
+
+    That is only needed if Spark's search for data sources is switched off; otherwise it finds them by itself.
+
+    >>> register(SparkSession.builder.getOrCreate())                                  # doctest: +SKIP
+    """
     from pyspark.errors import AnalysisException
 
     for module, source in _SOURCES:
         try:
             spark.dataSource.register(getattr(import_module(module), source))
         except AnalysisException as error:
-            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it has found by itself
+            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses sources it has found itself
                 raise

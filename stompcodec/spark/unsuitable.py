@@ -1,4 +1,4 @@
-"""What stands for a source that cannot be imported with the PySpark that is installed."""
+"""Placeholder for a source that cannot be imported with the installed PySpark."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["stand_in"]
 
 
 def stand_in(name: str, error: Exception) -> type[Any]:
-    """Return a data source that can be looked up, and says what is wrong when it is used.
+    """Return a data source that can be looked up, but raises when it is used.
 
     Args:
-        name: of the source.
-        error: why it cannot be imported.
+        name: name of the source.
+        error: error that its import raised.
 
     Raises:
-        ImportError: this PySpark has no data sources (before 4.0), or is not installed.
+        ImportError: this PySpark has no Python data sources (before 4.0), or is not installed.
     """
     import pyspark
     from pyspark.sql.datasource import DataSource

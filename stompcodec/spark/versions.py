@@ -1,7 +1,7 @@
-"""Differences between versions of PySpark: stand-ins for what 4.0 and 4.1 lack.
+"""Differences between versions of PySpark: substitutes for classes that 4.0 and 4.1 lack.
 
 Before 4.2 Spark has no admission control. It calls `latestOffset()` without the start of the batch and without a limit,
-and it runs the trigger availableNow as one batch. `Batches` knows the start from other calls.
+and runs the trigger availableNow as one batch. `Batches` knows the start from other calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _Value = TypeVar("_Value", int, Any)
-#: Counts the empty batches by which Spark says that the one before is done. No chain and no destination has this name.
+#: Counter of empty batches, each of which tells that the previous one is done. No chain or destination has this name.
 _TICK = "#tick"
 _log = logging.getLogger("stompcodec.spark")
 
@@ -42,26 +42,26 @@ if TYPE_CHECKING or find_spec("pyspark.sql.streaming.datasource"):
 else:
 
     class ReadLimit:
-        """A bound of a batch."""
+        """Limit of a batch."""
 
     @dataclass
     class ReadAllAvailable(ReadLimit):
-        """No bound."""
+        """No limit."""
 
     @dataclass
     class ReadMaxRows(ReadLimit):
-        """A number of rows."""
+        """Limit in rows."""
 
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):
-        """A number of bytes."""
+        """Limit in bytes."""
 
         max_bytes: int
 
     class SupportsTriggerAvailableNow:
-        """A mark of readers that serve the trigger availableNow."""
+        """Mixin of readers that support the trigger availableNow."""
 
 
 if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -69,14 +69,14 @@ if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class DataSourceStreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
-        """A stream writer of 4.0. Spark gives record batches to whatever is a DataSourceArrowWriter, streams too."""
+        """Stream writer for 4.0, where Spark gives record batches to every DataSourceArrowWriter, in streams, too."""
 
 
 class Batches:
-    """The batches of a query, for a Spark that calls `latestOffset()` without arguments.
+    """Batches of a query, for a Spark that calls `latestOffset()` without arguments.
 
-    Spark plans a batch when the one before is in its commit log. It plans nothing while nothing new comes, so the last
-    batch is only known to be done when the next offset differs: a tick makes it differ, and the next batch is empty.
+    Spark plans a batch once the previous one is in its commit log. It plans nothing while the offset stays the same, so
+    the last batch is only known to be done after the offset changes: a tick changes it, which makes an empty batch.
 
     >>> batches = Batches()
     >>> batches.planned({"a": 1}, {"a": 5})
@@ -88,21 +88,21 @@ class Batches:
 
     def __init__(self) -> None:
         self.start: dict[str, Any] = {}
-        """Where the next batch begins."""
+        """Start of the next batch."""
         self.done: dict[str, Any] = {}
-        """The end of what is in Spark's commit log for sure."""
+        """End of the batches that are certainly in Spark's commit log."""
         self._asked = False
 
     def planned(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
-        """Note a call of `partitions`. A restarted query begins with one from its last offset to the same."""
+        """Note a call of `partitions`. A restarted query first calls it with its last offset as start and end."""
         if start != end:
             self.done = dict(start)
         self.start = dict(end)
 
     def first(self) -> bool:
-        """Return whether this is the first call of `latestOffset()`, and then warn of what this Spark lacks.
+        """Return True for the first call of `latestOffset()`, and log what this Spark lacks.
 
-        The first batch has no bounds: for the trigger availableNow it is the only one.
+        The first batch has no limits: with the trigger availableNow it is the only one.
         """
         if self._asked:
             return False
@@ -116,11 +116,11 @@ class Batches:
 
     @property
     def settled(self) -> bool:
-        """Whether everything before `start` is known to be done."""
+        """True if everything before `start` is known to be done."""
         return plain(self.done) == plain(self.start)
 
     def following(self, end: Mapping[str, Any], *, tick: bool = False) -> dict[str, Any]:
-        """Return the next offset: `start` itself where the positions are the same, but a differing one with `tick`."""
+        """Return the next offset: `start` itself if positions are unchanged, or a different one with `tick`."""
         if end != plain(self.start):
             return dict(end)
         return {**end, _TICK: self.start.get(_TICK, 0) + 1} if tick else self.start

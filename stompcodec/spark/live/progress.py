@@ -1,7 +1,7 @@
-"""What a live source tells in Spark's progress: its backlog, its spool, what is not acknowledged, the last frame's age.
+"""Metrics of a live source in Spark's progress: backlog, spool, unacknowledged messages, age of the last frame.
 
-Spark takes metrics from sources in Java alone, and shows a Python source by the name of a Java object. So all of it
-stands in the latest offset that the source reports, which Spark only shows: `sources[].latestOffset` of the progress.
+Spark takes metrics only from Java sources, and shows a Python source by the name of a Java object. So the metrics are
+part of the latest offset that the source reports, which Spark only displays: `sources[].latestOffset` of the progress.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 __all__ = ["METRICS", "source_metrics", "tell_once", "with_metrics"]
 
-#: Stands for the metrics in a reported offset. No chain has this name.
+#: Key of the metrics in a reported offset. No chain has this name.
 METRICS = "#metrics"
 _log = logging.getLogger("stompcodec.spark")
 _told: list[str] = []
@@ -34,13 +34,13 @@ def with_metrics(offset: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[
 def source_metrics(progress: Any) -> list[dict[str, Any]]:
     """Return the metrics of each live source "stomp" in a progress of Spark, in the order of the sources.
 
-    Args:
-        progress: a `StreamingQueryProgress`, as `query.lastProgress` is, or as a listener gets it; a dictionary or JSON
-            of one; None, before the first one, gives an empty list.
+    Each is a dictionary: `description`; `backlogBytes`, received but not in a batch yet; `spoolBytes`;
+    `unacknowledged`, messages delivered but not acknowledged; `lastFrameAgeSeconds`, None without a frame; `connected`;
+    and `stalled`, the reason why nothing is written, None while all is well.
 
-    Each is a dictionary: `description`, `backlogBytes` (received, and in no batch yet), `spoolBytes`, `unacknowledged`
-    (messages that the broker has sent, and not been told are done), `lastFrameAgeSeconds` (None: there is no frame),
-    `connected`, and `stalled` (why nothing is written; None while all is well).
+    Args:
+        progress: a `StreamingQueryProgress`, from `query.lastProgress` or a listener, or a dictionary or JSON of one;
+            None, as before the first batch, gives an empty list.
 
     >>> latest = json.dumps({"frames": 7, "#metrics": {"backlogBytes": 3}})
     >>> source_metrics({"sources": [{"latestOffset": latest}, {"latestOffset": None}]})
@@ -57,7 +57,7 @@ def source_metrics(progress: Any) -> list[dict[str, Any]]:
         if isinstance(latest, str):
             try:
                 latest = json.loads(latest)
-            except ValueError:  # of another source
+            except ValueError:  # another source
                 continue
         if isinstance(latest, Mapping) and isinstance(latest.get(METRICS), Mapping):
             metrics.append(dict(latest[METRICS]))
@@ -65,7 +65,7 @@ def source_metrics(progress: Any) -> list[dict[str, Any]]:
 
 
 def tell_once() -> None:
-    """Log once where the metrics of a source are to be found with this PySpark, or that there are none."""
+    """Log once where this PySpark shows the metrics of a source, or that it shows none."""
     if _told:
         return
     if hasattr(DataSourceStreamReader, "reportLatestOffset"):

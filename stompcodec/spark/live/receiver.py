@@ -1,7 +1,7 @@
-"""What fills the spool while Spark reads it: a recorder in a thread, which knows nothing of Spark.
+"""The receiver: a recorder in a thread, which fills the spool while Spark reads it.
 
-Whatever was acknowledged is in the spool, and whoever fills the spool holds its lock. What Spark is done with, it says
-by `release`: in ackMode batch that is when messages are acknowledged, and in both it is what may be deleted.
+Everything acknowledged is in the spool, and whoever fills a spool holds its lock. `release` says what Spark is done
+with: that may be deleted, and with ackMode=batch that is when it is acknowledged.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ __all__ = ["Receiver"]
 
 log = logging.getLogger("stompcodec.spark")
 
-#: Seconds in which a recorder that lost its Spark has let go of the spool.
+#: Seconds that a recorder may need to release the spool after its Spark is gone.
 _LOCK_WAIT = 10.0
-#: Seconds in which a login that is refused may be one that is still taken by a recorder that has just ended.
+#: Seconds during which a refused login is retried: a recorder that has just ended may still be logged in.
 _REFUSED = 3.0
 _REFUSED_CLIENT_ID = 30.0
-#: Seconds between two attempts to connect, between two looks at the spool, and until the recorder has to have ended.
+#: Seconds between attempts to connect, between checks of the spool, and for the recorder to end.
 _PAUSE = 0.3
 _LOOK = 1.0
 _END = 10.0
-#: Seconds that the broker has to take acknowledgements, before a query ends.
+#: Seconds that the broker has to take the acknowledgements before a query ends.
 _FLUSH = 5.0
-#: Seconds that a connection has to last, or else bring something new. One that breaks at the same message again and
-#: again is as good as none.
+#: Seconds after which a connection counts as stable, even without new messages. One that breaks at the same message
+#: again and again is useless.
 _STABLE = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: A segment is sealed after so many octets, or seconds: only sealed ones can be deleted.
+#: Bytes and seconds after which a segment is sealed; only sealed ones can be deleted.
 _SEGMENT = 128 * 2**20
 _AGE = 3600.0
 
 
 class Receiver:
-    """Fills a spool, from when it is made until `close`.
+    """Recorder of a broker's messages into a spool, from construction until `close`.
 
     Args:
-        options: where from, where to, and how.
-        most: end after so many messages; None for no end.
-        by_release: acknowledge what `release` says, where the options want that.
+        options: options of the source.
+        most: number of messages after which to end; None for no end.
+        by_release: acknowledge on `release`, if ackMode says so.
+        anew: give the spool a new identity.
 
     Raises:
-        CaptureBusyError: somebody else fills this spool.
-        OptionError: the passcode is not where it should be.
+        CaptureBusyError: another process fills this spool.
+        OptionError: the passcode cannot be read.
         StoreError: the spool cannot be written.
     """
 
     def __init__(
         self, options: LiveOptions, *, most: int | None = None, by_release: bool = True, anew: bool = False
     ) -> None:
-        options.link.arguments()  # to be told at once if a passcode or certificates are not there
+        options.link.arguments()  # fails early if the passcode or certificates are missing
         self._options = options
         self._most = most
         self._by_release = by_release and options.ack_mode == "batch"
@@ -76,7 +77,7 @@ class Receiver:
         self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
         self._capture = _opened(options, self._segment)
         self.identity = self._identified(anew)
-        """Of the spool."""
+        """Identity of the spool."""
         self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
         self._came = _last_came(options.spool_dir)
         self._lock = threading.Lock()
@@ -106,15 +107,15 @@ class Receiver:
             self._capture.close()
             raise
 
-    # ---- what Spark's thread calls ----
+    # ---- called by Spark's thread ----
 
     def ends(self) -> dict[str, int]:
-        """How far each chain of the spool goes: all of that is on the disk."""
+        """Return the end of each chain of the spool; everything before it is on disk."""
         ends = {chain: self._capture.end(chain) for chain in sorted(self._chains)}
         return {chain: end for chain, end in ends.items() if end}
 
     def release(self, offsets: Mapping[str, int]) -> None:
-        """Spark is done with what lies below these offsets of chains, and will not ask for it again."""
+        """Note that Spark is done with everything below these offsets and will not ask for it again."""
         with self._lock:
             self._released = dict(offsets)
             recorder = self._recorder
@@ -122,16 +123,16 @@ class Receiver:
             recorder.release(offsets)
 
     def flush(self) -> None:
-        """Returns once the broker has what was acknowledged, or is away."""
+        """Wait until the broker has the acknowledgements, or is unreachable."""
         for client in self._clients:
             with contextlib.suppress(StompError):
                 client.ping(timeout=_FLUSH)
 
     def check(self) -> None:
-        """See that messages may come.
+        """Raise an error if no more messages can come.
 
         Raises:
-            StompError: they cannot any more, or there was no connection for longer than `reconnectTimeout`.
+            StompError: the receiver failed, or had no connection for longer than `reconnectTimeout`.
         """
         if self._failure is not None:
             raise self._failure
@@ -148,18 +149,17 @@ class Receiver:
         )
 
     def wait(self, seconds: float) -> None:
-        """Until the subscriptions stand, or cannot be had; for so long at most."""
+        """Wait at most `seconds` until the subscriptions are active or have failed."""
         self._ready.wait(seconds)
 
     def drain(self) -> bool:
-        """Until nothing comes any more, or enough has come; then nothing more is recorded, until the next call.
+        """Wait until no more messages come, or enough have come; then stop recording until the next call.
 
         Returns:
-            Whether more may come once what came is released: in ackMode batch the broker sends no more than `prefetch`
-            before that.
+            True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
 
         Raises:
-            StompError: as for `check`.
+            StompError: see `check`.
         """
         options = self._options
         last = time.monotonic()
@@ -187,22 +187,22 @@ class Receiver:
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for `release`: acknowledgements, or room in the spool."""
+        """True if acknowledgements, or room in the spool, wait for `release`."""
         recorder = self._recorder
         return self.stalled is not None or (self._by_release and recorder is not None and recorder.held > 0)
 
     @property
     def stalled(self) -> str | None:
-        """Why nothing is written and nothing acknowledged; None while that goes on."""
+        """Reason why nothing is written and acknowledged; None while all is well."""
         if self._failed:
             return self._failed
         return f"{self._options.spool_dir} is full (option maxSpoolBytes)" if self._held else None
 
     def metrics(self, begin: Mapping[str, int]) -> dict[str, Any]:
-        """Return how the source is, for the progress of a query.
+        """Return the metrics of the source for the progress of a query.
 
         Args:
-            begin: the offset of each chain behind the last batch that was planned.
+            begin: end of the last planned batch, by chain.
         """
         options, recorder = self._options, self._recorder
         if not self._size:
@@ -220,19 +220,19 @@ class Receiver:
         }
 
     def _used_up(self) -> bool:
-        """Whether all that the broker sends without an ACK is here."""
+        """Return whether the broker has sent everything it can send without an ACK."""
         options, recorder = self._options, self._recorder
         most = options.prefetch * options.subscriptions * len(options.destination)
         return self._by_release and recorder is not None and recorder.held >= most
 
     @property
     def count(self) -> int:
-        """Messages that came."""
+        """Number of messages received."""
         recorder = self._recorder
         return 0 if recorder is None else recorder.messages + recorder.duplicates
 
     def close(self) -> None:
-        """End it, and let others fill the spool."""
+        """Stop recording and release the spool."""
         self._stop.set()
         with self._lock:
             recorder = self._recorder
@@ -245,7 +245,7 @@ class Receiver:
         try:
             self._capture.close()
         except StoreError as error:
-            log.warning("%s", error)  # what was promised is there
+            log.warning("%s", error)  # everything acknowledged is on disk
 
     # ---- the thread ----
 
@@ -256,7 +256,7 @@ class Receiver:
         except StompError as error:
             if not self._stop.is_set():
                 self._failure = error
-        except Exception as error:  # a fault of ours: the query has to end with it
+        except Exception as error:  # a bug of ours must end the query
             self._failure = error
         finally:
             self._ready.set()
@@ -298,13 +298,13 @@ class Receiver:
             raise ConnectionLostError("the subscriptions have ended")
 
     def _connected(self, number: int) -> Client | None:
-        """Connect, as long as that makes sense; None if it is to end."""
+        """Connect, with retries as long as they make sense; None if the receiver is to end."""
         options = self._options
         started = time.monotonic()
         while not self._stop.is_set():
             try:
                 return self._connect(number)
-            except RejectedError as error:  # of a name that is still taken, too
+            except RejectedError as error:  # also for a name that is still in use
                 failure: StompError = error
                 patience = _REFUSED if options.client_id is None else _REFUSED_CLIENT_ID
             except (ConnectionLostError, ReceiptTimeoutError) as error:
@@ -319,12 +319,12 @@ class Receiver:
         client_id = options.client_id and (f"{options.client_id}-{number}" if number else options.client_id)
         arguments = link.arguments()
         if arguments["passcode"] is not None:
-            arguments["passcode"] = lambda: link.passcode() or ""  # it may be another one later
+            arguments["passcode"] = lambda: link.passcode() or ""  # it may change
         return connect(
             list(link.addresses),
             client_id=client_id,
             limits=Limits(max_body=options.file.max_body),
-            lenient=True,  # what only looks odd must not come again for ever
+            lenient=True,  # an odd frame must not be redelivered for ever
             reconnect=Backoff(most=5.0),
             close_timeout=2.0,
             **arguments,
@@ -333,11 +333,11 @@ class Receiver:
     # ---- called by the recorder ----
 
     def _turn(self) -> None:
-        """A few times a second."""
+        """Update the state of the connection; called a few times per second."""
         now = time.monotonic()
         messages = 0 if self._recorder is None else self._recorder.messages
         if self._failed and messages > self._failed_at:
-            self._failed, self._freed = "", 0  # it can be written again
+            self._failed, self._freed = "", 0  # writing works again
         if any(client.state != "connected" for client in self._clients):
             self._up_at = None
             if self._lost_at is None:
@@ -350,7 +350,7 @@ class Receiver:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Delete what Spark is done with: after `retain`, or sooner where the spool is too large."""
+        """Delete what Spark is done with: after `retain`, or earlier if the spool is too large."""
         self._looked = time.monotonic()
         try:
             self._delete(round(time.time() * 1e6))
@@ -374,7 +374,7 @@ class Receiver:
         self._counted = 0 if self._recorder is None else self._recorder.octets
 
     def _hold(self) -> bool:
-        """Whether the spool is full of what Spark has not read."""
+        """Return whether the spool is full of unread frames."""
         if self._paused:
             return True
         recorder = self._recorder
@@ -391,7 +391,7 @@ class Receiver:
         return held
 
     def _told(self, error: Exception) -> None:
-        """Something goes wrong and is tried again: said once."""
+        """Log a problem that will be retried, once."""
         if isinstance(error, StoreError):
             self._failed = str(error)
             self._failed_at = 0 if self._recorder is None else self._recorder.messages
@@ -402,7 +402,7 @@ class Receiver:
             log.warning("%s; nothing is acknowledged until it can be", error)
 
     def _free(self) -> None:
-        """The disk is full: delete what Spark is done with; the second time also what may be delivered again."""
+        """Make room on a full disk: delete what Spark is done with; the second time also what may be redelivered."""
         now = round(time.time() * 1e6)
         with self._lock:
             released = self._released
@@ -411,7 +411,7 @@ class Receiver:
         try:
             count = self._capture.retain(now, octets=0, below=below)
             if below is released:
-                self._capture.roll(now, below=released)  # then the next call can delete what is open now
+                self._capture.roll(now, below=released)  # so that the next call can delete the open segment
         except StoreError as error:
             log.warning("%s", error)
             return
@@ -419,12 +419,12 @@ class Receiver:
             log.warning("%s: the disk is full: deleted %d segments that are done", self._options.spool_dir, count)
 
     def _margin(self, released: Mapping[str, int]) -> dict[str, int]:
-        """Return what may be deleted. The last bytes of each chain stay: what is in there may be delivered again."""
+        """Return what may be deleted. The last bytes of each chain stay: their messages may be redelivered."""
         return {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
 
 
 def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
-    """The spool, once whoever had it before has let go."""
+    """Open the spool, after waiting for a previous holder to release it."""
     until = time.monotonic() + _LOCK_WAIT
     while True:
         try:
@@ -447,7 +447,8 @@ def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
 
 
 def _holder(options: LiveOptions) -> str:
-    """Return who fills the spool, for a second query that wants to. A source is not told the id of its query."""
+    """Return a description of this query, to be shown to others that want the spool. A source does not know the id of
+    its query."""
     name = "a query" if options.query_name is None else f"the query {options.query_name!r:.100}"
     what, where = ",".join(options.destination), ", ".join(map(str, options.link.addresses))
     return holder_of(f"{name} that reads {what:.300} from {where:.300}", time.time())
@@ -459,7 +460,7 @@ def _is_full(error: Exception) -> bool:
 
 
 def _last_came(folder: str) -> float | None:
-    """Return when the last frame of a spool came, in seconds since 1970; None if that is not known."""
+    """Return when the last frame of a spool was received, in seconds since 1970; None if unknown."""
     times = []
     capture = Capture(folder)
     for chain in capture.chains():
@@ -473,7 +474,7 @@ def _last_came(folder: str) -> float | None:
 
 
 def _size_of(folder: str) -> int:
-    """Octets of all files in it."""
+    """Return the total size of the files in a folder, in bytes."""
     total = 0
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,10 +1,10 @@
-"""The format "stomp" with replay=broker: batches are read from our broker by the numbers of messages, without a spool.
+"""The format "stomp" with replay=broker: batches are read from our broker by message number, without a spool.
 
-A queue of our broker numbers its messages. A batch is all that lies between two numbers: tasks look through the queue
-(`browser`, `from-seq`) and take nothing out of it, so a batch that Spark asks for again has the same rows. What
-`latestOffset(start)` names as `start` is in Spark's log; that is when the broker may let go of it (`through-seq`).
+A queue of our broker numbers its messages. A batch is everything between two numbers: tasks browse the queue
+(`browser`, `from-seq`) without consuming, so a batch that Spark asks for again has the same rows. The `start` of
+`latestOffset(start)` is in Spark's log; everything up to it is released in the broker (`through-seq`).
 
-Nobody else may take messages out of these queues meanwhile. A message that expires is gone here, too.
+No other consumer may take messages from these queues meanwhile. A message that expires is missing here, too.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 __all__ = ["SEQ", "Numbered", "ReplayError", "ReplayReader", "ReplayStreamReader", "messages_of", "numbered"]
 
-#: The header with the number of a message.
+#: Header with the number of a message.
 SEQ = "stomp-seq"
-#: The broker is away, and may come back.
+#: Errors after which the broker may come back.
 _AWAY = (ConnectionLostError, ReceiptTimeoutError, StaleAckError)
 #: Seconds between two attempts to reach it.
 _PAUSE = 0.2
-#: What the broker counts at once.
+#: Most messages that the broker skips in one request.
 _MOST_SKIPPED = 100_000
-#: Octets of a message, to tell how many a task reads: their sizes are not known before they come.
+#: Assumed bytes of a message, to choose how many a task reads: sizes are not known beforehand.
 _USUAL = 1024
-#: The last number that was read, by queue.
+#: Queue -> number of the last message read.
 Offset = dict[str, int]
 
 
 class ReplayError(StompError):
-    """A queue cannot be read by numbers.
+    """Error for a queue that cannot be read by message number.
 
     >>> issubclass(ReplayError, StompError)
     True
@@ -63,7 +63,7 @@ class ReplayError(StompError):
 
 @dataclass(frozen=True)
 class Numbered(InputPartition):
-    """Messages that one task reads: those of a queue whose number is above `after`, up to `until`."""
+    """Messages that one task reads: those of a queue with numbers above `after`, up to `until`."""
 
     destination: str
     after: int
@@ -71,7 +71,7 @@ class Numbered(InputPartition):
 
 
 class _Look:
-    """The driver's connection: how far queues go, and what they may let go of."""
+    """The driver's connection: it finds the ends of queues and releases messages."""
 
     def __init__(self, options: ReplayOptions) -> None:
         self._options = options
@@ -79,31 +79,35 @@ class _Look:
         self._released: Offset = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Look, (self._options,)  # tasks get no connection of the driver's
+        return _Look, (self._options,)  # the connection stays on the driver
 
     def ends(self) -> Offset:
-        """The last number of each queue."""
+        """Return the last message number of each queue."""
         return {name: self._end(name) for name in self._options.destination}
 
     def limited(self, start: Offset, end: Offset, most: int) -> Offset:
-        """As `end`, but so many messages of each queue at most."""
+        """Return `end`, lowered so that each queue has at most `most` messages."""
         found = {}
         for name, until in end.items():
             after = start.get(name, 0)
-            if until - after > most:  # numbers are left out, so only the broker knows
+            if until - after > most:  # numbers have gaps, so only the broker knows
                 until = min(until, self._end(name, after=after, skip=min(most, _MOST_SKIPPED)))
             found[name] = until
         return found
 
     def release(self, offsets: Offset) -> None:
-        """Spark is done with the messages up to these numbers, and will not ask for them again."""
+        """Release the messages up to these numbers: Spark is done with them and will not ask for them again."""
         for name, offset in offsets.items():
             if self._options.release and offset > self._released.get(name, 0):
                 self._end(name, offset)
                 self._released[name] = offset
 
     def _end(self, destination: str, release: int | None = None, *, after: int = -2, skip: int = 0) -> int:
-        """One look at the end of a queue; or, behind a number, at the last of so many messages."""
+        """Return the last number of a queue; with `skip`, the number of the skip-th message behind `after`.
+
+        Args:
+            release: number up to which the broker releases messages.
+        """
         patience, timeout = _Patience(self._options.timeout), self._options.timeout
         while True:
             try:
@@ -165,10 +169,10 @@ def _seq_of(message: Message, destination: str) -> int:
 
 
 def messages_of(options: ReplayOptions, partition: Numbered) -> Generator[bytes, None, None]:
-    """The messages of a partition, as octets of frames. Where the connection breaks, the next one goes on behind.
+    """Yield the messages of a partition as the bytes of their frames, reconnecting where necessary.
 
     Raises:
-        StompError: the broker refuses, or was away for longer than the option timeout.
+        StompError: the broker refuses, or was unreachable for longer than the option timeout.
     """
     patience = _Patience(options.timeout)
     last = partition.after
@@ -186,10 +190,10 @@ def messages_of(options: ReplayOptions, partition: Numbered) -> Generator[bytes,
 
 
 def numbered(subscription: Subscription, partition: Numbered, last: int, timeout: float) -> Iterator[tuple[int, bytes]]:
-    """What a subscription shows of a partition behind the number `last`: numbers, and octets of frames.
+    """Yield number and frame of each message that a subscription shows of a partition behind number `last`.
 
     Raises:
-        ReplayError: the messages have no numbers, or not in order; or nothing came for `timeout` seconds.
+        ReplayError: the messages have no numbers or are out of order, or none came for `timeout` seconds.
     """
     while last < partition.until:
         message = _next(subscription, timeout)
@@ -203,25 +207,25 @@ def numbered(subscription: Subscription, partition: Numbered, last: int, timeout
 
 
 class _Patience:
-    """For how long one tries to reach a broker that is away."""
+    """Deadline for reaching an unavailable broker."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.renew()
 
     def renew(self) -> None:
-        """It was there."""
+        """Restart the deadline."""
         self._until = time.monotonic() + self._seconds
 
     def wait(self, error: Exception) -> None:
-        """Before the next attempt. Raises the error if there is none."""
+        """Wait before the next attempt; raise the error after the deadline."""
         if time.monotonic() >= self._until:
             raise error
         time.sleep(_PAUSE)
 
 
 class _Octets:
-    """Octets of frames, for a window."""
+    """Reader of message bytes, for a window."""
 
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages
@@ -243,7 +247,7 @@ class _Octets:
 
 
 class _Reading(Shipped):
-    """What batch and stream have in common: which partitions there are, and what is in one."""
+    """Base of batch and stream readers: planning and reading of partitions."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.options.replay import parse_replay
@@ -283,7 +287,7 @@ class _Reading(Shipped):
 
 
 class ReplayReader(_Reading, DataSourceReader):
-    """A batch: all that is in the queues, which keep it."""
+    """Batch reader of everything in the queues, which keep it."""
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
@@ -293,7 +297,7 @@ class ReplayReader(_Reading, DataSourceReader):
 
 
 class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of what comes into the queues, and of what is there."""
+    """Stream reader of what the queues hold and receive."""
 
     _target: Offset | None = None
 
@@ -309,7 +313,7 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Return the end of the next batch. What lies before `start` leaves the broker."""
+        """Return the end of the next batch, and release everything before `start` in the broker."""
         if start is None or limit is None:
             return self._unasked()
         return self._end(plain(start), plain(start), limit)
@@ -322,7 +326,7 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return dict(sorted({name: max(seq, start.get(name, 0)) for name, seq in end.items()}.items()))
 
     def _unasked(self) -> Offset:
-        """`latestOffset` for Spark before 4.2: the batches tell where the next one begins, and what may leave."""
+        """Return the next offset for Spark before 4.2, where `Batches` knows the start and what may be released."""
         batches = self._batches
         limit = ReadAllAvailable() if batches.first() else self.getDefaultReadLimit()
         end = self._end(plain(batches.start), plain(batches.done), limit)

@@ -1,12 +1,12 @@
-"""The format "stomp": a broker as a source, through a spool on the disk, and as a sink.
+"""The format "stomp": a broker as a source, through a spool on disk, and as a sink.
 
-The recorder runs beside the stream reader, in the process that Spark keeps on the driver for it. Everything that is
-read is read from the spool, so a batch that Spark asks for again has the same rows.
+A recorder runs beside the stream reader, in the process that Spark keeps on the driver for it. Everything is read from
+the spool, so a batch that Spark asks for again has the same rows.
 
-Spark tells a source by `latestOffset(start)`, not by `commit`, how far everything is done: `start` is in its log by
-then, also in a stream where nothing comes. What waited for that is acknowledged there.
+Spark tells a source how far everything is done by `latestOffset(start)`, not by `commit`: `start` is in its log by
+then, even in a stream without new messages. Deferred acknowledgements are sent there.
 
-Spark imports this module whenever it looks for sources, so the heavy ones are imported when something is read.
+Spark imports this module whenever it looks for sources, so heavy modules are imported only when something is read.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
 
-#: Seconds in which a query is told of a login that is refused, and such, with its first batch.
+#: Seconds that the first batch waits for the subscriptions, so that a refused login fails the query at once.
 _FIRST = 5.0
 Offset = dict[str, Any]
-#: In what a query's progress shows of the source: why nothing is received and acknowledged.
+#: Key in a reported offset: the reason why nothing is received and acknowledged.
 _STALLED = "#stalled"
 _log = logging.getLogger("stompcodec.spark")
 
 
 class Stomp(Shipped, DataSource):
-    """`spark.readStream.format("stomp")`, and read, write and writeStream.
+    """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
 
     Its options are in `options.live` for reading, in `options.replay` for reading with replay=broker, and in
     `options.sink` for writing.
@@ -95,9 +95,10 @@ class Stomp(Shipped, DataSource):
 
 
 class LiveReader(Shipped, DataSourceReader):
-    """A batch: what comes until nothing comes any more. Each action on it goes to the broker anew, so cache it.
+    """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
+    it.
 
-    A message is acknowledged once it is in the spool, and can be read there afterwards, too.
+    A message is acknowledged once it is in the spool, where it can still be read later.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -128,7 +129,7 @@ class LiveReader(Shipped, DataSourceReader):
 
 
 class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Spark makes two of them, and asks one for `latestOffset`: nothing happens before that."""
+    """Stream reader. Spark makes two of them and asks one for `latestOffset`; nothing happens before that."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.options.live import parse_live
@@ -137,7 +138,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._options = parse_live(options)
         self._projection = Projection(schema, self._options.file.decode)
         self._receiver: Receiver | None = None
-        #: With the trigger availableNow: read what there is, and end.
+        #: True with the trigger availableNow: read what is there, and end.
         self._now = False
         self._target: dict[str, int] | None = None
         self._more = False
@@ -146,7 +147,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._planned: dict[str, int] = {}
 
     def initialOffset(self) -> Offset:
-        return {}  # whatever is in the spool
+        return {}  # the start of the spool
 
     def getDefaultReadLimit(self) -> ReadLimit:
         file = self._options.file
@@ -157,7 +158,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Return the end of the next batch. What lies before `start` is done, so it is acknowledged."""
+        """Return the end of the next batch, and acknowledge everything before `start`, which is done."""
         if start is None or limit is None:
             return self._unasked()
         start = plain(start)
@@ -168,18 +169,18 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
                 self._drain(receiver)
             elif self._reached(begin):
                 while self._more and self._reached(begin):
-                    self._drain(receiver)  # maybe only the prefetch has come
-                receiver.flush()  # if that was all, Spark ends now, and does not wait
+                    self._drain(receiver)  # perhaps only the prefetch was delivered
+                receiver.flush()  # if that was everything, Spark ends now without waiting
         return self._end(receiver, begin, limit)
 
     def _unasked(self) -> Offset:
-        """`latestOffset` for Spark before 4.2: where the batch begins, and what is done, is known from the batches."""
+        """Return the next offset for Spark before 4.2, where `Batches` knows the start and the end of what is done."""
         batches = self._batches
         first = batches.first()
         receiver, begin = self._open(plain(batches.start))
         self._release(receiver, self._here(plain(batches.done), receiver))
         if first and self._options.drains:
-            self._drain(receiver)  # with the trigger availableNow there is no second batch
+            self._drain(receiver)  # the trigger availableNow has no second batch
         end = self._end(receiver, begin, ReadAllAvailable() if first else self.getDefaultReadLimit())
         self._target = None
         receiver.resume()
@@ -214,18 +215,18 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return report if stalled is None else {**report, _STALLED: stalled}
 
     def metrics(self) -> dict[str, Any]:
-        """Return how the source is; empty before the first batch. See `progress.source_metrics`."""
+        """Return the metrics of the source; empty before the first batch. See `progress.source_metrics`."""
         return {} if self._receiver is None else self._receiver.metrics(self._planned)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._now = True  # nothing is received before `latestOffset` has looked for loss
+        self._now = True  # nothing is received before `latestOffset` has checked for losses
 
     def _drain(self, receiver: Receiver) -> None:
         self._more = receiver.drain()
         self._target = receiver.ends()
 
     def _reached(self, begin: Mapping[str, int]) -> bool:
-        """Return whether all that was there has been read."""
+        """Return whether everything up to the target was read."""
         return self._target is not None and begin == {**begin, **self._target}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -256,28 +257,28 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             receiver.close()
 
     def _open(self, start: Offset) -> tuple[Receiver, dict[str, int]]:
-        """Return the receiver, and where to go on in its spool. Loss is looked for before anything is received."""
+        """Return the receiver, and the positions to continue from. Losses are detected before anything is received."""
         from stompcodec.spark.live.progress import tell_once
         from stompcodec.spark.live.receiver import Receiver
 
         if self._receiver is None:
             tell_once()
             short = self._look_for_loss(start)
-            self._receiver = Receiver(self._options, anew=short)  # it may soon be longer than the offset
+            self._receiver = Receiver(self._options, anew=short)  # it may soon grow beyond the offset
             self._receiver.wait(_FIRST)
         return self._receiver, self._here(start, self._receiver)
 
     def _here(self, offset: Offset, receiver: Receiver) -> dict[str, int]:
-        """Return the positions of an offset; none if they are those of another spool."""
+        """Return the positions of an offset; none if they belong to another spool."""
         from stompcodec.spark.live.spool import positions_of
 
         identity, positions = positions_of(offset)
         return positions if identity in (None, receiver.identity) else {}
 
     def _look_for_loss(self, start: Offset) -> bool:
-        """See that the spool is the one that was read; return whether it is, but ends before what was read.
+        """Check that the spool belongs to the offset; return True if it does, but ends before what was read.
 
-        `partitions` looks for what was not read.
+        `partitions` checks that unread frames are still there.
         """
         from stompcodec.spark.live.spool import identity_of, positions_of
         from stompcodec.spark.reading.plan import spool_end
@@ -302,7 +303,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return bool(short)
 
     def _lost(self, what: str) -> None:
-        """Raise an error, or warn, for frames that are gone with another spool."""
+        """Raise an error for frames that are gone with another spool, or warn with failOnDataLoss=false."""
         folder = self._options.spool_dir
         text = f"{folder} is not the spool of the checkpoint, or was deleted and made anew: gone is {what}"
         if self._options.file.fail_on_data_loss:

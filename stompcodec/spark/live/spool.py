@@ -1,6 +1,6 @@
-"""The identity of a spool: a word in its folder and in every offset, so that a checkpoint never reads another spool.
+"""The identity of a spool: an id in its folder and in every offset, so that a checkpoint never reads another spool.
 
-Lengths alone do not tell: a spool that was deleted and filled again is soon as long as the one before.
+Lengths alone do not tell: a spool that was deleted and filled again soon is as long as the one before.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from stompcodec.errors import StoreError
 
 __all__ = ["Offset", "identify", "identity_of", "positions_of", "stamped"]
 
-#: An offset as Spark keeps it: the position in each chain by name, and the identity of the spool under `_KEY`.
+#: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
 Offset = dict[str, "int | str"]
 
-#: Stands for the identity in an offset. No chain has a name that begins with "#".
+#: Key of the identity in an offset. Names of chains do not begin with "#".
 _KEY = "#spool"
 _FILE = "spool-id"
 
 
 def identity_of(folder: str) -> str | None:
-    """Return the identity of a spool; None if it has none, or is not there.
+    """Return the identity of a spool; None if it has none or does not exist.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the identity cannot be read.
     """
     path = Path(folder, _FILE)
     try:
@@ -43,12 +43,12 @@ def identity_of(folder: str) -> str | None:
 
 
 def identify(folder: str, *, anew: bool = False) -> str:
-    """Return the identity of a spool, which gets one if it has none. Whoever calls holds the lock of the spool.
+    """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
 
-    With `anew` it gets another one, so that offsets from before are no longer those of this spool.
+    With `anew` it gets a new one, so that older offsets no longer belong to this spool.
 
     Raises:
-        StoreError: it cannot be read or written.
+        StoreError: the identity cannot be read or written.
     """
     found = identity_of(folder)
     if found is not None and not anew:
@@ -70,7 +70,7 @@ def identify(folder: str, *, anew: bool = False) -> str:
 
 
 def stamped(positions: Mapping[str, int], identity: str) -> Offset:
-    """Return an offset: positions in the chains of a spool, and its identity.
+    """Return an offset: the identity of a spool, and positions in its chains.
 
     >>> stamped({"frames": 7}, "ab")
     {'#spool': 'ab', 'frames': 7}
@@ -81,7 +81,7 @@ def stamped(positions: Mapping[str, int], identity: str) -> Offset:
 
 
 def positions_of(offset: Mapping[str, int | str]) -> tuple[str | None, dict[str, int]]:
-    """Return the identity in an offset, None in one of an earlier version, and the position in each chain.
+    """Return the identity in an offset, None if an earlier version wrote it, and the position in each chain.
 
     >>> positions_of({"#spool": "ab", "frames": 7}), positions_of({"frames": 7})
     (('ab', {'frames': 7}), (None, {'frames': 7}))

@@ -1,1 +1,1 @@
-"""Writing: rows become SEND frames, and a task's connection sends them."""
+"""Writing: rows become SEND frames, which each task sends over a connection of its own."""

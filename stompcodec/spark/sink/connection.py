@@ -1,4 +1,4 @@
-"""Header lines of many frames at once, as Arrow arrays: escaped, and checked as `serialize` checks them."""
+"""Header lines of many frames at once, as Arrow arrays, escaped and checked as `serialize` does it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stompcodec.errors import StompError
 __all__ = ["Line", "SinkError", "Target", "escaped"]
 
 _TEXT = "content-type:text/plain;charset=utf-8\n"
-#: The backslash first: the others bring one.
+#: The backslash comes first, for the other escapes add some.
 _ESCAPES = (("\\", "\\\\"), (":", "\\c"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 class SinkError(StompError):
-    """Rows cannot be sent, or were not all accepted. One line, which names the row.
+    """Error for rows that cannot be sent or were not all accepted: one line that names the row.
 
     >>> issubclass(SinkError, StompError)
     True
@@ -25,18 +25,18 @@ class SinkError(StompError):
 
 
 class Target(NamedTuple):
-    """What frames are written for."""
+    """Properties of the connection that frames are written for."""
 
     version: str
-    """"1.2" or "1.1": both have escapes."""
+    """"1.2" or "1.1"; both have escapes."""
     text: bool = False
-    """Text goes without content-length: to JMS brokers it would not be a text message with it."""
+    """True to send text without content-length, for JMS brokers take a message with it as a bytes message."""
     lines: str = ""
-    """Header lines that stand first in all of them, such as that of the transaction."""
+    """Header lines that come first in all frames, such as that of the transaction."""
 
 
 def escaped(text: str, version: str) -> str:
-    """Text as part of a header line.
+    """Return text escaped as part of a header line.
 
     >>> escaped("a:b", "1.2")
     'a\\\\cb'
@@ -51,7 +51,7 @@ def _escapes(version: str) -> tuple[tuple[str, str], ...]:
 
 
 class Line:
-    """Collects what stands side by side in each row: texts that are the same in all of them, and arrays."""
+    """Builder of text for each row, from parts that are the same for all rows and arrays."""
 
     def __init__(self, target: Target, first: int) -> None:
         self._target = target
@@ -59,7 +59,7 @@ class Line:
         self._parts: list[Any] = []
 
     def add(self, *parts: Any) -> None:
-        """Texts and arrays of strings, without nulls."""
+        """Append texts, and arrays of strings without nulls."""
         for part in parts:
             if isinstance(part, str) and self._parts and isinstance(self._parts[-1], str):
                 self._parts[-1] += part
@@ -67,7 +67,7 @@ class Line:
                 self._parts.append(part)
 
     def header(self, name: str, values: Any) -> None:
-        """A header of all rows in which its value is not null."""
+        """Append a header to the rows whose value is not null."""
         name = escaped(name, self._target.version)
         if values.null_count == 0:
             self.add(f"{name}:", values, "\n")
@@ -75,7 +75,7 @@ class Line:
             self.add(pc.binary_join_element_wise(f"{name}:", values, "\n", "").fill_null(""))
 
     def joined(self) -> Any:
-        """All of it as one array, or as a scalar where all rows are the same."""
+        """Return everything as one array, or as a scalar if all rows are the same."""
         if len(self._parts) == 1 and isinstance(self._parts[0], str):
             return pa.scalar(self._parts[0])
         return pc.binary_join_element_wise(*self._parts, "")
@@ -83,7 +83,7 @@ class Line:
     # ---- values ----
 
     def text(self, column: Any) -> Any:
-        """The values of a column as they are written."""
+        """Return the values of a column as they are written."""
         kind = column.type
         if pa.types.is_timestamp(kind):
             return column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64()).cast(pa.string())
@@ -95,10 +95,10 @@ class Line:
         return column.cast(pa.string())
 
     def check(self, column: Any, header: bool = False) -> Any:
-        """Strings, which Spark does not promise to be UTF-8; as header escaped.
+        """Return strings after checking that they are UTF-8, which Spark does not guarantee; escaped if `header`.
 
         Raises:
-            SinkError: one is not UTF-8, or holds a NUL in a header.
+            SinkError: a value is not UTF-8, or a header contains a NUL.
         """
         column = column.cast(pa.string())
         try:
@@ -116,13 +116,13 @@ class Line:
         return column
 
     def _refuse(self, column: Any, why: str) -> None:
-        """Name the first row that is wrong. Octets under a null, or beside the slice, may be anything."""
+        """Raise an error that names the first bad row. Bytes under a null, or outside the slice, do not count."""
         for row, value in enumerate(column.cast(pa.binary()).to_pylist()):
             if value is not None and (b"\0" in value if why == "holds a NUL" else not _is_utf8(value)):
                 raise SinkError(f"row {self._first + row}: a header or text body {why}")
 
     def maps(self, column: Any, without: set[str] | frozenset[str]) -> Any:
-        """The lines of maps of strings."""
+        """Return the header lines of maps of strings."""
         offsets, keys, values = column.offsets, column.keys, column.items
         start, stop = offsets[0].as_py(), offsets[-1].as_py()
         keys, values = keys.slice(start, stop - start), values.slice(start, stop - start)
@@ -140,10 +140,10 @@ class Line:
         except SinkError as error:
             raise SinkError(f"column headers: {str(error).partition(': a header or text body ')[2]}") from None
 
-    # ---- what the body needs ----
+    # ---- headers for the body ----
 
     def content_type(self, may_have: bool) -> None:
-        """Text says so, unless a map has a content-type of its own."""
+        """Append the content-type of text, unless a map has its own."""
         if not may_have:
             self.add(_TEXT)
             return
@@ -151,7 +151,7 @@ class Line:
         self._parts = [head, pc.if_else(pc.match_substring(head, "\ncontent-type:"), "", _TEXT)]
 
     def content_length(self, body: Any, text: bool) -> None:
-        """The length of the body; with `text` only where it holds a NUL."""
+        """Append the length of the body; with `text` only if the body contains a NUL."""
         if text and b"\0" not in _octets(body):
             return
         lengths = pc.binary_length(body).cast(pa.string())
@@ -163,7 +163,7 @@ class Line:
 
 
 def _octets(column: Any) -> bytes:
-    """All octets of an array of string or binary, one value after the other."""
+    """Return the concatenated bytes of an array of string or binary."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return b""

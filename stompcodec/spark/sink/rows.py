@@ -1,7 +1,8 @@
-"""Rows to messages: `destination`, `body`, perhaps a map `headers`, and any other column is the header of its name.
+"""Rows as SEND frames: `destination`, `body`, an optional map `headers`, and any other column as the header of its
+name.
 
-Values of columns become text as STOMP users write it: true and false, digits, ISO dates, timestamps as milliseconds
-since 1970. A null leaves the header out.
+Values become text as STOMP users write it: true and false, digits, ISO dates, timestamps as milliseconds since 1970. A
+null omits the header.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from stompcodec.spark.sink.connection import Line, SinkError, Target, escaped
 
 __all__ = ["Rows"]
 
-#: Octets of a record batch that become frames in one go.
+#: Bytes of a record batch that become frames at once.
 _AT_ONCE = 32 * 2**20
 
-#: Types that become a header.
+#: Types that can become a header.
 _PLAIN = (
     T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
     T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType,
 )  # fmt: skip
-#: Headers that are written by the sink, and that brokers put into a MESSAGE: never taken out of the map.
+#: Headers that the sink writes, or that brokers add to a MESSAGE: ignored in the map.
 _DROPPED = frozenset(
     ["destination", "content-length", "receipt", "transaction", "subscription", "message-id", "ack", "redelivered"]
 )
 _TAKEN = frozenset(["content-length", "receipt", "transaction"])
-#: These columns together: the rows are frames that our sources have read.
+#: Rows with all of these columns are frames that our sources have read.
 _FRAMES = frozenset(["spool", "pos", "length"])
-#: What is sent of such rows; the rest tells how they were read.
+#: Columns of such rows that are sent; the others tell how they were read.
 _OF_FRAMES = frozenset(["destination", "body", "headers", "content_type"])
 
 
@@ -47,14 +48,14 @@ class _Header(NamedTuple):
 
 
 class Rows:
-    """How the rows of a schema become SEND frames. Small, and can be pickled.
+    """Converter of rows into SEND frames. Small and picklable.
 
-    The octets are joined by Arrow, a column at a time: for each row that costs a tenth of a `Frame`.
+    Arrow joins the bytes, one column at a time, which costs a tenth of a `Frame` for each row.
 
     Args:
-        schema: of the rows.
-        destination: where they go if there is no such column.
-        id_header: a header for the id of each row.
+        schema: schema of the rows.
+        destination: destination if there is no such column.
+        id_header: header for the id of each row.
 
     Raises:
         SchemaError: these columns cannot be sent; one line.
@@ -89,10 +90,10 @@ class Rows:
             self.id_header = self.with_ids(id_header).id_header
 
     def with_ids(self, header: str) -> Rows:
-        """The same with a header for ids.
+        """Return a copy with a header for ids.
 
         Raises:
-            SchemaError: there is a column for it already.
+            SchemaError: a column is already this header.
         """
         if any(each.name == header for each in self._headers):
             raise SchemaError(f"column {header} is the header of option dedupeHeader: leave out one of them")
@@ -101,15 +102,15 @@ class Rows:
         return rows
 
     def blocks(self, batch: Any, target: Target, first: int, ids: str, most: int) -> Iterator[Block]:
-        """The frames of a record batch, for `Client.send_many`.
+        """Yield the frames of a record batch, for `Client.send_many`.
 
         Args:
-            first: the number of its first row, for ids and errors.
-            ids: what ids begin with.
-            most: frames of a block.
+            first: number of its first row, for ids and errors.
+            ids: prefix of the ids.
+            most: most frames of a block.
 
         Raises:
-            SinkError: a row cannot be sent; the message says which.
+            SinkError: a row cannot be sent; the message names it.
         """
         if batch.nbytes > _AT_ONCE and batch.num_rows > 1:
             half = batch.num_rows // 2
@@ -128,7 +129,7 @@ class Rows:
             row = stop
 
     def frames(self, batch: Any, target: Target, first: int = 0, ids: str = "") -> Any:
-        """The frames of a record batch as an array of binary; as `blocks`, but all at once."""
+        """Return the frames of a record batch as an array of binary, all at once; see `blocks`."""
         line = Line(target, first)
         line.add("SEND\n" + target.lines)
         if self._destination is None:
@@ -164,7 +165,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _index(schema: T.StructType, name: str, kinds: tuple[type[T.DataType], ...]) -> int | None:
-    """Where a column is; None where there is none."""
+    """Return the index of a column; None if there is none."""
     found = [at for at, field in enumerate(schema.fields) if field.name.lower() == name]
     if not found:
         return None
@@ -187,7 +188,7 @@ def _map_index(schema: T.StructType) -> int | None:
 
 
 def _checked(field: T.StructField) -> str:
-    """The header of a column."""
+    """Return the header that a column becomes."""
     kind = field.dataType
     if not isinstance(kind, _PLAIN):
         raise SchemaError(

@@ -1,9 +1,9 @@
 """The sink "stomp": `df.write.format("stomp")` and `df.writeStream.format("stomp")`.
 
-A task has a connection of its own, and with `transaction` (the default) its rows take effect together when the broker
-has confirmed the COMMIT. A STOMP transaction belongs to one connection: it covers a task, not a batch of several tasks.
-What Spark does again (a task, or a micro-batch after a restart) is sent again, with the same ids in `dedupeHeader`, by
-which a broker that looks at them, or a consumer, can tell.
+Each task has its own connection. With `transaction` (the default) its rows take effect together once the broker has
+confirmed the COMMIT. A STOMP transaction belongs to one connection, so it covers one task, not a batch of several
+tasks. When Spark repeats a task, or a micro-batch after a restart, the rows are sent again with the same ids in
+`dedupeHeader`, so a broker that checks them, or a consumer, can recognize them.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from stompcodec.spark.versions import DataSourceStreamArrowWriter
 __all__ = ["Sent", "StompStreamWriter", "StompWriter", "stream_writer", "writer"]
 
 
-#: Frames of a block without receipts.
+#: Frames of a block when no receipts are asked for.
 _MOST = 1000
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has sent."""
+    """Result of a task."""
 
     partition: int
     messages: int
 
 
 class _Sink(Shipped):
-    """What both writers have in common. Made on the driver, without a connection, and sent to the tasks."""
+    """Writer for both modes, made on the driver without a connection and shipped to the tasks."""
 
     def __init__(self, options: Mapping[str, Any], schema: StructType) -> None:
         self.options: SinkOptions = parse_sink(options)
         header = self.options.dedupe_header
         self._rows = Rows(schema, self.options.destination, None if header in ("none", "auto") else header)
-        # Not the application's id: two writes of one application are two batches.
+        # Not the application's id, for two writes of one application are two batches.
         self._job = self.options.id_prefix or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> Sent:
         """Send the rows of a task; called where the task runs.
 
         Raises:
-            SinkError: not all were accepted, or a row cannot be sent. One line.
+            SinkError: a row cannot be sent, or was not accepted. One line.
         """
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         try:
             return Sent(partition, self._write(iterator, f"{self._ids(context)}-{partition}-"))
         except StompError as error:
-            # Without its cause: Spark shows what stands behind an error, and that has more lines than anyone reads.
+            # Without its cause, which Spark would show with a long traceback.
             raise SinkError(f"partition {partition}: {_told(error, self.options.transaction)}") from None
 
     def _write(self, batches: Iterator[Any], ids: str) -> int:
@@ -89,19 +89,19 @@ class _Sink(Shipped):
             list(options.link.addresses),
             startup_timeout=options.reconnect_timeout,
             receipt_timeout=options.receipt_timeout,
-            versions=("1.1", "1.2"),  # 1.0 cannot escape: many values could not be written
-            reconnect=None,  # what was on its way is unknown then: the task has to be done again
+            versions=("1.1", "1.2"),  # 1.0 has no escapes, which many values need
+            reconnect=None,  # frames in flight are in doubt then: the task must run again
             **options.link.arguments(),
         )
 
     def _for(self, client: Client) -> Rows:
-        """The rows, with the header for ids that this broker looks at."""
+        """Return the rows with the id header that this broker checks."""
         if self.options.dedupe_header != "auto":
             return self._rows
         return self._rows.with_ids(BROKERS[client.dialect].duplicate)
 
     def _ids(self, context: Any) -> str:
-        """What the ids of this query and micro-batch begin with."""
+        """Return the prefix of the ids of this query and micro-batch."""
         if context is None:
             return self._job
         query = self.options.id_prefix or context.getLocalProperty("sql.streaming.queryId")
@@ -110,21 +110,21 @@ class _Sink(Shipped):
 
 
 class StompWriter(_Sink, DataSourceArrowWriter):
-    """Of `df.write`."""
+    """Writer of `df.write`."""
 
 
 class StompStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Of `df.writeStream`."""
+    """Writer of `df.writeStream`."""
 
 
 def writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompWriter:
-    """What `DataSource.writer` of "stomp" returns. Nothing is connected yet.
+    """Return a batch writer; nothing is connected yet.
 
     Args:
-        overwrite: of Spark's mode; there is nothing to overwrite in a broker.
+        overwrite: True for Spark's mode "overwrite", which a broker cannot do.
 
     Raises:
-        OptionError, SchemaError, SinkError: options or columns make no sense. One line, without secrets.
+        OptionError, SchemaError, SinkError: options or columns are invalid. One line, without secrets.
     """
     if overwrite:
         raise SinkError('a broker has nothing to overwrite: use mode("append")')
@@ -132,7 +132,7 @@ def writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> S
 
 
 def stream_writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompStreamWriter:
-    """What `DataSource.streamWriter` of "stomp" returns; as `writer`. The output mode does not matter."""
+    """Return a stream writer, as `writer` does. The output mode does not matter."""
     return StompStreamWriter(options, schema)
 
 
@@ -145,9 +145,9 @@ def _blocks(rows: Rows, target: Target, first: Any, batches: Iterator[Any], ids:
 
 
 def _told(error: StompError, transaction: bool) -> str:
-    """In one line. Messages of `send_many` are counted as rows are."""
+    """Return an error as one line, with the rows that took effect. `send_many` counts messages as rows are counted."""
     text = " ".join(str(error).split())
-    if transaction and getattr(error, "sent", False):  # it was the COMMIT
+    if transaction and getattr(error, "sent", False):  # the COMMIT was sent
         return text
     if transaction:
         return f"{text}; no row of the task took effect"
