@@ -1,10 +1,9 @@
-"""Jobs on frames, as functions on DataFrames: `stompcodec pipeline` runs them from the command line. docs/pipeline.md
-says what they write.
+"""Jobs on frames, as functions on DataFrames. `stompcodec pipeline` runs them; docs/pipeline.md describes their output.
 
-    frames = spark.read.format("stompfile").load("feed.stompcap")
-    jobs.archive(frames, "archive")
-    jobs.write_exploded(jobs.explode(frames, "networkrail-td"), "td")
-    jobs.write_metrics(jobs.metrics(frames), "metrics")
+frames = spark.read.format("stompfile").load("feed.stompcap")
+jobs.archive(frames, "archive")
+jobs.write_exploded(jobs.explode(frames, "networkrail-td"), "td")
+jobs.write_metrics(jobs.metrics(frames), "metrics")
 """
 
 from stompcodec.spark.jobs.archive import archive, read_archive, unique

@@ -1,4 +1,4 @@
-"""Frames into Parquet, by date and destination, and out of it again."""
+"""Archives: frames written to Parquet by date and destination, and read back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ARCHIVE_SCHEMA", "archive", "archived", "read_archive", "unique"]
 
-#: The columns of an archive of frames with all their columns.
+#: Columns of an archive whose frames have all their columns.
 ARCHIVE_SCHEMA = T.StructType(
     [*(field for field in FRAME_SCHEMA.fields if field.name != "text"), T.StructField("date", T.DateType())]
 )
-#: Octets that the name of a folder may have, on any file system; each character may become three.
+#: Most bytes of a destination in a folder name: file systems take 255, and escaping may triple them.
 _LONGEST = 72
 _DAY = 86_400
 
@@ -40,24 +40,26 @@ def archive(
     partition_by: Sequence[str] = ("date", "destination"),
     mode: str = "errorifexists",
 ) -> StreamingQuery | int:
-    """Write frames as Parquet (zstd) under `path`, in folders date=/destination=. All columns and all rows are kept.
+    """Write frames as Parquet (zstd) to folders date=/destination= under `path`, with all columns and all rows.
 
     Args:
-        frames: of a stream, or not.
-        path: the folder.
-        checkpoint: of a stream; None: a folder in `path`.
-        available_now: of a stream: end when all that there is now is written.
-        every: of a stream, how often, as in "1 minute"; each time makes a file for each date and destination.
-        dedupe: drop what came again: the same destination, message-id and body.
-        within: of a stream, for how long a message-id is remembered.
-        partition_by: of date and destination, what there are folders for.
-        mode: of what is no stream, if `path` is there: errorifexists, overwrite, or append.
+        frames: a stream or a batch.
+        path: output folder.
+        checkpoint: checkpoint folder of a stream; None for a folder in `path`.
+        available_now: stream: stop once everything that exists now is written.
+        every: stream: interval between batches, as in "1 minute"; each batch writes one file per date and destination.
+        dedupe: drop repeated frames: same destination, message-id and body.
+        within: stream: how long a message-id is remembered.
+        partition_by: folder levels: date, destination, or both.
+        mode: batch: what to do if `path` exists: errorifexists, overwrite, or append.
 
     Returns:
-        The query, of a stream, else how many frames were written.
+        The query of a stream, or the number of frames written.
 
     Raises:
-        ConfigError: of a stream: what is in `path` was written with another checkpoint.
+        ConfigError: stream: `path` was written with another checkpoint.
+
+    >>> archive(frames, "archive")                                                    # doctest: +SKIP
     """
     rows = archived(unique(frames, within) if dedupe else frames, partition_by)
     if frames.isStreaming:
@@ -72,7 +74,7 @@ def archive(
 
 
 def archived(frames: DataFrame, partition_by: Sequence[str] = ("date", "destination")) -> DataFrame:
-    """Frames as they stand in an archive: with the column `date`, that of UTC, by which folders are called."""
+    """Return frames as an archive has them: with `date` (UTC), and destinations that fit in folder names."""
     seconds = F.unix_seconds(moment(frames))
     rows = frames.withColumn("date", F.date_from_unix_date(F.floor(seconds / _DAY).cast("int")))
     if "destination" not in partition_by:
@@ -84,15 +86,17 @@ def archived(frames: DataFrame, partition_by: Sequence[str] = ("date", "destinat
 
 
 def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
-    """Frames without those that came again: the same destination, message-id and body.
+    """Return the frames without repeated ones: same destination, message-id and body.
 
-    Message-ids alone are not enough, for a broker that was set up anew gives them again. Frames without a message-id
-    are all kept.
+    Message-ids alone are not enough, for a broker that was set up again reuses them. All frames without a message-id
+    are kept.
 
     Args:
-        frames: of a stream, or not.
-        within: of a stream, for how long a message-id is remembered, by the clock of this machine: by times in the
-            frames, those that come late would be dropped.
+        frames: a stream or a batch.
+        within: stream: how long a message-id is remembered, by the clock of this machine; by times in the frames, late
+            ones would be dropped.
+
+    >>> unique(frames).count()                                                        # doctest: +SKIP
     """
     given = F.concat_ws("\n", F.coalesce("destination", F.lit("")), F.col("message_id"))
     key = F.when(F.col("message_id").isNotNull(), given).otherwise(F.expr("uuid()"))
@@ -105,5 +109,8 @@ def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """The frames of an archive, with `date`. (Plain `spark.read.parquet` would guess types of the folders' names.)"""
+    """Return the frames of an archive, with `date`. Plain `spark.read.parquet` would guess types from folder names.
+
+    >>> read_archive(spark, "archive").count()                                        # doctest: +SKIP
+    """
     return spark.read.schema(ARCHIVE_SCHEMA).parquet(path)

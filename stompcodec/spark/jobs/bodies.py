@@ -1,6 +1,6 @@
-"""Bodies that Spark's own functions cannot take apart: gzip, XML, and text records. Needs no Spark.
+"""Bodies that Spark's own functions cannot parse: gzip, XML, and text records. Needs no Spark.
 
-Whatever is in a body, reading it ends, within bounds, with records or with a `BodyError` whose text is a reason.
+Whatever a body contains, reading it ends within bounds, with records or with a `BodyError` whose text is the reason.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from xml.parsers import expat
 
 __all__ = ["BodyError", "Element", "Record", "inflated", "parse_xml", "records"]
 
-#: Elements in elements. Feeds have less than ten.
+#: Deepest nesting of elements. Feeds have less than ten levels.
 _DEEPEST = 100
 _MOST_ELEMENTS = 200_000
-#: Characters of an attribute that is repeated in each record.
+#: Most characters of an attribute that is repeated in each record.
 _LONGEST = 1000
-#: Names of fields that a generic XML record may have.
+#: Most fields of a generic XML record.
 _MOST_PATHS = 1000
 _GZIP = b"\x1f\x8b"
 _SENDER = {"updateOrigin": "update_origin", "requestID": "request_id", "requestSource": "request_source"}
-#: Elements of Darwin that hold times at a location.
+#: Darwin elements that hold times at a location.
 _TIMES = ("arr", "dep", "pass")
 
 
 class BodyError(ValueError):
-    """A body that is not what it should be."""
+    """Error for an invalid body."""
 
 
 class Record(NamedTuple):
-    """A record of a body, or why there is none."""
+    """A record of a body, or the reason why it is invalid."""
 
     fields: dict[str, str] | None
     reason: str | None = None
     raw: str | None = None
-    """What is kept of a record that is not right."""
+    """Text kept of an invalid record."""
 
 
 class Element:
-    """An element of XML: its name without namespace and prefix."""
+    """An XML element, with its name without namespace and prefix."""
 
     __slots__ = ("attributes", "children", "name", "parts")
 
@@ -52,11 +52,11 @@ class Element:
         """Texts and children, in order."""
 
     def text(self) -> str:
-        """All text in it, also that of elements in it, in order."""
+        """Return all text in it and in its descendants, in order."""
         return "".join(part if isinstance(part, str) else part.text() for part in self.parts).strip()
 
     def value(self) -> dict[str, Any]:
-        """As JSON has it: attributes by name, children as lists by name, its own text as "_".
+        """Return it as JSON: attributes by name, lists of children by name, its own text as "_".
 
         >>> parse_xml(b'<a x="1"><b>t</b><b y="2"/></a>', 100).value()
         {'x': '1', 'b': [{'_': 't'}, {'y': '2'}]}
@@ -78,14 +78,14 @@ class Element:
 
 
 def inflated(body: bytes, most: int) -> bytes:
-    """The body, and if it is gzip, what is in it.
+    """Return the body, inflated if it is gzip.
 
     Args:
-        body: octets.
-        most: octets it may become.
+        body: bytes.
+        most: largest size of the result, in bytes.
 
     Raises:
-        BodyError: it is larger, cut short, or broken.
+        BodyError: it is too large, truncated, or damaged.
 
     >>> import gzip
     >>> inflated(gzip.compress(b"abc"), 3), inflated(b"abc", 3)
@@ -96,7 +96,7 @@ def inflated(body: bytes, most: int) -> bytes:
             raise BodyError(f"the body is larger than {most} octets")
         return bytes(body)
     parts, size, rest = [], 0, bytes(body)
-    while rest:  # gzip allows several members one behind the other
+    while rest:  # gzip allows several consecutive members
         member = zlib.decompressobj(31)
         try:
             part = member.decompress(rest, most - size + 1)
@@ -115,14 +115,14 @@ def inflated(body: bytes, most: int) -> bytes:
 
 
 def parse_xml(data: bytes, most: int) -> Element:
-    """The root of an XML document. Without a DTD: so no entity can name a file or grow.
+    """Return the root of an XML document. DTDs are refused, so no entity can name a file or grow.
 
     Args:
         data: the document.
-        most: octets it may have.
+        most: its largest size in bytes.
 
     Raises:
-        BodyError: it is larger, not well-formed, has a DTD, or is nested too deep.
+        BodyError: it is too large, is not well-formed, has a DTD, or is nested too deep.
     """
     if len(data) > most:
         raise BodyError(f"the body is larger than {most} octets")
@@ -158,7 +158,7 @@ def parse_xml(data: bytes, most: int) -> Element:
         raise BodyError(f"XML: {expat.ErrorString(error.code)}, line {error.lineno}, column {error.offset}") from None
     except BodyError:
         raise
-    except (ValueError, LookupError) as error:  # an encoding that Python does not know, or cannot use
+    except (ValueError, LookupError) as error:  # an encoding that Python lacks
         raise BodyError(f"XML: {error}") from None
     return document.children[0]
 
@@ -168,15 +168,15 @@ def _local(name: str) -> str:
 
 
 def records(body: bytes, reader: str, most: int) -> Iterator[Record]:
-    """The records of a body.
+    """Return the records of a body.
 
     Args:
-        body: octets; gzip is inflated.
+        body: bytes; gzip is inflated.
         reader: darwin, xml, or apel.
-        most: octets it may have, also when it is inflated.
+        most: largest size in bytes, also when inflated.
 
     Raises:
-        BodyError: there are none.
+        BodyError: the body has no records.
     """
     data = inflated(body, most)
     if not data:
@@ -188,7 +188,7 @@ def records(body: bytes, reader: str, most: int) -> Iterator[Record]:
 
 
 def _darwin(root: Element) -> Iterator[Record]:
-    """A record for each element of an update (uR) or a snapshot (sR)."""
+    """Yield a record for each element of an update (uR) or a snapshot (sR)."""
     if root.name != "Pport":  # an element without its envelope
         yield Record(_darwin_fields(root))
         return
@@ -203,7 +203,7 @@ def _darwin(root: Element) -> Iterator[Record]:
 
 
 def _envelope(element: Element, names: dict[str, str]) -> dict[str, str]:
-    """Attributes that each record gets."""
+    """Return the attributes that all records share."""
     fields = {name: element.attributes[key] for key, name in names.items() if key in element.attributes}
     for name, text in fields.items():
         if len(text) > _LONGEST:
@@ -228,7 +228,7 @@ def _darwin_fields(element: Element) -> dict[str, str]:
 
 
 def _location(element: Element) -> dict[str, str]:
-    """Times at a place, those of the elements in it by names such as arr_et."""
+    """Return the times at a location; those of child elements get names such as arr_et."""
     fields = {"type": element.name, **element.attributes}
     for child in element.children:
         if child.name in _TIMES:
@@ -239,7 +239,7 @@ def _location(element: Element) -> dict[str, str]:
 
 
 def _generic(root: Element) -> dict[str, str]:
-    """The texts of the document by the names of the elements around them; of several that are alike the first.
+    """Return the texts of a document by the path of element names; the first one counts if a path repeats.
 
     >>> _generic(parse_xml(b"<a><b><c>1</c><c>2</c></b><d>x</d></a>", 100))
     {'kind': 'a', 'element': '{"b":[{"c":[{"_":"1"},{"_":"2"}]}],"d":[{"_":"x"}]}', 'b.c': '1', 'd': 'x'}
@@ -257,7 +257,7 @@ def _generic(root: Element) -> dict[str, str]:
 
 
 def _apel(data: bytes) -> Iterator[Record]:
-    """Records of lines `Key: value`, separated by lines of %%; the first line names what they are."""
+    """Yield records of lines `Key: value`, separated by lines of %%; the first line names their kind."""
     try:
         head, _, rest = data.decode("utf-8").replace("\r\n", "\n").strip("\n").partition("\n")
     except UnicodeDecodeError as error:

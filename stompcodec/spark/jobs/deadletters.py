@@ -1,4 +1,4 @@
-"""What ended in dead letter queues: where it was meant to go, why it did not, and a sample."""
+"""Dead letters: their original destination, the reason, and samples."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from stompcodec.spark.jobs.output import moment
 
 __all__ = ["deadletters"]
 
-#: Headers of our broker, ActiveMQ, Artemis and RabbitMQ; the first that is there counts.
+#: Headers of our broker, ActiveMQ, Artemis and RabbitMQ; the first one present counts.
 _ORIGINS = (
     "original-destination", "originalDestination", "amq6100_originalDestination", "_AMQ_ORIG_ADDRESS",
     "_AMQ_ORIG_QUEUE", "x-first-death-queue", "x-original-destination",
 )  # fmt: skip
 _REASONS = ("dead-letter-reason", "x-first-death-reason", "reason", "error", "x-error", "_AMQ_ACTUAL_EXPIRY")
 _CAUSES = ("dlqDeliveryFailureCause", "x-exception-message", "x-exception", "exception", "x-exception-stacktrace")
-#: What a cause begins with or names: com.example.OddError
+#: Exception class in a cause, such as com.example.OddError.
 _CLASS = r"([A-Za-z_][\w.$]*(?:Exception|Error|Throwable))"
 _SHOWN = 500
 _GROUPED = 200
 
 
 def deadletters(frames: DataFrame, *, shown: int = _SHOWN) -> DataFrame:
-    """Dead letters by destination, original destination, reason and exception, the most first.
+    """Return dead letters by destination, original destination, reason and exception, the most frequent first.
 
     Args:
-        frames: from dead letter queues; with `headers`. On a stream it is to be written in complete mode.
-        shown: how many characters of a body there are in a sample.
+        frames: frames of dead letter queues, with `headers`. Write a stream in complete mode.
+        shown: most characters of a body in a sample.
 
     Returns:
-        destination; original: where the letter was sent to; reason; exception: its class, else the first line of the
-        text; count, bytes; first, last: when; first_id, first_body, last_id, last_body: samples, texts.
+        destination; original, where the letter was sent to; reason; exception, its class or else the first line of the
+            text; count; bytes; first, last, times; first_id, first_body, last_id, last_body, samples as text.
 
     Raises:
-        ConfigError: there is no column headers.
+        ConfigError: `headers` is missing.
+
+    >>> deadletters(frames).show()                                                    # doctest: +SKIP
     """
     if "headers" not in frames.columns:
         raise ConfigError("deadletters wants a column headers")
@@ -44,7 +46,7 @@ def deadletters(frames: DataFrame, *, shown: int = _SHOWN) -> DataFrame:
     named = F.regexp_extract(cause, _CLASS, 1)
     line = F.left(F.trim(F.substring_index(cause, "\n", 1)), F.lit(_GROUPED))
     body = F.coalesce(F.col("body").cast("binary"), F.lit(b""))
-    # The octets are cut first: a body may be large, and not all of one group are to be carried about.
+    # Bytes are cut first, so that large bodies are not carried through the aggregation.
     text = F.left(F.make_valid_utf8(F.substring(body, 1, 4 * shown).cast("string")), F.lit(shown))
     expired = F.when(_first(("_AMQ_ACTUAL_EXPIRY",)).isNotNull(), F.lit("expired"))
     reason = F.coalesce(_first(_REASONS[:-1]), expired)

@@ -1,4 +1,4 @@
-"""Bodies into tables: a row for each record, and a quarantine for what is not right. No record is in neither."""
+"""Bodies as tables: one row per record, and a quarantine for invalid ones. No record is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BODY", "QUARANTINE_SCHEMA", "explode", "preset_of", "read_quarantine", "write_exploded"]
 
-#: Octets of a body, also inflated. What is larger is not taken apart, for a record takes many times its octets.
+#: Largest body in bytes, also when inflated: in memory a record takes many times its size.
 MAX_BODY = 4 * 2**20
 _TYPES = {
     "destination": "string",
@@ -55,10 +55,10 @@ _KEPT_DDL = ", ".join(f"{name} {_TYPES[name]}" for name in KEPT)
 
 
 def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any = None) -> Preset:
-    """The preset that `explode` is told to use.
+    """Return the preset for `explode`.
 
     Raises:
-        ConfigError: it is none, or there are both or neither.
+        ConfigError: the preset is invalid, or not exactly one of preset and schema is given.
     """
     if (preset is None) == (schema is None):
         raise ConfigError("explode wants a preset or a schema, one of them")
@@ -75,23 +75,26 @@ def explode(
     gzip: bool = False,
     max_body: int = MAX_BODY,
 ) -> DataFrame:
-    """The records in the bodies of frames, with typed columns. Works on streams too.
+    """Return the records in the bodies of frames, with typed columns; also for streams.
 
     Args:
-        frames: with `body` (binary or text); `destination`, `message_id`, `received_at`, `spool`, `pos`, `command` and
-            `error` count where they are there.
-        preset: its name, the path of its file, or a `Preset`.
-        schema: for JSON bodies, instead of a preset: a StructType, its JSON, DDL, or the path of a file with that.
-        gzip: of JSON bodies, inflate those that are gzip. Other readers always do.
-        max_body: larger bodies, in octets, also when inflated, are not taken apart.
+        frames: frames with `body` (binary or text); `destination`, `message_id`, `received_at`, `spool`, `pos`,
+            `command` and `error` are used if present.
+        preset: name of a preset, path of its file, or a `Preset`.
+        schema: for JSON bodies, instead of a preset: a StructType, its JSON, DDL, or the path of a file with one of
+            them.
+        gzip: inflate gzipped JSON bodies. Other readers always do.
+        max_body: largest body in bytes, also when inflated; larger ones go to quarantine.
 
     Returns:
-        A row for each record: `destination`, `message_id`, `received_at`, `spool`, `pos`; `item`, the number of the
-        record in its frame; the typed columns; `_reason`, null if all is well; `_raw`, where it is not, octets. A frame
-        that could not be taken apart is a row whose `item` is null. So each frame has at least one row.
+        A row for each record: `destination`, `message_id`, `received_at`, `spool`, `pos`; `item`, its number in the
+            frame; the typed columns; `_reason`, null for a valid record; `_raw`, the bytes of an invalid one. A frame
+            without readable records gives one row whose `item` is null, so each frame has at least one row.
 
     Raises:
-        ConfigError: there is no such preset, or the schema is not right.
+        ConfigError: the preset or the schema is invalid.
+
+    >>> explode(frames, schema="id long, at timestamp").show()                        # doctest: +SKIP
     """
     chosen = preset_of(preset, schema)
     if "body" not in frames.columns:
@@ -119,7 +122,7 @@ def explode(
 
 
 def _unwrapped(items: DataFrame, preset: Preset) -> DataFrame:
-    """What is in the single field of each record, as `rec`."""
+    """Return records replaced by the value of their only field, as `rec`."""
     name, names = F.get(F.map_keys("rec"), F.lit(0)), ", ".join(preset.unwrap[:8])
     one = F.concat(F.lit(f"a record is to have one field ({names}), and has "), F.size("rec"))
     other = F.concat(F.lit("field "), F.left(name, F.lit(60)), F.lit(f": not one of {names}"))
@@ -134,14 +137,14 @@ def _unwrapped(items: DataFrame, preset: Preset) -> DataFrame:
 
 
 def _typed(items: DataFrame, preset: Preset) -> DataFrame:
-    """Typed columns of records, and the reason where one does not fit.
+    """Return records with typed columns, and the reason if one does not fit.
 
-    In steps, for Spark computes a column that others use once if it stands in a step before theirs.
+    It takes several steps because Spark computes a shared column only once if it comes from an earlier step.
     """
     always = (*KEPT, "item", "raw", "each", "reason")
     sections = {section: f"s{number}" for number, section in enumerate(preset.sections)}
     inner = {alias: F.col("rec")[section] for section, alias in sections.items()}
-    if preset.unwrap:  # otherwise they were parsed together with the record
+    if preset.unwrap:  # otherwise they are parsed with the record
         inner = {alias: F.from_json(text, FLAT) for alias, text in inner.items()}
     items = items.select(*always, "rec", *(field.alias(alias) for alias, field in inner.items()))
     again = reduce(or_, [F.coalesce(twice(F.col(name)), F.lit(False)) for name in ("rec", *inner)])
@@ -173,7 +176,7 @@ def _typed(items: DataFrame, preset: Preset) -> DataFrame:
 
 
 def _rest(preset: Preset, sections: dict[str, str]) -> C:
-    """The column of fields that have none of their own."""
+    """Return the column of fields that have no column of their own."""
     paths = [column.path for column in preset.columns]
     fields = F.col("rec")
     if sections and not preset.unwrap:
@@ -195,23 +198,22 @@ def write_exploded(
     mode: str = "errorifexists",
     on_counts: Callable[[dict[str, int]], object] | None = None,
 ) -> StreamingQuery | dict[str, int]:
-    """Write rows to `path`/rows and what is not right to `path`/_quarantine, as Parquet (zstd).
+    """Write valid records to `path`/rows and invalid ones to `path`/_quarantine, as Parquet (zstd).
 
-    A batch of a stream that is done again after a crash replaces what it wrote before.
+    A batch that Spark repeats after a crash replaces what it wrote before.
 
     Args:
-        exploded: of `explode`.
-        path: the folder.
-        checkpoint: of a stream; None: a folder in `path`.
-        available_now: of a stream: end when all that there is now is done.
-        every: of a stream, how often, as in "1 minute".
-        mode: of what is no stream, if `path` is there: errorifexists, overwrite, or append.
-        on_counts: of a stream: called with the counts of each batch, and its number as `batch`, the same when it
-            is done again.
+        exploded: result of `explode`.
+        path: output folder.
+        checkpoint, available_now, every, mode: see `archive`.
+        on_counts: stream: called with the counts of each batch, and with its number as `batch`, which is the same when
+            the batch is repeated.
 
     Returns:
-        The query, of a stream, else counts: `frames`; of them `good` and `quarantined`, which have something in
-        quarantine; `rows`; `quarantine`, rows of that.
+        The query of a stream, or counts: `frames`; of them `good`, and `quarantined` with at least one invalid record;
+            `rows`; `quarantine`, the rows there.
+
+    >>> write_exploded(explode(frames, "networkrail-td"), "td")                       # doctest: +SKIP
     """
     if not exploded.isStreaming:
         return _written(
@@ -239,7 +241,7 @@ Write = Callable[[DataFrame, int], None]
 
 
 def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, int]:
-    """Write both parts of what is taken apart once."""
+    """Write both parts of exploded frames, and return the counts."""
     first = F.coalesce("item", F.lit(0)) == 0
     bad = F.col("_reason").isNotNull()
     watched = exploded.persist(StorageLevel.MEMORY_AND_DISK)
@@ -260,5 +262,8 @@ def _written(exploded: DataFrame, rows: Write, quarantine: Write) -> dict[str, i
 
 
 def read_quarantine(spark: SparkSession, path: str) -> DataFrame:
-    """What is in quarantine under `path`, the folder given to `write_exploded`."""
+    """Return the quarantine under `path`, the folder given to `write_exploded`.
+
+    >>> read_quarantine(spark, "td").groupBy("_reason").count().show()                # doctest: +SKIP
+    """
     return spark.read.schema(QUARANTINE_SCHEMA).parquet(f"{path}/_quarantine")

@@ -1,4 +1,4 @@
-"""Texts into columns with types, and what is wrong where that does not work: expressions of Spark."""
+"""Spark expressions that cast texts to typed columns and give the reason where that fails."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stompcodec.spark.jobs.presets import Column, Preset
 
 __all__ = ["given", "is_struct", "reason", "rest", "twice", "typed"]
 
-#: Timestamps of Spark that Python can hold, too: the years 1 to 9999, in ms.
+#: Timestamps that Python can hold, too: years 1 to 9999, in ms.
 _MS = (-62_135_596_800_000, 253_402_300_799_999)
-#: How much of a value stands in a reason.
+#: Most characters of a value in a reason.
 _SHOWN = 60
 _WORDS = {"ms": "time in ms since 1970", "seconds": "time in s since 1970", "date": "date such as 2026-03-01"}
 _WORDS |= {"timestamp": "time such as 2026-03-01T12:00:00Z", "long": "whole number", "int": "whole number of 32 bits"}
@@ -27,7 +27,7 @@ def _cast(text: C, kind: str) -> C:
 
 
 def _moment(factor: int) -> Callable[[C], C]:
-    """From a number of 1/factor ms, within the years that there are."""
+    """Return a function that casts numbers of 1/factor ms to timestamps of the years 1 to 9999."""
 
     def moment(text: C) -> C:
         number = text.try_cast("bigint")
@@ -52,13 +52,14 @@ _SCALARS: dict[str, Callable[[C], C]] = {
 
 
 def given(text: C, preset: Preset) -> C:
-    """The text, null where it says that there is no value."""
+    """Return the text, or null if it means that no value is given."""
     none = F.trim(text) == ""
     return F.when(~(none | text.isin(*preset.none) if preset.none else none), text)
 
 
 def typed(text: C, column: Column) -> C:
-    """What a text becomes. Of nested types a struct: the value `v`, and `bad`, the text, where it did not fit."""
+    """Return the typed value of a text; for nested types a struct of the value `v` and, if it does not fit, the text as
+    `bad`."""
     if column.type in _SCALARS:
         return _SCALARS[column.type](text)
     if column.type.lower().startswith("decimal"):
@@ -68,17 +69,17 @@ def typed(text: C, column: Column) -> C:
 
 
 def is_struct(column: Column) -> bool:
-    """Whether `typed` makes a struct."""
+    """Return whether `typed` makes a struct."""
     return column.nested and not column.type.lower().startswith("decimal")
 
 
 def reason(text: C, value: C, column: Column) -> C:
-    """What is wrong with a field, null if nothing is.
+    """Return what is wrong with a field; null for a valid one.
 
     Args:
-        text: what was there, null for nothing.
-        value: what `typed` made of it.
-        column: which one.
+        text: text of the field, null if it is missing.
+        value: result of `typed`.
+        column: its column.
     """
     lost = value.getField("bad").isNotNull() if is_struct(column) else value.isNull()
     word = _WORDS.get(column.type, column.type if len(column.type) < _SHOWN else column.type[: _SHOWN - 1] + "…")
@@ -89,15 +90,15 @@ def reason(text: C, value: C, column: Column) -> C:
 
 
 def twice(fields: C) -> C:
-    """Whether a map has a name twice, which is an error of Spark's where maps are worked on."""
+    """Return whether a map has a duplicate name, which makes Spark's map functions fail."""
     return F.size(F.array_distinct(F.map_keys(fields))) < F.size(fields)
 
 
 def rest(maps: list[tuple[str, C, set[str]]]) -> C:
-    """Fields that no column is made of: a map of texts, null where there are none. No name may be there twice.
+    """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique.
 
     Args:
-        maps: what goes before their names, a map of texts, the names that have columns.
+        maps: prefix of the names, map of texts, and names that have columns, of each map.
     """
     empty = F.create_map().cast(_MAP)
     whole = reduce(F.map_concat, [F.coalesce(_left(*each), empty) for each in maps])

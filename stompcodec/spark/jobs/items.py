@@ -1,4 +1,4 @@
-"""JSON bodies into records, by Spark's own functions: a row an item of the list, or for the one object."""
+"""JSON bodies as records, parsed by Spark's own functions: a row per item of a list, or one for a single object."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ __all__ = ["FLAT", "json_items", "record_text"]
 FLAT = "map<string,string>"
 _TWO = "map<string,map<string,string>>"
 _MALFORMED = "malformed JSON, or neither an object nor a list of them"
-#: Stands behind each body that is parsed: without it Spark would not see what follows the end of a value.
+#: Appended to each body: otherwise Spark would not notice data behind the end of a value.
 _END = secrets.token_hex(8)
 
 
 def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
-    """The records of JSON bodies.
+    """Return the records of JSON bodies.
 
     Args:
-        frames: KEPT, body, error, raw.
-        deep: their fields are objects, and their fields count.
-        max_body: octets of a body that are parsed.
+        frames: columns KEPT, body, error, raw.
+        deep: their fields are objects whose fields count.
+        max_body: largest body in bytes that is parsed.
 
     Returns:
-        KEPT, item, rec (a map, of maps where deep), raw (the body, of a row whose item is null: one without records),
-        each (for `record_text`), reason.
+        KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is null; each, for `record_text`; reason.
     """
     single = _single().alias("single")
     step = frames.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))
     whole = F.when(F.col("reason").isNull(), F.col("whole"))
     quick = F.from_json(whole, f"array<array<{_TWO if deep else FLAT}>>")
     step = step.select(*KEPT, "raw", "single", "reason", whole.alias("whole"), quick.alias("quick"))
-    # What does not fit as a whole is parsed item by item, so that one odd record does not take the others along.
+    # If the whole does not parse, items are parsed one by one, so that one odd record does not spoil the others.
     texts = F.from_json(F.when(F.col("quick").isNull(), F.col("whole")), "array<array<string>>")
     step = step.select(*KEPT, "raw", "single", "reason", "quick", texts.alias("texts"))
     step = step.select(*KEPT, "raw", _shape().alias("reason"), _listed(deep).alias("items"))
@@ -49,12 +48,12 @@ def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
 
 
 def record_text() -> C:
-    """What is kept of a record that is not right: its text, or as it was understood. It costs time."""
+    """Return what is kept of an invalid record: its text, or else the parsed record. Costly."""
     return F.coalesce(F.col("each.text"), F.to_json("each.rec"), F.lit("null")).cast("binary")
 
 
 def _refusal(max_body: int) -> C:
-    """Why a body is not parsed at all."""
+    """Return the reason why a body is not parsed at all."""
     size = F.octet_length("body")
     return (
         F.when(F.col("error").isNotNull(), F.col("error"))
@@ -66,12 +65,12 @@ def _refusal(max_body: int) -> C:
 
 
 def _single() -> C:
-    """Whether a body looks like an object."""
+    """Return whether a body looks like an object."""
     return F.coalesce(F.col("body").cast("string").rlike(r"\A\s*\{"), F.lit(False))
 
 
 def _wrapped() -> C:
-    """[[record, …], [end]], whether the body is a list or an object."""
+    """Return a body, list or object, as [[record, …], [end]]."""
     text = F.col("body").cast("string")
     one = F.concat(F.lit("[["), text, F.lit("]"))
     listed = F.when(_single(), one).otherwise(F.concat(F.lit("["), text))
@@ -79,7 +78,7 @@ def _wrapped() -> C:
 
 
 def _shape() -> C:
-    """Why there are no records: what was parsed is not a list, and the end."""
+    """Return the reason why there are no records, for a result that is not a list followed by the end mark."""
     quick, texts = F.col("quick"), F.col("texts")
     last_quick = F.get(F.get(quick, F.lit(1)), F.lit(0))
     ended = F.when(quick.isNotNull(), (F.size(quick) == 2) & F.map_contains_key(last_quick, F.lit(_END))).otherwise(
@@ -98,7 +97,7 @@ def _shape() -> C:
 
 
 def _listed(deep: bool) -> C:
-    """The records as structs: text (where it was kept), rec."""
+    """Return the records as structs of text, if it was kept, and rec."""
 
     def parsed(text: C) -> C:
         flat = F.from_json(text, FLAT)

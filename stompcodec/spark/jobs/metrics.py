@@ -1,4 +1,4 @@
-"""How a feed does: counts, octets, lag, sizes and gaps, for each destination and each stretch of time."""
+"""Metrics of a feed by destination and window of time: counts, bytes, lag, sizes and gaps."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ METRICS_SCHEMA = (
     " lag_p99 double, size_p50 double, size_p95 double, size_p99 double, gaps bigint, redelivered bigint,"
     f" errors bigint, sequences {_SEQUENCES}"
 )
-#: A step in a sequence that is larger is a new beginning of the numbers, not a gap.
+#: A larger step in a sequence is a restart of the numbers, not a gap.
 RESTART = 1_000_000
 _QUANTILES = (0.5, 0.95, 0.99)
-#: Numbers that a sequence may have: what is longer is none.
+#: Most digits of a sequence number.
 _DIGITS = 15
-#: Of a window that are listed.
+#: Most sequences listed for a window.
 _MOST_SEQUENCES = 1000
 
 
@@ -39,23 +39,24 @@ def metrics(
     watermark: str = "10 minutes",
     sequence: str | None = None,
 ) -> DataFrame:
-    """A row for each window of time and destination. On a stream it is to be written in update mode.
+    """Return a row for each window of time and destination. Write a stream in update mode.
 
-    A frame counts when it was received (see `moment`). The same frames make the same rows, in whatever order and
-    batches they come: quantiles are of values to three significant digits, so that they need little room.
+    A frame counts when it was received (see `moment`). The result does not depend on the order or the batches of the
+    frames: quantiles are of values rounded to three significant digits, which need little memory.
 
     Args:
-        frames: of a stream, or not.
-        window: how long each is.
-        watermark: of a stream: what comes later than this no longer counts.
-        sequence: a header that ends in a number which grows by one from message to message, such as `message-id` of
-            ActiveMQ; what stands before the number names the sequence. Then `gaps` are the numbers that are missing
-            between those in the window, and `sequences` has first and last ones (see `sequence_gaps`).
+        frames: a stream or a batch.
+        window: length of a window.
+        watermark: stream: frames that are later than this are ignored.
+        sequence: header that ends in a number which grows by one with each message, such as `message-id` of ActiveMQ;
+            the text before the number names the sequence. Then `gaps` counts the missing numbers within the window, and
+            `sequences` has first and last ones (see `sequence_gaps`).
 
     Returns:
-        start, end, destination; count; bytes, of whole frames; lag_p50 … p99, from sent to received, in ms, null where
-        that is not known; size_p50 … p99, octets of whole frames; gaps; redelivered; errors: malformed frames;
-        sequences.
+        start, end, destination; count; bytes, of whole frames; lag_p50 … p99, from sent to received, in ms, null if
+            unknown; size_p50 … p99, of whole frames, in bytes; gaps; redelivered; errors, malformed frames; sequences.
+
+    >>> metrics(frames, window="5 minutes").show()                                    # doctest: +SKIP
     """
     rows = _measured(frames, sequence)
     grouped = rows.withWatermark("_at", watermark).groupBy(F.window("_at", window).alias("_window"), "destination")
@@ -72,7 +73,7 @@ def metrics(
 
 
 def _measured(frames: DataFrame, sequence: str | None) -> DataFrame:
-    """Return what is aggregated of each frame."""
+    """Return the values of each frame that are aggregated."""
     here = set(frames.columns)
     size = [F.col("length")] if "length" in here else []
     size += [F.octet_length("body")] if "body" in here else []
@@ -122,20 +123,21 @@ def _flag(frames: DataFrame, name: str) -> C:
 
 
 def _rounded(value: C) -> C:
-    """To three significant digits: 1234 is 1230. So there are few different values, whatever there is to count."""
+    """Return a value rounded to three significant digits, as in 1234 to 1230, which bounds the number of distinct
+    values."""
     unit = F.pow(F.lit(10.0), F.floor(F.log10(F.abs(value))) - 2)
     return F.when(value == 0, F.lit(0.0)).otherwise(F.round(F.round(value / unit) * unit, 3))
 
 
 def _number(text: C) -> C:
-    """Its number, and what stands before it, of a header's value that ends in digits."""
+    """Return the number at the end of a header value, and the text before it."""
     digits = F.regexp_extract(text, f"(\\d{{1,{_DIGITS}}})$", 1)
     name = F.left(text, F.length(text) - F.length(digits))
     return F.when(digits != "", F.struct(name.alias("name"), digits.cast("bigint").alias("n")))
 
 
 def _missing(numbers: C) -> C:
-    """How many numbers are missing between these, which are sorted."""
+    """Return the count of numbers missing in a sorted list."""
     most = F.greatest(F.size(numbers) - 1, F.lit(0))
     steps = F.zip_with(
         F.slice(numbers, 1, most),
@@ -147,7 +149,7 @@ def _missing(numbers: C) -> C:
 
 
 def _ends(numbers: C) -> C:
-    """The first and the last number of each sequence."""
+    """Return the first and the last number of each sequence."""
     first = F.filter(numbers, lambda each, at: ~(F.get(numbers, at - 1)["name"].eqNullSafe(each["name"])))
     last = F.filter(numbers, lambda each, at: ~(F.get(numbers, at + 1)["name"].eqNullSafe(each["name"])))
     return F.zip_with(
@@ -158,14 +160,16 @@ def _ends(numbers: C) -> C:
 
 
 def sequence_gaps(rows: DataFrame) -> DataFrame:
-    """The gaps of sequences between windows, and within them, as a list.
+    """Return the gaps in sequences between windows, as a list.
 
     Args:
-        rows: of `metrics` with a `sequence`, complete.
+        rows: a batch of `metrics` with a `sequence`.
 
     Returns:
-        destination, name of the sequence, at (the end of the window after which something is missing), after and
-        before (numbers that came), missing.
+        destination; name of the sequence; at, the end of the window before the gap; after and before, the numbers
+            around it; missing, their count.
+
+    >>> sequence_gaps(read_metrics(spark, "metrics")).show()                          # doctest: +SKIP
     """
     each = rows.select("start", "end", "destination", F.explode("sequences").alias("s"))
     order = Window.partitionBy("destination", "s.name").orderBy("start")
@@ -190,15 +194,17 @@ def write_metrics(
     every: str | None = None,
     mode: str = "errorifexists",
 ) -> StreamingQuery | int:
-    """Write what `metrics` makes as Parquet under `path`. A stream appends windows that changed: see `read_metrics`.
+    """Write the result of `metrics` as Parquet under `path`. A stream appends changed windows; see `read_metrics`.
 
     Args:
-        rows: of `metrics`, of a stream, or not.
-        path: the folder.
-        checkpoint, available_now, every, mode: as of `archive`.
+        rows: result of `metrics`.
+        path: output folder.
+        checkpoint, available_now, every, mode: see `archive`.
 
     Returns:
-        The query, of a stream, else how many rows there are.
+        The query of a stream, or the number of rows.
+
+    >>> write_metrics(metrics(frames), "metrics")                                     # doctest: +SKIP
     """
     if not rows.isStreaming:
         rows = rows.coalesce(1).persist()
@@ -218,8 +224,11 @@ def write_metrics(
 
 
 def read_metrics(spark: SparkSession, path: str) -> DataFrame:
-    """The rows of `metrics` under `path`: of each window and destination the last that was written."""
+    """Return the rows of `metrics` under `path`: the latest of each window and destination.
+
+    >>> read_metrics(spark, "metrics").show()                                         # doctest: +SKIP
+    """
     rows = spark.read.schema(f"{METRICS_SCHEMA}, batch string").parquet(path)
-    # A window only grows, so what counts most is the last; then the batch tells.
+    # A window only grows, so the row with the highest count is the latest; then the batch decides.
     order = Window.partitionBy("start", "destination").orderBy(F.desc("count"), F.desc("batch"))
     return rows.withColumn("_n", F.row_number().over(order)).filter("_n = 1").drop("_n", "batch")

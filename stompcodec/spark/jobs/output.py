@@ -1,4 +1,4 @@
-"""Where jobs write to, the same for streams and for what is complete."""
+"""Output of jobs, for streams and for batches."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 @dataclass(frozen=True)
 class Running:
-    """How a stream runs."""
+    """Settings of a streaming query."""
 
     checkpoint: str
-    """The folder in which Spark keeps how far it is."""
+    """Folder in which Spark keeps the query's progress."""
     available_now: bool = False
-    """End when all that there is now has been done."""
+    """Stop once everything that exists now is processed."""
     every: str | None = None
-    """How often a batch begins, as in "10 seconds"; None: when the one before is done."""
+    """Interval between batches, as in "10 seconds"; None to start each batch after the previous one."""
     name: str | None = None
 
 
 @contextmanager
 def _state_on_disk(spark: SparkSession) -> Iterator[None]:
-    """The state of a query in RocksDB, not in the JVM's memory, unless it was said where."""
+    """Keep the state of a query in RocksDB instead of the JVM's memory, unless the user chose a provider."""
     if spark.conf.get(_PROVIDER, None) not in (None, "", _DEFAULT):
         yield
         return
@@ -59,7 +59,7 @@ _DEFAULT = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreP
 
 
 def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> StreamingQuery:
-    """Start a stream."""
+    """Start a streaming query."""
     writer = writer.option("checkpointLocation", how.checkpoint)
     if how.name:
         writer = writer.queryName(how.name)
@@ -72,27 +72,27 @@ def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> Stream
 
 
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
-    """Return a name for a batch of a stream, the same when the batch is done again after a crash.
+    """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash.
 
     Args:
         batch: the batch.
         number: its number.
-        checkpoint: the folder of the query, which holds its id: Spark Connect tells a batch no id.
+        checkpoint: checkpoint folder of the query, which contains the query's id: Spark Connect does not tell it.
     """
     spark = batch.sparkSession
     try:
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-    except PySparkException:  # Spark Connect: there is no context
+    except PySparkException:  # Spark Connect has no context
         text = spark.read.text(f"{checkpoint}/metadata").first()
         query = "" if text is None else json.loads(text[0])["id"]
     return f"{query[:8]}-{number:010d}"
 
 
 def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """See that a file sink and a checkpoint belong together.
+    """Check that a file sink and a checkpoint belong together.
 
-    Spark's file sink skips a batch whose number it has written, also when the number comes from a new checkpoint: the
-    rows of that batch would be missing, without a word.
+    Spark's file sink skips a batch whose number it has written, even if the number comes from a new checkpoint: the
+    rows of that batch would be missing silently.
 
     Raises:
         ConfigError: the sink has batches that the checkpoint does not know.
@@ -109,7 +109,7 @@ def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
 
 
 def _last(spark: SparkSession, folder: str) -> int | None:
-    """Return the largest number among the names of files that Spark numbers by batch; None if there are none."""
+    """Return the largest batch number among the names of files in a folder; None if there are none."""
     files = _rows_of(spark, folder)
     if files is None:
         return None
@@ -119,10 +119,11 @@ def _last(spark: SparkSession, folder: str) -> int | None:
 
 
 def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
-    """Return the files of a path; None if there are none. Spark shows no rows for those of its own sink's log."""
+    """Return the files at a path as a DataFrame; None if there are none. Files in the log of Spark's own sink give no
+    rows."""
     try:
         files = spark.read.format("binaryFile").load(path)
-        _ = files.schema  # Spark Connect looks at a path only when something is asked for
+        _ = files.schema  # Spark Connect checks the path only on use
         return files
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
@@ -131,7 +132,7 @@ def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
 
 
 def _above(number: int | None) -> str:
-    """Return a pattern for names of files that begin with a larger number.
+    """Return a glob for file names that begin with a larger number.
 
     >>> _above(None), _above(0), _above(37)
     ('[0-9]*', '{[1-9]*,[1-9][0-9]*}', '{[4-9][0-9]*,3[8-9]*,[1-9][0-9][0-9]*}')
@@ -148,7 +149,7 @@ def _above(number: int | None) -> str:
 
 
 def save_mode(mode: str) -> str:
-    """Return a mode of `DataFrameWriter` as Spark Connect knows it, too.
+    """Return a `DataFrameWriter` mode under a name that Spark Connect knows, too.
 
     >>> save_mode("errorifexists"), save_mode("append")
     ('error', 'append')
@@ -157,12 +158,12 @@ def save_mode(mode: str) -> str:
 
 
 def append_batch(batch: DataFrame, path: str, name: str) -> None:
-    """Write a batch of a stream as Parquet; what an attempt before left is replaced."""
+    """Write a batch of a stream as Parquet, replacing what an earlier attempt left."""
     batch.write.mode("overwrite").option("compression", "zstd").parquet(f"{path}/batch={name}")
 
 
 def write_new(frames: DataFrame, path: str, mode: str) -> None:
-    """Write what is complete as Parquet, in the layout of streams.
+    """Write a batch as Parquet in the layout of streams.
 
     Args:
         mode: errorifexists, overwrite, or append.
@@ -172,6 +173,6 @@ def write_new(frames: DataFrame, path: str, mode: str) -> None:
 
 
 def moment(frames: DataFrame) -> Column:
-    """When a frame came, or was sent, or 1970 where neither is known: no frame is without a time."""
+    """Return when a frame was received, else sent, else 1970: every frame has a time."""
     known = [F.col(name).cast("timestamp") for name in ("received_at", "sent_at") if name in frames.columns]
     return F.coalesce(*known, F.timestamp_millis(F.lit(0)))

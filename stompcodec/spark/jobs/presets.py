@@ -1,6 +1,4 @@
-"""What `explode` knows of a feed: a preset, which is a small JSON file, or a schema of the user's. How they are written
-stands in docs/pipeline.md. Needs no Spark.
-"""
+"""Presets for `explode`: small JSON files, or a user's schema; docs/pipeline.md describes them. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -16,26 +14,26 @@ from stompcodec.errors import ConfigError
 
 __all__ = ["READERS", "SCALARS", "Column", "Preset", "load", "of_schema", "preset_names"]
 
-#: How a body is taken apart into records.
+#: Parsers of bodies.
 READERS = ("json", "darwin", "xml", "apel")
-#: Types of columns besides Spark's own of arrays, structs, maps and decimals.
+#: Column types, besides Spark's arrays, structs, maps and decimals.
 SCALARS = ("string", "long", "int", "double", "boolean", "date", "timestamp", "ms", "seconds", "binary")
-#: Names of Spark's for them.
+#: Spark's names for them.
 _SAME = {"integer": "int", "bigint": "long", "short": "int", "smallint": "int", "byte": "int", "tinyint": "int"}
 _SAME |= {"float": "double", "bool": "boolean", "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp"}
 _NESTED = re.compile(r"(array|struct|map)\s*<.*>|decimal\s*(\(\s*\d+\s*,\s*\d+\s*\))?", re.DOTALL)
 _COLUMN = re.compile(r"(?P<type>.+?)(?P<required>!)?(\s+as\s+(?P<name>\w+))?", re.DOTALL)
-#: Columns that each row has: those of the body are called body_… where they are named alike.
+#: Columns that every row has; a column of the body with such a name is called body_…
 TAKEN = frozenset({"destination", "message_id", "received_at", "spool", "pos", "item", "batch", "_reason", "_raw"})
 _MOST_OCTETS = 2**20
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: where its text is in a record, and what it is made into."""
+    """A column of the table, and the field that it is made from."""
 
     path: str
-    """The field's name; of a field in an object of the record `section.field`."""
+    """Name of the field; `section.field` for a field in an object of the record."""
     name: str
     type: str
     """One of `SCALARS`, or Spark's name of a nested type."""
@@ -48,29 +46,33 @@ class Column:
 
 @dataclass(frozen=True)
 class Preset:
-    """How the bodies of a feed become rows."""
+    """Rules that turn the bodies of a feed into rows.
+
+    >>> load("networkrail-td").reader
+    'json'
+    """
 
     name: str
     columns: tuple[Column, ...]
     about: str = ""
     reader: str = "json"
     unwrap: tuple[str, ...] = ()
-    """Each record is an object of a single field, called one of these, and what it holds counts."""
+    """Names of which each record has exactly one as its only field; the value of that field is the record."""
     none: tuple[str, ...] = ()
-    """Texts that mean: not given. What is empty or blank always does."""
+    """Texts that mean a missing value, besides empty and blank ones."""
     rest: str | None = None
-    """The column for fields that are not named here: a map of texts."""
+    """Column for the other fields: a map of texts."""
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """Objects in a record whose fields are columns. Readers other than json have plain names with dots."""
+        """Objects in a record whose fields are columns. Only for reader json; elsewhere dots are part of names."""
         if self.reader != "json":
             return ()
         return tuple(dict.fromkeys(column.path.partition(".")[0] for column in self.columns if "." in column.path))
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package.
+    """Return the names of the built-in presets.
 
     >>> preset_names()
     ['apel', 'darwin', 'kb-incidents', 'networkrail-td', 'networkrail-trust', 'networkrail-vstp']
@@ -83,10 +85,10 @@ def _folder() -> Any:
 
 
 def load(preset: str | os.PathLike[str]) -> Preset:
-    """A preset by its name, or by the path of its file.
+    """Return a preset, given its name or the path of its file.
 
     Raises:
-        ConfigError: there is no such preset, or its file is not right.
+        ConfigError: the preset is unknown, or its file is invalid.
 
     >>> load("networkrail-td").columns[1]
     Column(path='time', name='time', type='ms', required=True)
@@ -100,14 +102,14 @@ def load(preset: str | os.PathLike[str]) -> Preset:
 
 
 def of_schema(schema: Any) -> Preset:
-    """A preset of a schema for JSON bodies.
+    """Return a preset for JSON bodies from a schema.
 
     Args:
-        schema: Spark's StructType, its JSON, or DDL as in "id long, at timestamp"; text, or the path of a file with it
-            or with a preset. Fields that may not be null are required.
+        schema: Spark's StructType, its JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with
+            it or with a preset. Fields that are not nullable are required.
 
     Raises:
-        ConfigError: it is not such a schema.
+        ConfigError: the schema is invalid.
 
     >>> of_schema('{"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": false}]}').columns
     (Column(path='n', name='n', type='int', required=True),)
@@ -150,7 +152,7 @@ def _of_ddl(name: str, text: str) -> dict[str, Any]:
 
     try:
         value = StructType.fromDDL(text).jsonValue()
-    except Exception as error:  # of several kinds, and of a session that is not there
+    except Exception as error:  # of several kinds, also without a session
         line = str(error).strip().partition("\n")[0]
         raise ConfigError(f"{name}: neither Spark's JSON of a StructType nor DDL: {line}") from None
     assert isinstance(value, dict)
@@ -171,7 +173,7 @@ def _of_struct(name: str, value: dict[str, Any]) -> Preset:
 
 
 def _ddl_of(value: Any) -> str:
-    """DDL of a type as Spark's JSON has it.
+    """Return the DDL of a type given as Spark's JSON.
 
     >>> _ddl_of({"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a b", "type": "long"}]}})
     'array<struct<`a b`:long>>'
@@ -236,7 +238,7 @@ def _type_of(name: str, field: str, text: str) -> str:
 
 
 def _named(name: str, columns: list[Column], *more: str) -> tuple[Column, ...]:
-    """The columns by names that differ, also where Spark sees no difference, which is in case."""
+    """Return the columns with names that are unique for Spark, which ignores case."""
     made: list[Column] = []
     seen = {each.lower() for each in more}
     for column in columns:

@@ -1,4 +1,4 @@
-"""Bodies taken apart in Python, between Arrow batches: what runs in Spark's Python workers."""
+"""Parsing of bodies in Spark's Python workers, between Arrow batches."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stompcodec.spark.jobs.bodies import BodyError, Record, inflated, records
 
 __all__ = ["KEPT", "MOST_RECORDS", "inflating", "reading"]
 
-#: Columns of frames that each row has.
+#: Columns of frames that every row keeps.
 KEPT = ("destination", "message_id", "received_at", "spool", "pos")
 MOST_RECORDS = 100_000
-#: Rows and octets of a batch from Python.
+#: Most rows and bytes of a batch.
 _ROWS, _OCTETS = 4096, 4 * 2**20
-#: What a row takes besides its texts.
+#: Bytes of a row besides its texts.
 _ROW = 100
 
 
 class Item(NamedTuple):
-    """A record of a frame, or the frame, where there is none."""
+    """A record of a frame, or a frame without records."""
 
     item: int | None
     rec: list[tuple[str, str]] | None
@@ -33,14 +33,14 @@ class Item(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What is needed of a frame."""
+    """The fields of a frame that are needed here."""
 
     body: bytes | None
     error: str | None
 
 
 def items_of(frame: Frame, reader: str, most: int) -> Iterator[Item]:
-    """The records of a frame, or a single item with the reason why there are none."""
+    """Yield the records of a frame, or a single item with the reason why it has none."""
     try:
         if frame.error is not None:
             raise BodyError(frame.error)
@@ -55,14 +55,14 @@ def items_of(frame: Frame, reader: str, most: int) -> Iterator[Item]:
         yield Item(None, None, frame.body, str(error))
         return
     for number, record in enumerate(found):
-        # Kept of a record that turns out wrong: the whole body if there is nothing else in it.
+        # An invalid record that is alone in its frame is kept as the whole body.
         text = record.raw if record.fields is None else json.dumps(record.fields, ensure_ascii=False)
         raw = frame.body if len(found) == 1 else (text or "").encode()
         yield Item(number, list(record.fields.items()) if record.fields is not None else None, raw, record.reason)
 
 
 class _Output:
-    """Arrow batches of bounded size; the columns of `KEPT` are those of the rows they are made from."""
+    """Arrow batches of bounded size; columns of `KEPT` are copied from the source rows."""
 
     def __init__(self, kinds: list[tuple[str, Any]]) -> None:
         import pyarrow as pa
@@ -73,7 +73,7 @@ class _Output:
         self._size = 0
 
     def add(self, row: int, values: tuple[Any, ...], size: int) -> bool:
-        """Whether it is time to flush."""
+        """Add a row; return True if it is time to flush."""
         self._from.append(row)
         for column, value in zip(self._columns, values):
             column.append(value)
@@ -94,11 +94,11 @@ def _frames(batch: Any) -> Iterator[Frame]:
 
 
 def reading(reader: str, most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """For mapInArrow: from frames with `body` and `error` to items.
+    """Return a function for mapInArrow that turns frames with `body` and `error` into items.
 
     Args:
-        reader: of `records`.
-        most: octets of a body, also inflated.
+        reader: see `records`.
+        most: largest body in bytes, also when inflated.
     """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -117,7 +117,8 @@ def reading(reader: str, most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def inflating(most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """For mapInArrow: `body` inflated where it is gzip, as it was in `raw`, and in `error` why it could not be."""
+    """Return a function for mapInArrow that inflates gzip in `body`, keeps the original in `raw`, and puts failures in
+    `error`."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Frames of an archive or a capture to a broker again: at their pace, or as fast as can be."""
+"""Replay of archived or captured frames to a broker, at their original pace or as fast as possible."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 __all__ = ["outgoing", "paced", "replay"]
 
-#: Headers that belong to the conversation in which a message came, or to its time.
+#: Headers that belong to the old delivery or its time.
 _PASSING = (
     "destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction",
     "expires",
 )  # fmt: skip
-#: Messages on their way without a receipt for them.
+#: Most messages in flight without a receipt.
 _WINDOW = 500
 _NAP = 0.5
 
 
 def outgoing(frames: DataFrame, *more: C, destination: C | str | None = None, ids: str | None = None) -> DataFrame:
-    """Messages to send: destination, body, headers. Of frames only MESSAGE and SEND that name a destination.
+    """Return messages to send (destination, body, headers), from MESSAGE and SEND frames that name a destination.
 
-    Headers go along but for those of the old delivery, and `expires`, which has passed.
+    Headers are kept, except those of the old delivery, and `expires`, which has passed.
 
     Args:
-        frames: with destination and body; `headers` where they are there.
-        more: further columns that are kept.
-        destination: where they go instead: a name, or a column.
-        ids: a header for an id of the message, the same whenever it is replayed: for brokers that know by it what they
-            have (Artemis: _AMQ_DUPL_ID), or for consumers.
+        frames: frames with destination and body, and `headers` if present.
+        more: further columns to keep.
+        destination: destination to use instead: a name or a column.
+        ids: header for an id that is the same in every replay, for brokers that drop duplicates by it (Artemis:
+            _AMQ_DUPL_ID), or for consumers.
     """
     here = set(frames.columns)
     good = F.col("destination").isNotNull()
@@ -57,15 +57,17 @@ def outgoing(frames: DataFrame, *more: C, destination: C | str | None = None, id
 
 
 def replay(frames: DataFrame, options: Mapping[str, Any], **how: Any) -> int:
-    """Send frames as fast as can be, all tasks at once, by the sink "stomp". The order holds within a task only.
+    """Send frames as fast as possible, all tasks in parallel, with the sink "stomp". Order is kept within a task only.
 
     Args:
-        frames: what to send.
-        options: of the sink: url, login, passcodeEnv, transaction, receiptEvery … See docs/spark-semantics.md.
-        how: as for `outgoing`.
+        frames: frames to send.
+        options: options of the sink: url, login, passcodeEnv, transaction, receiptEvery … See docs/spark-semantics.md.
+        how: `destination` and `ids`, as for `outgoing`.
 
     Returns:
-        How many messages were sent.
+        The number of messages sent.
+
+    >>> replay(read_archive(spark, "archive"), {"url": "stomp://localhost:61613"})    # doctest: +SKIP
     """
     seen = Observation()
     rows = outgoing(frames, **how).observe(seen, F.count(F.lit(1)).alias("messages"))
@@ -87,19 +89,22 @@ def paced(
     """Send frames in order over one connection.
 
     Args:
-        frames: what to send.
-        client: connected.
-        speed: 2 for twice as fast as they came; None for as fast as this goes. What has no time goes at once.
-        receipts: ask for a receipt for each; else only one at the end.
+        frames: frames to send.
+        client: a connected client.
+        speed: 2 sends twice as fast as the frames came, None as fast as possible. Frames without a time are sent at
+            once.
+        receipts: ask for a receipt for each message, instead of one at the end.
         on_sent: called with the number of messages sent so far.
-        clock, sleep: in seconds.
-        how: as for `outgoing`.
+        clock, sleep: functions in seconds.
+        how: `destination` and `ids`, as for `outgoing`.
 
     Returns:
-        How many messages the broker has confirmed.
+        The number of messages that the broker has confirmed.
 
     Raises:
         StompError: a message was refused, or the connection was lost.
+
+    >>> paced(read_archive(spark, "archive"), client, speed=10)                       # doctest: +SKIP
     """
     at = F.unix_micros(moment(frames)).alias("_at")
     order = [name for name in ("spool", "pos") if name in frames.columns]

@@ -1,4 +1,4 @@
-"""Streams that start again when a process of Spark was killed under them."""
+"""Restarts of streams whose Spark process was killed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stompcodec.errors import StompError
 __all__ = ["SourceDiedError", "has_died", "supervise"]
 
 _log = logging.getLogger("stompcodec.spark")
-#: What Spark says when the process at the other end of a socket is gone. An error that Python raised has a traceback.
+#: Spark's messages when the process behind a socket is gone. Errors raised by Python have a traceback.
 _GONE = re.compile(
     r"Connection reset|Broken pipe|EOFException|SocketException|Socket closed|Stream closed|ClosedChannelException"
     r"|Python worker exited unexpectedly|Python worker failed to connect|AsynchronousCloseException"
     r"|terminated with exception:\s*(?:SQLSTATE|null|\(no cause|$)"
 )
-#: What stands behind the message: the plan, and its options.
+#: Begins the plan, with its options, behind the message.
 _PLAN = "=== Streaming Query ==="
 _RAISED = "Traceback (most recent call last)"
 _WHAT = (
@@ -38,7 +38,7 @@ class _Running(Protocol):
 
 
 class SourceDiedError(StompError):
-    """A query ended because a Python process of Spark was killed, more often than it was to be started again.
+    """Error for a query whose Python process was killed more often than it may be restarted.
 
     >>> issubclass(SourceDiedError, StompError)
     True
@@ -46,8 +46,8 @@ class SourceDiedError(StompError):
 
 
 def has_died(error: BaseException) -> bool:
-    """Return whether a query ended because a Python process of Spark was gone, and not because of an error that Python,
-    Spark or the broker told of.
+    """Return whether a query ended because its Python process was gone, not by an error that Python, Spark or the
+    broker raised.
 
     >>> has_died(RuntimeError("[STREAM_FAILED] Query terminated with exception: Connection reset"))
     True
@@ -65,20 +65,20 @@ def supervise(
     within: float = 3600.0,
     pause: float = 1.0,
 ) -> None:
-    """Run a query until it is stopped or fails, and start it again when a process of Spark was killed under it.
+    """Run a query until it is stopped or fails, and restart it whenever its Spark process was killed.
 
-    Spark ends a query when the Python process of its source is gone, for example after `kill -9` or for lack of memory,
-    with `Connection reset` or without a cause. Starting it again from the same checkpoint loses nothing and doubles
-    nothing. Any other failure is raised as it is.
+    Spark ends a query when the Python process of its source is gone, for example after `kill -9` or when out of memory,
+    with `Connection reset` or without a cause. Restarting it from its checkpoint neither loses nor duplicates frames.
+    Other failures are raised unchanged.
 
     Args:
-        start: makes and starts the query; called again for each start, so it has to name a checkpoint.
-        restarts: how often it is started again within so many seconds, before that is an error.
+        start: makes and starts the query; called for each start, so it must name a checkpoint.
+        restarts: most restarts within `within` seconds; one more is an error.
         within: seconds.
-        pause: seconds before each start but the first.
+        pause: seconds before each restart.
 
     Raises:
-        SourceDiedError: the process was gone too often.
+        SourceDiedError: the process was killed too often.
         PySparkException: the query failed for another reason.
 
     >>> supervise(lambda: jobs.archive(frames, "archive", checkpoint="checkpoint"))        # doctest: +SKIP
