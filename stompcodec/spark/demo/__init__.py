@@ -1,4 +1,4 @@
-"""From a feed to tables and a report, with a driver that is killed on the way: `python -m stompcodec.spark.demo`."""
+"""Demonstration: a feed becomes tables and a report, while its driver is killed: `python -m stompcodec.spark.demo`."""
 
 from stompcodec.spark.demo.run import main, run
 

@@ -1,9 +1,9 @@
-"""The driver of the demonstration: a program with Spark, told what to do by lines of JSON on standard input.
+"""The driver of the demonstration: a Spark program controlled by lines of JSON on standard input.
 
-First comes the order: `{"url", "folder", "frames", "title"}`. It streams the feed into `archive`, until it is killed or
-is told `{"messages": N}`: the feed has ended, and so many are to be in the archive. Then it makes the typed tables and
-the figures, and names the files of the sink. With the `{"proof": {...}}` it gets for that it writes the report. What it
-does it says in lines of JSON on standard output. If standard input ends, so does it.
+The first line is the order: `{"url", "folder", "frames", "title"}`. The driver streams the feed into `archive` until it
+is killed or gets `{"messages": N}`: the feed has ended, and the archive must reach N messages. Then it makes the typed
+tables and the metrics and prints the names of the sink's files. After `{"proof": {...}}` it writes the report. It
+reports progress as lines of JSON on standard output, and ends when standard input ends.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "main"]
 
-#: The typed tables: name, destination, preset.
+#: Typed tables: name, destination, preset.
 TABLES = (("td", TD, "networkrail-td"), ("trust", TRUST, "networkrail-trust"))
-#: Seconds without anything new after which nothing is waited for any more.
+#: Seconds without progress after which the driver stops waiting.
 _QUIET = 30.0
 _PREFETCH = 2000
-#: A JVM that lives for a minute is better off without its thorough compiler.
+#: Faster for a JVM that lives for a minute: no optimizing compiler.
 _SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def main() -> None:
-    """Do what the order says, from the session to the report."""
+    """Execute the order, from the session to the report."""
     orders: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     order = orders.get()
@@ -63,7 +63,7 @@ def _say(stage: str, **figures: Any) -> None:
 
 
 def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
-    """Runs in a thread. Whoever wanted this work is gone when the pipe is closed."""
+    """Queue the orders; exit when the pipe is closed, for then the caller is gone. Runs in a thread."""
     for line in sys.stdin:
         orders.put(json.loads(line))
     os._exit(1)
@@ -82,14 +82,14 @@ def _stream(spark: SparkSession, order: dict[str, Any], folder: Path) -> Streami
         .option("maxFramesPerTrigger", max(100, order["frames"] // 8))
         .load()
     )
-    # The source has dropped what came twice: the archive need not look for it again.
+    # The source drops duplicates, so the archive need not.
     query = jobs.archive(frames, str(folder / "archive"), checkpoint=str(folder / "checkpoint"), dedupe=False)
     assert not isinstance(query, int)
     return query
 
 
 def _follow(spark: SparkSession, query: StreamingQuery, folder: Path, orders: queue.Queue[dict[str, Any]]) -> None:
-    """Say how far the stream is, until the feed has ended and everything is through."""
+    """Report the progress of the stream until the feed has ended and all of it is stored."""
     batches: dict[int, int] = {}
 
     def tell() -> None:
@@ -127,7 +127,7 @@ def _stored(spark: SparkSession, folder: Path) -> int:
 
 
 def _tables(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
-    """Typed tables and figures out of the archive. Returns the files of everything."""
+    """Make typed tables and metrics from the archive, and return the files of the sink."""
     from stompcodec.spark import jobs
 
     archive = jobs.read_archive(spark, str(folder / "archive"))
@@ -145,7 +145,7 @@ def _tables(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
 
 
 def _written(spark: SparkSession, path: Path) -> list[str]:
-    """Its files, if anything was written at all."""
+    """Return the files of a table; none if nothing was written."""
     if not any(path.rglob("*.parquet")):
         return []
     table: DataFrame = spark.read.parquet(str(path))

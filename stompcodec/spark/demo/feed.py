@@ -1,8 +1,8 @@
-"""A feed in the shape of the British railway's, for demonstrations. Every value is invented.
+"""An invented feed in the shape of the British railway's, for demonstrations.
 
 Train describer (TD) and train movement (TRUST) messages: JSON arrays, with headers like those of the real feeds. Some
-are sent twice, some have a body that is no JSON, some have a timestamp that is long past. How many is exact: the same
-number of messages always has the same number of each.
+are sent twice, some have an invalid body, and some have an old timestamp. Their numbers are exact: they depend only on
+the number of messages.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ __all__ = ["ID_HEADER", "TD", "TRUST", "FeedMessage", "Ledger", "feed"]
 
 TD = "/queue/TD_ALL_SIG_AREA"
 TRUST = "/queue/TRAIN_MVT_ALL_TOC"
-#: The header in which the feed says which message this is, by a number for each destination that grows by one. A
-#: message that is sent twice has it twice.
+#: Header with an id of the message, which ends in a number that grows by one per destination. Copies share it.
 ID_HEADER = "feed-id"
 
-#: Shares of all messages.
+#: Shares of all messages that are sent twice, invalid, late.
 TWICE, MALFORMED, LATE = 0.01, 0.005, 0.01
 _TD_SHARE = 0.7
-#: How many messages later the second copy comes, at most, and how old a late message is, in ms.
+#: Most messages before the second copy, and age of a late message in ms.
 _LATER = 400
 _LATE_FROM, _LATE_TO = 5 * 60_000, 90 * 60_000
 
 _AREAS = tuple(f"{letter}{digit}" for letter in "DGKQRWYZ" for digit in "0135")
-_SIGNALS = {"SF": 2, "SG": 8, "SH": 8}  # hexadecimal digits of the data
+_SIGNALS = {"SF": 2, "SG": 8, "SH": 8}  # number of hexadecimal digits
 _HTML = b"<html><head><title>503 Service Unavailable</title></head><body>Try again later.</body></html>"
 
 
 @dataclass(frozen=True)
 class FeedMessage:
-    """One message as it is sent.
+    """A message as it is sent.
 
     Attributes:
-        events: how many items a good body has; 0 for a malformed one.
-        again: whether this is the second copy: the same headers and the same body as the first.
+        events: number of items in a valid body; 0 for an invalid one.
+        again: True for the second copy, which has the same headers and body as the first.
     """
 
     id: str
@@ -56,7 +55,7 @@ class FeedMessage:
 
 @dataclass
 class Ledger:
-    """What was sent, by the sender's own account: what the sink is compared with.
+    """Account of sent messages, with which the sink is compared.
 
     >>> ledger = Ledger()
     >>> for message in feed(200, clock=lambda: 1_700_000_000_000):
@@ -69,12 +68,12 @@ class Ledger:
     twice: int = 0
     events: int = 0
     bodies: dict[str, int] = field(default_factory=dict)
-    """Of each id, the CRC-32 of its body."""
+    """CRC-32 of the body of each id."""
     malformed: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
 
     def add(self, message: FeedMessage) -> None:
-        """One more message that the broker has."""
+        """Add a message that the broker has confirmed."""
         self.sent += 1
         if message.again:
             self.twice += 1
@@ -88,12 +87,12 @@ class Ledger:
 
 
 def feed(frames: int, *, clock: Callable[[], int], seed: int = 0) -> Iterator[FeedMessage]:
-    """The messages of the feed. The same arguments, and the same times, give the same messages.
+    """Yield the messages of the feed. The same arguments and times give the same messages.
 
     Args:
-        frames: how many, second copies included.
-        clock: the time in ms since 1970; called when a message is made.
-        seed: of the random numbers.
+        frames: number of messages, second copies included.
+        clock: returns the time in ms since 1970; called for each message.
+        seed: seed of the random numbers.
 
     >>> first, *others = feed(1000, clock=lambda: 1_700_000_000_000)
     >>> first.destination, sorted(first.headers)
@@ -136,7 +135,7 @@ def _message(dice: random.Random, counts: Counter[str], now: int, malformed: boo
 
 
 def _spoiled(dice: random.Random, body: bytes) -> bytes:
-    """What feeds really send at times: half a body, an error page, octets that are no text, nothing."""
+    """Return an invalid body as real feeds send them at times: half a body, an error page, binary data, or none."""
     cut = body[: dice.randint(1, len(body) - 1)]
     return dice.choice((cut, _HTML, b"\xff\xfe\0" + cut, b""))
 
@@ -146,7 +145,7 @@ def _train(dice: random.Random) -> str:
 
 
 def _describer(dice: random.Random, now: int) -> dict[str, Any]:
-    """C class: a train steps from berth to berth, appears or is cancelled. S class: the state of signals."""
+    """Return a TD item. C class: a train steps to a berth, appears or is cancelled. S class: state of signals."""
     kind = dice.choice(("CA", "CA", "CB", "CC", "SF", "SF", "SF", "SG", "SH"))
     told = {"time": str(now - dice.randint(0, 2000)), "area_id": dice.choice(_AREAS), "msg_type": kind}
     if kind in _SIGNALS:
@@ -161,7 +160,7 @@ def _describer(dice: random.Random, now: int) -> dict[str, Any]:
 
 
 def _movement(dice: random.Random, now: int) -> dict[str, Any]:
-    """0001: a train is activated. 0003: it passed a place."""
+    """Return a TRUST item. 0001: a train is activated. 0003: it passed a location."""
     stanox, toc = f"{dice.randint(10000, 89999)}", f"{dice.randint(20, 88)}"
     train = f"{stanox[:2]}{_train(dice)}M{dice.choice('JKLMNP')}{dice.randint(10, 31)}"
     shared = {"train_id": train, "train_file_address": None, "train_service_code": f"{dice.randrange(10**8):08}"}

@@ -1,4 +1,4 @@
-"""What runs beside the demonstration: the broker and the driver, processes of their own, and the feed, a thread."""
+"""Parts of the demonstration: broker and driver, which are processes, and the feed, a thread."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from stompcodec.spark.demo.feed import TD, TRUST, FeedMessage, Ledger, feed
 
 __all__ = ["Broker", "DemoError", "Driver", "Producer"]
 
-#: Seconds until something that should happen has to have happened.
+#: Seconds to wait for progress.
 PATIENCE = 300.0
-#: How many messages may be on their way to the broker without a receipt.
+#: Most messages in flight without a receipt.
 _WINDOW = 200
-#: Of a log, what is shown when its program failed.
+#: Most lines and columns of a log that are shown after a failure.
 _LAST_LINES, _WIDTH = 6, 300
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b.*")
 
 
 class DemoError(Exception):
-    """Something the demonstration needs went wrong: its text is for people."""
+    """Error for a failed part of the demonstration; its text is for users."""
 
 
 def _said(log: Path) -> str:
-    """Of a log, the lines that name errors, or else the last ones."""
+    """Return the lines of a log that name errors, or else its last lines."""
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         named = [line for line in lines if _ERROR.match(line)]
@@ -44,7 +44,7 @@ def _said(log: Path) -> str:
 
 
 class Broker:
-    """`stompcodec broker` with a store on disk, for the time of a `with` block."""
+    """`stompcodec broker` with a store on disk, running during a `with` block."""
 
     def __init__(self, folder: Path) -> None:
         self._ready = folder / "broker.json"
@@ -78,7 +78,7 @@ class Broker:
             self._process.wait()
 
     def left(self) -> int:
-        """How many messages it still has: they are taken out."""
+        """Return the number of messages left in the broker; they are consumed."""
         count = 0
         with stomp.connect(self.url) as client:
             for destination in (TD, TRUST):
@@ -90,11 +90,11 @@ class Broker:
 
 
 class Producer:
-    """Sends the feed to the broker and keeps the account of what the broker has confirmed.
+    """Sender of the feed, with an account of the messages that the broker confirmed.
 
     Args:
-        rate: messages a second.
-        hold_at: so many are sent before `go_on` is called, however long that takes; None for all.
+        rate: messages per second.
+        hold_at: number of messages after which it waits for `go_on`; None to send all.
     """
 
     def __init__(self, url: str, frames: int, seed: int, rate: float, hold_at: int | None = None) -> None:
@@ -111,26 +111,26 @@ class Producer:
         self._thread.start()
 
     def go_on(self) -> None:
-        """Send the rest, too."""
+        """Send the rest."""
         self._may_go_on.set()
 
     def check(self) -> None:
-        """See that it goes on.
+        """Raise an error if the feed has failed.
 
         Raises:
-            DemoError: the feed broke off.
+            DemoError: the feed failed.
         """
         if self._error is not None:
             raise DemoError(f"the feed broke off: {self._error}")
 
     @property
     def done(self) -> bool:
-        """Whether everything is sent and confirmed. Raises as `check`."""
+        """True once everything is sent and confirmed. Raises like `check`."""
         self.check()
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Break off, if it is not done."""
+        """Stop sending."""
         self._stop.set()
         self._may_go_on.set()
         self._thread.join(10)
@@ -169,14 +169,14 @@ class Producer:
 
 
 class Driver:
-    """The program with Spark: `stompcodec.spark.demo.driver`, told what to do by lines of JSON, and telling by them.
+    """The Spark program `stompcodec.spark.demo.driver`, controlled by lines of JSON and reporting by them.
 
     Args:
-        order: what to do; see there.
-        log: a file for what Spark has to say.
+        order: the order; see there.
+        log: file for Spark's output.
     """
 
-    #: What runs.
+    #: Module to run.
     module = "stompcodec.spark.demo.driver"
 
     def __init__(self, order: dict[str, Any], log: Path) -> None:
@@ -198,7 +198,7 @@ class Driver:
     def _read(self) -> None:
         for line in cast(IO[bytes], self._process.stdout):
             if not line.startswith(b'{"stage"'):
-                continue  # the JVM has the same standard output
+                continue  # the JVM shares standard output
             told = json.loads(line)
             with self._news:
                 self._told[told["stage"]] = told
@@ -210,12 +210,12 @@ class Driver:
     def tell(self, order: dict[str, Any]) -> None:
         """Send one line."""
         pipe = cast(IO[bytes], self._process.stdin)
-        with contextlib.suppress(BrokenPipeError):  # what it died of, `wait` says
+        with contextlib.suppress(BrokenPipeError):  # `wait` reports why it ended
             pipe.write(json.dumps(order).encode() + b"\n")
             pipe.flush()
 
     def heard(self, stage: str) -> dict[str, Any]:
-        """What it said last about a stage; empty if nothing yet."""
+        """Return its last report about a stage; empty if there is none."""
         with self._news:
             return self._told.get(stage, {})
 
@@ -225,13 +225,14 @@ class Driver:
         enough: Callable[[dict[str, Any]], bool] = bool,
         turn: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
-        """Wait until what it said about a stage is enough.
+        """Wait until the last report about a stage is enough.
 
         Args:
-            turn: called several times a second.
+            enough: returns True for a sufficient report.
+            turn: called several times per second.
 
         Raises:
-            DemoError: it ended, or said nothing about any stage for too long.
+            DemoError: it ended, or reported nothing for too long.
         """
         until, before = time.monotonic() + PATIENCE, ""
         while True:
@@ -248,7 +249,7 @@ class Driver:
                 self._news.wait(0.1)
 
     def kill(self) -> None:
-        """kill -9: the driver, and the JVM it started. Neither has a moment to put anything in order."""
+        """Send kill -9 to the driver and its JVM, so that neither can clean up."""
         pids = [self.heard("session").get(name) for name in ("jvm", "driver")]
         for pid in pids:
             if pid and self._process.poll() is None:
@@ -269,7 +270,7 @@ class Driver:
         raise DemoError(f"the driver failed; its log {self._log} says:{_said(self._log)}")
 
     def close(self) -> None:
-        """End it, if it has not ended."""
+        """End it if it is still running."""
         with contextlib.suppress(OSError):
             cast(IO[bytes], self._process.stdin).close()
         try:

@@ -1,4 +1,4 @@
-"""Whether everything arrived, and once: the sender's account against the Parquet files, read without Spark."""
+"""Proof that everything arrived exactly once: the sender's account against the Parquet files, read without Spark."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["Proof", "prove"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What was sent, and what is in the tables. Messages are counted by their id, which the feed gave them.
+    """Numbers of messages sent and stored. Messages are counted by the id that the feed gave them.
 
     Attributes:
-        produced: different messages that the broker confirmed.
+        produced: distinct messages that the broker confirmed.
         in_sink: rows of the archive.
-        missing: produced, and not in the archive.
+        missing: produced messages that are not in the archive.
         duplicates: rows of the archive beyond the first of each message.
-        damaged: messages with another body than was sent, or that nobody sent.
+        damaged: messages with a body that was never sent.
         left_in_broker: messages that the broker still had at the end.
         sent_twice: messages that the feed sent twice.
-        redelivered: rows that the broker delivered for the second time, after the kill.
-        malformed, quarantined: messages with a body that is no JSON, and messages in quarantine.
-        events, typed_rows: items in all good bodies, and rows of the typed tables.
-        wrong: what does not fit, in words; nothing if all is well.
+        redelivered: rows that the broker delivered again after the kill.
+        malformed, quarantined: messages sent with an invalid body, and messages in quarantine.
+        events, typed_rows: items in all valid bodies, and rows of the typed tables.
+        wrong: every discrepancy, in words; empty if all is well.
     """
 
     produced: int
@@ -53,12 +53,12 @@ class Proof:
     wrong: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, int]:
-        """All numbers by name."""
+        """Return all numbers by name."""
         return {name: figure for name, figure in asdict(self).items() if name != "wrong"}
 
 
 def local_path(uri: str) -> str:
-    """The file that Spark names by a URI.
+    """Return the path of a file that Spark names by a URI.
 
     >>> local_path("file:///data/destination=%252Fqueue%252Fa/part-0.parquet")
     '/data/destination=%2Fqueue%2Fa/part-0.parquet'
@@ -68,7 +68,7 @@ def local_path(uri: str) -> str:
 
 def _tables(files: Iterable[str], columns: list[str]) -> Iterator[pa.Table]:
     for uri in files:
-        # Only the file itself: what its folder says is no column of it.
+        # ParquetFile ignores the partition columns in folder names.
         yield pq.ParquetFile(local_path(uri)).read(columns)
 
 
@@ -79,12 +79,12 @@ def _ids(table: pa.Table) -> list[str | None]:
 
 
 def prove(ledger: Ledger, files: dict[str, list[str]], left_in_broker: int) -> Proof:
-    """Compare.
+    """Compare the sender's account with the sink.
 
     Args:
         ledger: the sender's account.
-        files: URIs of the Parquet files of the sink: archive, rows, quarantine.
-        left_in_broker: how many messages the broker still has.
+        files: URIs of the sink's Parquet files: archive, rows, quarantine.
+        left_in_broker: number of messages that the broker still has.
     """
     seen: Counter[str | None] = Counter()
     names: dict[str, str] = {}  # message-id -> the feed's id

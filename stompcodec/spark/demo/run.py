@@ -28,26 +28,25 @@ if TYPE_CHECKING:
 __all__ = ["main", "run"]
 
 FOLDER = "stompcodec-demo"
-#: Says that a folder is ours, and may be emptied.
+#: Marks a folder that a demonstration made, and that may be emptied.
 _MARK = ".stompcodec-demo"
-#: Messages a second, and the most seconds the feed may take.
+#: Messages per second, and most seconds that the feed may take.
 _RATE, _LONGEST = 1000, 40
-#: Shares of the messages: of those sent and those in the sink when the driver is killed, at least, and of those that
-#: are sent before it, at most.
+#: Shares of the messages when the driver is killed: from `_SENT` to `_HELD` are sent, at least `_STORED` are stored.
 _SENT, _STORED, _HELD = 0.5, 0.25, 0.75
-#: What only those want to see who look for a fault.
+#: Files that only help to find a fault.
 _SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log")
 
 
 def main(
     arguments: Sequence[str] | None = None, prog: str = "python -m stompcodec.spark.demo", epilog: str = ""
 ) -> None:
-    """Run the demonstration, and end the process.
+    """Run the demonstration, and exit.
 
     Args:
-        arguments: those of the command line; None for the program's own.
-        prog: the name of the command, for its help.
-        epilog: the end of its help.
+        arguments: command line arguments; None for those of the process.
+        prog: name of the command for its help.
+        epilog: end of its help.
     """
     options = _options(arguments, prog, epilog)
     for package, extra in (("pyspark", "spark"), ("pyarrow", "spark"), ("click", "cli"), ("rich", "cli")):
@@ -95,7 +94,7 @@ def _options(arguments: Sequence[str] | None, prog: str, epilog: str) -> argpars
 
 
 def _prepare(folder: Path) -> str:
-    """Make or empty the folder. Returns why that cannot be."""
+    """Create or empty the folder; return why that fails, or an empty text."""
     try:
         if folder.exists() and not (folder / _MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
             return f"{folder} is not empty, and not from a demonstration before: give another --folder"
@@ -116,14 +115,14 @@ def _remove(paths: Any) -> None:
 
 
 def run(folder: Path, frames: int, seed: int, screen: Screen) -> dict[str, Any]:
-    """The demonstration in an empty folder.
+    """Run the demonstration in an empty folder.
 
     Returns:
-        Its figures: those of `Proof`, seconds, what was when the driver was killed, where the report is, and in `wrong`
-        what was not as it should be.
+        The figures of `Proof`, the seconds it took, the state when the driver was killed, the path of the report, and
+            in `wrong` every discrepancy.
 
     Raises:
-        DemoError: one of its parts did not work.
+        DemoError: a part failed.
     """
     from stompcodec.spark.demo.parts import Broker, Driver, Producer
 
@@ -151,7 +150,7 @@ def run(folder: Path, frames: int, seed: int, screen: Screen) -> dict[str, Any]:
 
 
 def _until_killed(driver: Driver, producer: Producer, frames: int, seed: int, screen: Screen) -> dict[str, int]:
-    """Let Spark stream for a while, then kill it in the middle of something."""
+    """Let Spark stream for a while, then kill it in the middle of its work."""
 
     def turn() -> None:
         screen.show(producer.ledger.sent, driver.heard("stream").get("rows", 0), frames)
@@ -165,7 +164,7 @@ def _until_killed(driver: Driver, producer: Producer, frames: int, seed: int, sc
 
     driver.wait("stream", half_way, turn)
     producer.go_on()
-    time.sleep(random.Random(seed).uniform(0.1, 0.5))  # any moment is as good, if messages are on their way
+    time.sleep(random.Random(seed).uniform(0.1, 0.5))  # any moment will do while messages are in flight
     killed = {"sent": producer.ledger.sent, "stored": driver.heard("stream")["rows"]}
     driver.kill()
     figures = f"{killed['stored']:,} messages in the sink, {killed['sent']:,} sent"
@@ -175,7 +174,7 @@ def _until_killed(driver: Driver, producer: Producer, frames: int, seed: int, sc
 
 
 def _after(driver: Driver, producer: Producer, left: Any, stored: int, screen: Screen) -> Proof:
-    """The rest of the feed, then everything that is made of it."""
+    """Send the rest of the feed, then make tables, proof and report."""
     from stompcodec.spark.demo.proof import prove
 
     frames = producer.frames

@@ -1,4 +1,4 @@
-"""What the demonstration shows: a line for each stage, a bar while the feed flows, and the table at the end."""
+"""Output of the demonstration: a line for each stage, a bar while the feed flows, and the table at the end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from rich.text import Text
 
 __all__ = ["Screen"]
 
-#: Columns of what is not written to a terminal.
+#: Columns when the output is not a terminal.
 _WIDTH = 120
 
 
 class Screen:
-    """Standard output, or with `quiet` standard error. Colours only on a terminal, none with NO_COLOR.
+    """Output to standard output, or with `quiet` to standard error, with colours only on a terminal and without
+    NO_COLOR.
 
-    Use it in a `with`: then there is a bar.
+    Use it in a `with` block to show a bar.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -42,28 +43,28 @@ class Screen:
         self.close()
 
     def close(self) -> None:
-        """No bar any more."""
+        """Remove the bar."""
         self._bars.stop()
 
     def stage(self, what: str, bad: bool = False) -> None:
-        """What begins now."""
+        """Print the stage that begins."""
         at = Text(f"{time.monotonic() - self._started:6.1f} s  ", style="dim")
         self._console.print(at.append(what, style="bold red" if bad else "default"))
 
     def show(self, sent: int, stored: int, total: int, different: int | None = None) -> None:
-        """Show how far the feed is.
+        """Show the progress of the feed.
 
         Args:
-            sent: messages that were sent.
+            sent: messages sent.
             stored: messages in the sink.
             total: messages to send.
-            different: messages to store, as soon as that is known: those sent twice are stored once.
+            different: messages to store, once that is known: a message that is sent twice is stored once.
         """
         for task, count, whole in zip(self._tasks, (sent, stored), (total, different or total)):
             self._bars.update(task, completed=count, total=whole)
 
     def table(self, result: dict[str, Any]) -> None:
-        """The proof, and where the report is."""
+        """Print the proof and the path of the report."""
         table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
         table.add_column()
         table.add_column(justify="right")
@@ -79,7 +80,7 @@ class Screen:
 
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """Name, figure and style of each row of the table."""
+    """Return name, figure and style of each row of the table."""
 
     def good(fine: bool) -> str:
         return "green" if fine else "bold red"

@@ -1,4 +1,4 @@
-"""The feed of the demonstration to any broker: `python -m stompcodec.spark.demo.send [URL]`."""
+"""Send the feed of the demonstration to any broker: `python -m stompcodec.spark.demo.send [URL]`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _URL = "stomp://localhost:61613"
 
 
 def main() -> None:
-    """Send it, and say how many messages there were. Exit status: 0 all are sent, 1 they are not."""
+    """Send the feed, and print the number of messages. Exit status: 0 if all were sent, 1 if not."""
     parser = argparse.ArgumentParser(
         prog="python -m stompcodec.spark.demo.send", description=f"A feed to {TD}, {TRUST}."
     )

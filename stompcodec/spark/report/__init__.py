@@ -1,22 +1,22 @@
-"""`report`: one page that shows whether a feed is healthy, and the same figures as JSON.
+"""`report`: one page that shows whether a feed is healthy, and its figures as JSON.
 
     from stompcodec.spark import session
     from stompcodec.spark.report import report
 
     report(session(), "archive", "report", exploded="exploded", metrics="metrics", spool="feed.stompcap")
 
-writes report/report.html, which needs nothing else to be looked at, and report/report.json. The keys of the latter, all
-times in µs since 1970 (UTC), all durations in seconds, null for what is not known:
+This writes report/report.html, a self-contained page, and report/report.json. All times in the JSON are µs since 1970
+(UTC), all durations are seconds, and null means unknown. Its keys:
 
-    report        1: the version of these keys; keys may be added, none changes its meaning
+    report        1: version of these keys; keys may be added, but none changes its meaning
     title, archive, generated
     verdict       level (healthy, look, unhealthy), word, reasons: [{level, name, text, limit}]
     figures       frames, octets, destinations, first, last, seconds, per_second, per_second_peak, without_time,
                   with_lag, lag_p50_seconds, lag_p95_seconds, lag_p99_seconds, lag_max_seconds, sent_ahead, redelivered,
-                  duplicates, malformed, silence_seconds (what counts as one), silences, silent_seconds,
+                  duplicates, malformed, silence_seconds (shortest silence), silences, silent_seconds,
                   longest_silence_seconds, sequence_gaps, records, quarantined, missing, sink_duplicates, stale_seconds,
-                  backlog_octets (in the spool, not yet taken), age_seconds (of the newest frame, when it was made)
-    rate          start, bucket_seconds, buckets, destinations, other (whether the last of these is all others),
+                  backlog_octets (bytes in the spool that are not processed), age_seconds (of the newest frame)
+    rate          start, bucket_seconds, buckets, destinations, other (true if the last of them is all others),
                   frames (a list for each destination), octets, redelivered, duplicates
     lag           p50, p95, p99: a number for each bucket of rate
     sizes         [{from, below, frames}]
@@ -24,9 +24,9 @@ times in µs since 1970 (UTC), all durations in seconds, null for what is not kn
     silences      [{start, end, seconds}], the longest 50
     gaps          [{destination, name, at, after, before, missing}], the largest 50 between windows of the metrics
     malformed     total, kinds, reasons: [{reason, count}], samples: [{reason, time, destination, id, raw}]
-    quarantine    the same; null without exploded
+    quarantine    like malformed; null without exploded
     spool         path, segments, octets, oldest, newest, open, behind, chains, problems; null without spool
-    proof         as it was given
+    proof         as given
     thresholds    [{name, meaning, unit, look, bad}]
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-#: Characters of a text that are kept in report.json.
+#: Most characters of a text in report.json.
 _MOST = 500
 
 
@@ -115,7 +115,7 @@ def _archived(
     silence_seconds: float,
 ) -> dict[str, Any]:
     """Return the figures of an archive, and a list of its malformed frames."""
-    from stompcodec.spark import jobs  # PySpark is imported when it is needed
+    from stompcodec.spark import jobs  # PySpark is imported on use
     from stompcodec.spark.report import data
 
     frames = _there(jobs.read_archive, spark, archive)
@@ -127,7 +127,7 @@ def _archived(
 
 
 def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
-    """Return the gaps in sequences; their number goes into the figures."""
+    """Return the gaps in sequences, and add their number to the figures."""
     from stompcodec.spark import jobs
     from stompcodec.spark.report import data
 
@@ -137,14 +137,14 @@ def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLi
 
 
 def _seconds_between(start: int | None, end: int) -> float | None:
-    """Return the seconds from one time in us to another, 0 at least; None if the start is not known."""
+    """Return the seconds between two times in µs, at least 0; None if the start is unknown."""
     return None if start is None else max(0.0, (end - start) / 1e6)
 
 
 def _there(
     read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
 ) -> DataFrame | None:
-    """What stands in a folder of Parquet; None if it is not there, or holds no file."""
+    """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -156,7 +156,7 @@ def _there(
 
 
 def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
-    """Return what is in quarantine; the numbers of records go into the figures."""
+    """Return the quarantine, and add the numbers of records to the figures."""
     from stompcodec.spark import jobs
     from stompcodec.spark.report import data
 
@@ -180,7 +180,7 @@ def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> d
 
 
 def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any] | None:
-    """Return the state of the spool; the backlog, and how long nothing came, go into the figures."""
+    """Return the state of the spool, and add the backlog and the time since the last frame to the figures."""
     figures = found["figures"]
     figures["stale_seconds"] = figures["backlog_octets"] = None
     if spool is None:
@@ -196,7 +196,7 @@ def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any]
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can say it: no NaN, no long text."""
+    """Return a value that JSON can express, without NaN and long texts."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

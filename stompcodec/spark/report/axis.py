@@ -1,4 +1,4 @@
-"""Scales and ticks at round numbers: of counts, octets, durations and UTC time."""
+"""Scales, and ticks at round numbers: of counts, bytes, durations and UTC time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Scale", "Tick", "time_ticks", "top_of", "value_ticks"]
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-#: Between ticks of time, in µs; longer ones are counted in months.
+#: Steps between ticks of time, in µs; longer steps are months.
 _STEPS: list[int] = [
     *(step for power in range(6) for step in (10**power, 2 * 10**power, 5 * 10**power)),
     *(step * _SECOND for step in (1, 2, 5, 10, 15, 30)),
@@ -23,21 +23,21 @@ _STEPS: list[int] = [
 ]
 _MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200, 2400, 6000, 12000, 24000)
 _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-#: Years 1 to 9999, in µs since 1970: what a calendar has.
+#: Years 1 to 9999, in µs since 1970, the range of datetime.
 _FIRST, _LAST = -62_135_596_800 * _SECOND, 253_402_300_799 * _SECOND
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis, and its label."""
 
     value: float
     label: str
     below: str = ""
-    """A second line: the day, where it is a new one."""
+    """Second line of the label: the day, if it changes."""
 
 
 class Scale:
-    """From numbers to pixels; what lies outside is put on the border.
+    """A map from numbers to pixels; numbers outside go to the border.
 
     >>> scale = Scale(0, 10, 100, 200)
     >>> scale(5), scale(-1), scale(float("nan"))
@@ -47,7 +47,7 @@ class Scale:
     """
 
     def __init__(self, low: float, high: float, start: float, end: float, *, log: bool = False) -> None:
-        low, high = (min(max(value, -1e300), 1e300) for value in (low, high))  # so that differences are numbers, too
+        low, high = (min(max(value, -1e300), 1e300) for value in (low, high))  # so that differences stay finite
         self.log = log and low > 0
         self.low, self.high = low, high if high > low else low + max(1.0, abs(low))
         self._start, self._end = start, end
@@ -62,7 +62,7 @@ class Scale:
 
 
 def _step(span: float, most: int, kind: str) -> float:
-    """The smallest round step that makes at most so many."""
+    """Return the smallest round step that makes at most `most` steps."""
     raw = span / most
     if kind == "seconds":
         step = next((step / _SECOND for step in _STEPS if step / _SECOND >= raw * (1 - 1e-9)), None)
@@ -78,7 +78,7 @@ def _step(span: float, most: int, kind: str) -> float:
 
 
 def top_of(values: list[float], kind: str = "count", least: float = 1.0) -> float:
-    """The end of an axis from 0 that holds all values, at a round number.
+    """Return a round end for an axis from 0 that holds all values.
 
     >>> top_of([3.0, 17.0]), top_of([]), top_of([80.0], "seconds")
     (20.0, 1.0, 90.0)
@@ -91,18 +91,18 @@ def top_of(values: list[float], kind: str = "count", least: float = 1.0) -> floa
     return top
 
 
-#: Durations that are ticks of a logarithmic axis.
+#: Ticks of a logarithmic axis of durations.
 _ROUND = [1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, *(86400.0 * 10**power for power in range(10))]
-#: Kinds of values, and how they are written.
+#: Kind of values -> function that writes them.
 _WRITTEN: dict[str, Callable[[object], str]] = {"count": compact, "octets": octets, "seconds": duration}
 
 
 def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = False, most: int = 5) -> list[Tick]:
-    """Round numbers between `low` and `high`.
+    """Return ticks at round numbers between `low` and `high`.
 
     Args:
-        kind: "count", "octets" or "seconds": how they are written.
-        log: powers of ten, or what is like them for durations.
+        kind: how to write them: "count", "octets" or "seconds".
+        log: use powers of ten, or round durations.
 
     >>> [tick.label for tick in value_ticks(0, 20)]
     ['0', '5', '10', '15', '20']
@@ -126,7 +126,7 @@ def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = Fal
 
 
 def time_ticks(start: float, end: float, most: int = 8) -> list[Tick]:
-    """Round times in UTC between two times in µs since 1970; the day stands below the first one of it.
+    """Return ticks at round UTC times between two times in µs since 1970, with the day below its first tick.
 
     >>> time_ticks(1_700_000_000_000_000, 1_700_000_060_000_000, 4)[1]
     Tick(value=1700000025000000.0, label='22:13:45', below='')
@@ -188,6 +188,6 @@ def _months(low: int, high: int, most: int) -> list[Tick]:
 
 
 def _month(month: int) -> float:
-    """The first moment of a month that is counted from year 0, in µs since 1970."""
+    """Return the start of a month, counted from year 0, in µs since 1970."""
     at = datetime(month // 12, month % 12 + 1, 1, tzinfo=timezone.utc)
     return (at - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds() * _SECOND

@@ -1,7 +1,7 @@
-"""The figures of a report, counted by Spark: what comes back to the driver is small, however large the feed was.
+"""The figures of a report, computed by Spark; the result is small, however large the feed.
 
-Numbers of rows are bounded by constants here, texts are cut by Spark before they are collected, and arithmetic on times
-that a feed sent is done with doubles, which do not overflow.
+Constants here bound the number of rows, Spark cuts texts before they are collected, and arithmetic on times from the
+feed uses doubles, which do not overflow.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = [
     "quarantine",
 ]
 
-#: At most so many bars stand beside each other.
+#: Most bars of a plot over time.
 BUCKETS = 180
-#: So many destinations have a row in the table, and so many a colour.
+#: Most destinations with a row in the table, and with a colour of their own.
 MOST_DESTINATIONS, COLOURED = 20, 6
 _MOST_KINDS, _MOST_LISTED = 20, 50
-#: So much is kept of a text, and of a body, in characters and octets.
+#: Most characters of a text, and most bytes of a body.
 _TEXT, _SAMPLE = 200, 400
 _SECOND = 1_000_000
 _HOUR = 3600
-#: Spans of bars, in µs.
+#: Widths of bars, in µs.
 _WIDTHS = [
     *(round(step * _SECOND) for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)),
     *(step * 60 * _SECOND for step in (1, 2, 5, 10, 15, 30)),
@@ -50,7 +50,7 @@ _WIDTHS = [
 
 
 def bucket_width(first: float, last: float) -> int:
-    """The span of a bar, in µs: a round one that makes at most `BUCKETS` of the time between two times in µs.
+    """Return the width of a bar in µs: a round one that gives at most `BUCKETS` bars between two times in µs.
 
     >>> bucket_width(0, 3600e6), bucket_width(5, 5), bucket_width(-9.3e18, 9.3e18) > 10**16
     (30000000, 10000, True)
@@ -67,7 +67,8 @@ def _micros(column: str) -> Column:
 
 
 def between(frames: DataFrame, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-    """An archive's rows that came at or after `since`, and before `until`; those without a time are left out then."""
+    """Return an archive's rows received at or after `since` and before `until`. With a bound, rows without a time are
+    left out."""
     time = F.coalesce(_micros("received_at"), _micros("sent_at"))
     if since is not None:
         frames = frames.where(time >= since.timestamp() * _SECOND)
@@ -79,8 +80,11 @@ def between(frames: DataFrame, since: datetime | None = None, until: datetime | 
 
 
 def narrowed(frames: DataFrame) -> DataFrame:
-    """What the figures need of an archive's rows: `destination`, `id`, `time` and `lag` (µs as double), `octets`,
-    `redelivered`, `error`, `hash` of the body. The time is that of arrival, where it is not known that of sending."""
+    """Return the columns of an archive that the figures need.
+
+    They are `destination`, `id`, `time` and `lag` (µs as double), `octets`, `redelivered`, `error`, and `hash` of the
+    body. The time is that of arrival, or of sending if that is unknown.
+    """
     received, sent = _micros("received_at"), _micros("sent_at")
     return frames.select(
         F.col("destination"),
@@ -103,11 +107,11 @@ def _counted(condition: Column) -> Column:
 
 
 def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]:
-    """All that is counted from `narrowed` rows: keys figures, rate, lag, sizes, destinations, silences, malformed; as
-    docs say for report.json.
+    """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
+    silences of report.json.
 
     Args:
-        silence_seconds: what is longer than this, and than 20 mean intervals, is a silence.
+        silence_seconds: a silence is longer than this, and longer than 20 mean intervals.
     """
     total = _totals(rows)
     top, many = _destinations(rows)
@@ -168,12 +172,12 @@ def _whole(value: float | None) -> int | None:
 
 def _one(frame: DataFrame) -> Row:
     row = frame.first()
-    assert row is not None  # an aggregation without groups has one row
+    assert row is not None  # an aggregation without groups has exactly one row
     return row
 
 
 def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
-    """The largest ones, and how many there are."""
+    """Return the largest destinations, and the number of all."""
     grouped = rows.groupBy("destination").agg(
         F.count(F.lit(1)).alias("frames"),
         F.sum("octets").alias("octets"),
@@ -204,7 +208,8 @@ def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
 
 
 def _best(grouped: DataFrame, count: str, name: str, most: int) -> list[Row]:
-    """The largest. (A window over all groups tells their number in the same pass; Spark spills it if it is large.)"""
+    """Return the largest groups. A window over all groups gives their number in the same pass; Spark spills it if it is
+    large."""
     return grouped.orderBy(F.desc(count), F.asc(name)).limit(most).collect()
 
 
@@ -215,7 +220,7 @@ def _bucket(start: float, width: float) -> Column:
 def _rate(
     rows: DataFrame, start: int, width: int, last: float, names: Sequence[str | None], many: int
 ) -> dict[str, Any]:
-    """Frames, octets and redeliveries by bucket, and frames by destination; the last row of them is all others."""
+    """Return frames, bytes and redeliveries by bucket, and frames by destination, with one last row for all others."""
     buckets = int((last - start) // width) + 1
     which: Column = F.lit(len(names))
     for index, name in enumerate(names):
@@ -250,7 +255,7 @@ def _rate(
 
 
 def _lag(rows: DataFrame, start: int, width: int, buckets: int) -> dict[str, Any] | None:
-    """Quantiles of the lag by bucket, in seconds; None in a bucket without frames that say when they were sent."""
+    """Return quantiles of the lag by bucket, in seconds; None for a bucket without sending times."""
     grouped = (
         rows.where(F.col("lag").isNotNull()).groupBy(_bucket(start, width)).agg(_quantiles("lag").alias("quantiles"))
     )
@@ -264,7 +269,7 @@ def _lag(rows: DataFrame, start: int, width: int, buckets: int) -> dict[str, Any
 
 
 def _sizes(rows: DataFrame) -> list[dict[str, int]]:
-    """Frames by length: classes from a power of two to below the next."""
+    """Return frames by size, in classes from one power of two to the next."""
     power = F.floor(F.log2(F.greatest(F.col("octets"), F.lit(1)).cast("double"))).cast("int").alias("power")
     known = rows.where(F.col("octets").isNotNull()).groupBy(power).count().collect()
     counts = {row["power"]: row["count"] for row in known}
@@ -273,9 +278,9 @@ def _sizes(rows: DataFrame) -> list[dict[str, int]]:
 
 
 def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
-    """Frames beyond the first with the same destination, message-id and body, by bucket (0 without times).
+    """Return by bucket (0 without times) the frames beyond the first with the same destination, message-id and body.
 
-    Bodies are only read where there are frames with the same message-id and length.
+    Bodies are only read if frames share message-id and length.
     """
     repeated = (
         rows.where(F.col("id").isNotNull())
@@ -293,10 +298,10 @@ def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "oct
 
 
 def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float) -> list[dict[str, Any]]:
-    """The longest times in which nothing came; their number and sum go into `total`.
+    """Return the longest silences, and add their number and sum to `total`.
 
-    Seconds in which something came are laid in chunks of time, so that no task sorts them all; what lies between two
-    chunks is found here.
+    Seconds with frames are grouped into chunks of time, so that no task sorts all of them; silences between chunks are
+    found here.
     """
     chunk = max(_HOUR, math.ceil((last - first) / _SECOND / 500))
     seconds = (
@@ -339,7 +344,7 @@ def _silences(rows: DataFrame, total: dict[str, Any], first: float, last: float)
 
 
 def malformed(frames: DataFrame) -> dict[str, Any]:
-    """Kinds of errors of an archive's frames, with their number and the first and last frame of each."""
+    """Return the kinds of errors in an archive's frames, with the count and the first and last frame of each."""
     kind = F.substring(F.substring_index("error", ":", 1), 1, _TEXT).alias("reason")
     sample = F.struct(
         F.unix_micros(F.coalesce("received_at", "sent_at")).alias("time"),
@@ -351,7 +356,7 @@ def malformed(frames: DataFrame) -> dict[str, Any]:
 
 
 def quarantine(bad: DataFrame) -> dict[str, Any]:
-    """Reasons why records are in quarantine, with their number and the first and last record of each."""
+    """Return the reasons of records in quarantine, with the count and the first and last record of each."""
     reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
     sample = F.struct(
         F.unix_micros("received_at").alias("time"),
@@ -390,8 +395,10 @@ def _sample(row: Row) -> dict[str, Any]:
 
 
 def gaps(metrics: DataFrame) -> tuple[int | None, list[dict[str, Any]]]:
-    """How many numbers are left out in sequences, as the metrics counted them, and the largest gaps between windows;
-    None if the metrics were told of no sequence."""
+    """Return the count of missing sequence numbers, according to the metrics, and the largest gaps between windows.
+
+    The count is None if the metrics were made without a sequence.
+    """
     inside = _one(metrics.agg(F.sum("gaps").alias("gaps")))["gaps"]
     if inside is None:
         return None, []

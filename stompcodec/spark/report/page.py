@@ -1,4 +1,4 @@
-"""The page of a report: from what stands in report.json to one file of HTML that needs nothing else. Pure."""
+"""The page of a report: the contents of report.json as one self-contained HTML file. Pure functions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _HEAD = """<!DOCTYPE html>
 
 
 def page_of(found: Mapping[str, Any]) -> str:
-    """The whole page.
+    """Return the whole page.
+
+    Every text is escaped and cut, with control characters made visible; the page stays below 1 MB.
 
     Args:
-        found: what `report` returns, and writes to report.json.
-
-    Every text of it is escaped, its controls are made visible, and it is cut: the page stays below 1 MB.
+        found: contents of report.json, as `report` returns them.
     """
     title = found["title"]
     parts = [_HEAD.format(title=escape(title), css=_css()), _header(found), _verdict(found), _tiles(found)]
@@ -138,7 +138,7 @@ def _ago(seconds: Any) -> str:
 
 
 def _limit(found: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The limits of the first figure that has some, as they stand in the table of thresholds."""
+    """Return the limits of the first of these figures that has any, as in the table of thresholds."""
     for each in found["thresholds"]:
         threshold = Threshold(**each)
         limits = [limit_of(threshold, level) for level in ("look", "unhealthy")]

@@ -1,8 +1,8 @@
-"""Plots as SVG: pure functions from numbers to text. Colours come from the page, by class: s0 is "other", s1 to s6 are
+"""Plots as SVG: pure functions from numbers to text. Classes refer to colours of the page: s0 is "other", s1 to s6 are
 series.
 
-Whatever the numbers and labels are, what comes out is well-formed, and bounded: so many points, series and rows are
-drawn and no more. What is no finite number is left out.
+Whatever the numbers and labels are, the result is well-formed and has bounded numbers of points, series and rows.
+Values that are not finite numbers are left out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_SERIES = 8
 MOST_ROWS = 20
 
 _LEFT, _RIGHT, _TOP, _FOOT = 62, 14, 12, 40
-#: The width of a digit of a tick's label.
+#: Pixels of a digit in a tick's label.
 _DIGIT = 6.9
 
 
 class Series(NamedTuple):
-    """Numbers in a row, with a name and the class that gives them their colour."""
+    """A sequence of numbers with a name, and with the class that sets its colour."""
 
     label: object
     values: Sequence[Any]
@@ -37,13 +37,13 @@ class Series(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """The area of a plot between its axes."""
+    """Area of a plot between its axes."""
 
     x0: float
     x1: float
     y0: float
     y1: float
-    """The lower end: y grows downward."""
+    """Lower end: y grows downward."""
 
 
 def _svg(width: int, height: int, title: str, text: str, body: Iterable[str]) -> str:
@@ -83,7 +83,7 @@ def _value_axis(box: _Box, scale: Scale, ticks: list[Tick]) -> list[str]:
 
 def _time_axis(box: _Box, scale: Scale, start: float, end: float) -> list[str]:
     found = [_line(box.x0, box.y1, box.x1, box.y1, "axis")]
-    free = -math.inf  # where there is room behind the label before
+    free = -math.inf  # end of the previous label
     for tick in time_ticks(start, end, max(2, int((box.x1 - box.x0) / 90))):
         x = scale(tick.value)
         found.append(_line(x, box.y1, x, box.y1 + 4, "axis"))
@@ -101,7 +101,7 @@ def _time_axis(box: _Box, scale: Scale, start: float, end: float) -> list[str]:
 
 
 def _clean(values: Iterable[Any], points: int) -> list[float | None]:
-    """So many finite numbers; those that are missing are None."""
+    """Return exactly `points` values: finite numbers, and None for missing ones."""
     found = [finite(value) for value in islice(values, points)]
     return found + [None] * (points - len(found))
 
@@ -111,7 +111,7 @@ def _points(series: Sequence[Series]) -> int:
 
 
 def _hover(box: _Box, points: int, start: float, step: float, say: Callable[[int], str]) -> list[str]:
-    """A strip over each point, with what it stands for: shown while the pointer is over it."""
+    """Return a strip over each point, with a text shown while the pointer is over it."""
     wide = (box.x1 - box.x0) / points
     found = []
     for index in range(points):
@@ -127,12 +127,12 @@ def _hover(box: _Box, points: int, start: float, step: float, say: Callable[[int
 def stacked(
     series: Sequence[Series], start: float, step: float, *, title: str, unit: str, width: int = 1032, height: int = 250
 ) -> str:
-    """Bars over time, on top of each other. Numbers below 0 count as 0.
+    """Return stacked bars over time. Numbers below 0 count as 0.
 
     Args:
-        start: of the first bar, in µs since 1970.
-        step: from bar to bar, in µs.
-        unit: what is counted, such as "frames/s".
+        start: start of the first bar, in µs since 1970.
+        step: width of a bar, in µs.
+        unit: unit of the values, such as "frames/s".
     """
     series, points = series[:MOST_SERIES], _points(series)
     a, b = finite(start), finite(step)
@@ -166,7 +166,7 @@ def _columns_path(box: _Box, up: Scale, bases: list[float], values: list[float])
     for index, (base, value) in enumerate(zip(bases, values)):
         low, high = up(base), up(base + value)
         if value > 0 and low == high and base == 0:
-            high = low - 0.6  # little is not nothing
+            high = low - 0.6  # small values stay visible
         if low > high:
             found.append(f"M{box.x0 + index * wide + gap / 2:.1f} {low:g}h{wide - gap:.1f}V{high:g}h{gap - wide:.1f}z")
     return "".join(found)
@@ -175,11 +175,11 @@ def _columns_path(box: _Box, up: Scale, bases: list[float], values: list[float])
 def lines(
     series: Sequence[Series], start: float, step: float, *, title: str, kind: str, width: int = 1032, height: int = 250
 ) -> str:
-    """Lines over time that break where there is no number. The axis is logarithmic where values differ much.
+    """Return lines over time, broken where numbers are missing. The axis is logarithmic if values differ a lot.
 
     Args:
-        start: of the first point's span, in µs since 1970.
-        step: from point to point, in µs.
+        start: start of the first point's span, in µs since 1970.
+        step: distance between points, in µs.
         kind: "seconds", "octets" or "count".
     """
     series, points = series[:MOST_SERIES], _points(series)
@@ -237,7 +237,7 @@ def _broken(each: Series, column: list[float | None], across: Scale, up: Scale, 
 
 
 def _labels(box: _Box, ends: list[tuple[float, object, str]]) -> list[str]:
-    """Names of lines behind their ends, moved apart; where two end together, the later one is the higher."""
+    """Return names of lines behind their ends, moved apart; of two equal ends the later line is higher."""
     found, least = [], -1e9
     for _, (y, label, style) in sorted(enumerate(ends), key=lambda each: (each[1][0], -each[0])):
         least = max(y + 4, least + 14)
@@ -248,7 +248,7 @@ def _labels(box: _Box, ends: list[tuple[float, object, str]]) -> list[str]:
 def histogram(
     labels: Sequence[object], values: Sequence[Any], *, title: str, unit: str, width: int = 488, height: int = 250
 ) -> str:
-    """Upright bars, one a class; `labels` name where each class begins, and one more where the last one ends."""
+    """Return upright bars, one per class; `labels` are the bounds of the classes, one more than classes."""
     points = min(MOST_POINTS, len(values))
     heights = [min(max(0.0, value or 0.0), 1e300) for value in _clean(values, points)]
     if not any(heights):
@@ -288,11 +288,11 @@ def bars(
     width: int = 488,
     label: int = 190,
 ) -> str:
-    """Bars that lie, longest number first as given: (label, number, text behind the bar).
+    """Return horizontal bars for rows of (label, number, text behind the bar), sorted as given.
 
     Args:
-        styles: a class for each row; s1 where there is none.
-        label: the most pixels for the labels.
+        styles: class of each row; default s1.
+        label: most pixels for the labels.
     """
     rows = rows[:MOST_ROWS]
     label = _label_width([row[0] for row in rows], label)
@@ -300,7 +300,7 @@ def bars(
     if not any(values):
         return _empty(width, 120, title)
     high, height = 24, 24 * len(rows) + 6
-    behinds = max(60, min(24, max(len(str(behind)) for _, _, behind in rows)) * 7 + 12)  # so that none is cut
+    behinds = max(60, min(24, max(len(str(behind)) for _, _, behind in rows)) * 7 + 12)  # wide enough for all
     box = _Box(label + 8, width - behinds, 0, height)
     across = Scale(0, max(values), 0, box.x1 - box.x0)
     body = []
@@ -324,12 +324,12 @@ def timeline(
     width: int = 1032,
     label: int = 190,
 ) -> str:
-    """When something came: a row each, filled where its number is above 0. Silences are marked in the first row.
+    """Return a row per series, filled where its number is above 0. Silences are marked in the first row.
 
     Args:
-        start: of the first value's span, in µs since 1970.
-        step: from value to value, in µs.
-        silences: from and to, in µs since 1970.
+        start: start of the first value's span, in µs since 1970.
+        step: distance between values, in µs.
+        silences: start and end of each, in µs since 1970.
     """
     rows, points = rows[:MOST_ROWS], _points(rows)
     label = _label_width([row.label for row in rows], label)
@@ -362,7 +362,7 @@ def timeline(
 
 
 def _label_width(labels: Iterable[object], most: int) -> int:
-    """The pixels that labels need, so that short ones do not leave the left empty."""
+    """Return the pixels that labels need, so that short labels leave no empty space."""
     return min(most, 12 + 7 * max((_columns_of(visible(label)) for label in labels), default=0))
 
 
@@ -371,7 +371,7 @@ def _columns_of(text: str) -> int:
 
 
 def _fitted(words: object, most: int) -> str:
-    """What fits in so many columns, escaped: ideographs take two."""
+    """Return the part of a text that fits in `most` columns, escaped; ideographs take two columns."""
     text = visible(words, most)
     if _columns_of(text) > most:
         while _columns_of(text) > most - 1:
@@ -381,7 +381,7 @@ def _fitted(words: object, most: int) -> str:
 
 
 def _runs(values: list[float | None], across: Scale, start: float, step: float, y: float, high: float) -> str:
-    """Rectangles over what is above 0; neighbours are one."""
+    """Return rectangles over runs of values above 0."""
     found, first = [], None
     for index, value in enumerate([*values, None]):
         if value is not None and value > 0:

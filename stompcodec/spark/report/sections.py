@@ -1,5 +1,7 @@
-"""The sections of the page of a report: a plot each, the table behind it, and a sentence. Each is a function of what
-stands in report.json, and returns HTML; nothing where there is nothing to say."""
+"""The sections of a report's page: a plot each, its table, and a sentence.
+
+Each function takes the contents of report.json and returns HTML, or "" if it has nothing to say.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def _card(title: str, *inner: str, note: str = "", half: bool = False) -> str:
     return f'<section class="card{" half" * half}"><h2>{title}</h2>{said}{"".join(inner)}</section>\n'
 
 
-#: Pixels of a plot: over the whole page, in half of it, and on a phone.
+#: Widths of plots in pixels: whole page, half page, phone.
 _WIDE, _HALF, _NARROW = 1032, 488, 348
 _DESCRIBED = re.compile(r"<desc>[^<]*</desc>")
 _HOVER = re.compile(r'<rect [^>]*class="hover"><title>[^<]*</title></rect>')
@@ -30,7 +32,7 @@ _HOVER = re.compile(r'<rect [^>]*class="hover"><title>[^<]*</title></rect>')
 def _plot(draw: Callable[[int], str], width: int = _WIDE) -> str:
     """Return a plot twice, as wide as a desk and as a phone; the style sheet shows one of them.
 
-    The small one has nothing that follows a pointer, and screen readers pass over it.
+    The small one has no hover texts, and screen readers skip it.
     """
     small = _HOVER.sub("", _DESCRIBED.sub("", draw(_NARROW)))
     small = small.replace('class="plot"', 'class="plot narrow" aria-hidden="true"', 1)
@@ -48,7 +50,7 @@ def _legend(named: Iterable[tuple[str, object]]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """A table; `numbers` are the columns that stand to the right. Cells are HTML: escape what goes in."""
+    """Return a table; `numbers` are right-aligned columns. Cells are HTML, so escape their contents."""
     right = set(numbers)
 
     def cells(tag: str, row: Sequence[str]) -> str:
@@ -64,7 +66,7 @@ def _details(table: str, summary: str = "The numbers") -> str:
 
 
 def _when(micros: object) -> str:
-    """A time that is not broken over two lines."""
+    """Return a time that is not broken over two lines."""
     return f'<span class="when">{moment(micros)}</span>'
 
 
@@ -82,8 +84,10 @@ def _starts(rate: Mapping[str, Any]) -> list[float]:
 
 
 def _covered(found: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each bar in which the feed ran: the first and the last one are not whole. So a feed that
-    goes on does not look as if it were about to end. No bar is higher than the rate that the tile gives as the most."""
+    """Return the seconds of each bar in which the feed ran; the first and the last bar are incomplete.
+
+    So a feed that goes on does not seem to be ending. No bar is higher than the peak rate in the tiles.
+    """
     rate, figures = found["rate"], found["figures"]
     width, many = rate["bucket_seconds"], rate["buckets"]
     spans = [width] * many
@@ -97,7 +101,7 @@ def _covered(found: Mapping[str, Any]) -> list[float]:
     return spans
 
 
-#: What a sender's account says, by group: name, what it means.
+#: Figures of a sender's account, by group: name -> meaning.
 _PROOF: dict[str, dict[str, str]] = {
     "Delivered": {
         "produced": "different messages confirmed to the sender",
@@ -119,7 +123,7 @@ _PROOF: dict[str, dict[str, str]] = {
         "typed_rows": "rows of the typed tables",
     },
 }
-#: What has to be 0.
+#: Figures that must be 0.
 _FAULTS = ("missing", "duplicates", "damaged", "left_in_broker")
 
 
@@ -180,7 +184,7 @@ def _lag(found: Mapping[str, Any]) -> str:
     if not lag:
         return _card("Lag", note="No frame says when it was sent and when it came.")
     spans = _covered(found)
-    few = spans[-1] < rate["bucket_seconds"] / 5  # quantiles of a moment would look like a change
+    few = spans[-1] < rate["bucket_seconds"] / 5  # too few frames: their quantiles would look like a change
     series = [
         Series(label, [*lag[name][:-1], None] if few else lag[name], style)
         for label, name, style in (("p50", "p50", "q1"), ("p95", "p95", "q2"), ("p99", "p99", "q3"))
@@ -315,7 +319,7 @@ def _repeats(found: Mapping[str, Any]) -> str:
 
 
 def _reasons(title: str, what: str, found: Mapping[str, Any], whole: object, heads: Sequence[str]) -> str:
-    """Reasons with their numbers, and samples, which are the octets of a feed: cut, and escaped."""
+    """Return reasons with their counts, and samples, which are raw bytes of a feed: cut and escaped."""
     rows = [(each["reason"], each["count"], f"{count(each['count'])}") for each in found["reasons"]]
     styles = ["s2"] * len(rows)
     plot = _plot(lambda wide: bars(rows, title=title, unit=what, styles=styles, width=wide, label=_label(wide, 420)))
@@ -398,7 +402,7 @@ def _thresholds(found: Mapping[str, Any]) -> str:
     return _card("What the verdict looks at", _table(heads, rows, (1, 2, 3)))
 
 
-#: In the order in which they stand on the page.
+#: Sections in page order.
 SECTIONS: tuple[Callable[[Mapping[str, Any]], str], ...] = (
     _spool,
     _proof,

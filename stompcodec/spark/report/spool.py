@@ -1,4 +1,4 @@
-"""What the report says about a spool: its segments, its times, and how far a query has come. Without Spark."""
+"""The state of a spool for the report: segments, times, and the progress of a query. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ _MOST_CHAINS = 100
 
 
 def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The state of a capture, and what of it a streaming query has not yet taken.
+    """Return the state of a capture, and how much of it a streaming query has yet to process.
 
     Args:
-        checkpoint: of the query; its newest committed offset is compared with the spool.
+        path: the capture.
+        checkpoint: checkpoint of the query, whose newest committed offset is compared with the spool.
 
     Returns:
-        `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (a segment is not sealed),
-        `committed` and `behind` (octets; None without a checkpoint), `chains` (each of them with the same), `problems`.
+        `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is not
+            sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each),
+            `problems`.
 
     Raises:
-        StoreError: there is no such capture, or it cannot be read.
+        StoreError: the capture does not exist or cannot be read.
     """
     problems: deque[str] = deque(maxlen=20)
     capture = Capture(path, on_problem=problems.append)
@@ -60,7 +62,7 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
 
 
 def _chain(capture: Capture, name: str, segments: list[Segment], taken: int | None) -> dict[str, Any]:
-    """One chain. Only the indexes of its first and last segment are read: a spool may be large."""
+    """Return the state of one chain. Only its first and last index are read, for a spool may be large."""
     times: list[int] = []
     end = segments[-1].base
     for segment in (segments[0], segments[-1]) if len(segments) > 1 else segments:
@@ -83,7 +85,7 @@ def _chain(capture: Capture, name: str, segments: list[Segment], taken: int | No
 
 
 def _is_sealed(capture: Capture, segment: Segment) -> bool:
-    """Whether its writer closed it. It is not while it is being written, and when the writer was killed."""
+    """Return whether the writer closed a segment; it did not if it is still writing or was killed."""
     index = index_path(segment.path)
     if capture.single:
         return not index.exists()
@@ -97,15 +99,15 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
 
 
 def committed(checkpoint: str | os.PathLike[str]) -> dict[str, int]:
-    """Return the offsets up to which a streaming query has committed, by chain.
+    """Return the offsets that a streaming query has committed, by chain.
 
-    It is empty where nothing was committed, or what stands in the folder is not understood.
+    The result is empty if nothing was committed or the checkpoint is not understood.
     """
     return _committed(checkpoint)[1]
 
 
 def _committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
-    """Return the identity of the spool that a query reads, None where it is not known, and `committed`."""
+    """Return the identity of the spool that a query reads, None if unknown, and the result of `committed`."""
     folder = Path(checkpoint)
     try:
         done = {int(entry.name) for entry in (folder / "commits").iterdir() if entry.name.isdecimal()}
@@ -115,20 +117,20 @@ def _committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str
         lines = (folder / "offsets" / str(newest)).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None, {}
-    for line in lines[2:]:  # a version, then what Spark itself notes, then a line for each source
+    for line in lines[2:]:  # a version, Spark's own metadata, then a line for each source
         try:
             found = json.loads(line)
         except ValueError:
             continue
         try:
             return positions_of(found)
-        except (AttributeError, TypeError, ValueError):  # of another source
+        except (AttributeError, TypeError, ValueError):  # another source
             continue
     return None, {}
 
 
 def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:
-    """What stands in the report for a spool that cannot be read."""
+    """Return the state to report for a spool that cannot be read."""
     return {
         "path": os.fspath(path),
         "segments": 0,

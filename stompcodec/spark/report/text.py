@@ -1,5 +1,4 @@
-"""How the report writes numbers, times and text from a feed. Pure functions: nothing that a feed sent leaves them as
-markup."""
+"""Numbers, times and texts of a report. Pure functions: no text from a feed leaves them as markup."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def finite(value: object) -> float | None:
-    """A number that can be drawn, or None: for NaN, infinities, None, and what is no number.
+    """Return a number that can be drawn; None for NaN, infinities, None, and anything that is not a number.
 
     >>> finite(3), finite(float("nan")), finite(10**400), finite("3")
     (3.0, None, None, None)
@@ -40,8 +39,10 @@ def finite(value: object) -> float | None:
 
 
 def visible(value: object, most: int = 120) -> str:
-    """Text from a feed as one line of at most `most` characters: controls and invisible characters are shown as
-    pictures or escapes, what is longer ends in an ellipsis. Octets are taken for UTF-8, others are written as \\\\xNN.
+    """Return text from a feed as one line of at most `most` characters.
+
+    Control and invisible characters become pictures or escapes; longer text ends in an ellipsis. Bytes are decoded as
+    UTF-8, invalid ones become \\xNN.
 
     >>> visible("a\\nb\\u202e\\x00"), visible(b"\\xffok"), visible("abcdef", 4)
     ('a␊b\\\\u202e␀', '\\\\xffok', 'abc…')
@@ -49,7 +50,7 @@ def visible(value: object, most: int = 120) -> str:
     if value is None:
         return ""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        # a cut inside a character would show as escapes: leave room, and cut again below
+        # a cut inside a character would show as escapes, so leave room and cut again below
         text = bytes(value[: 4 * most + 4]).decode("utf-8", "backslashreplace")
     else:
         text = str(value)[: most + 1]
@@ -69,7 +70,7 @@ def _shown(character: str) -> str:
 
 
 def escape(value: object, most: int = 120) -> str:
-    """`visible`, for HTML and XML, in text and in attributes.
+    """Return `visible` text, escaped for HTML and XML text and attributes.
 
     >>> escape('<b onclick="x">&')
     '&lt;b onclick=&quot;x&quot;&gt;&amp;'
@@ -78,7 +79,8 @@ def escape(value: object, most: int = 120) -> str:
 
 
 def count(value: object) -> str:
-    """
+    """Return a number with thousands separators.
+
     >>> count(20000), count(None), count(1234.5), count(0.25)
     ('20,000', '–', '1,234', '0.25')
     """
@@ -91,7 +93,7 @@ def count(value: object) -> str:
 
 
 def compact(value: object) -> str:
-    """`count`, short enough for an axis.
+    """Return a `count` short enough for an axis.
 
     >>> compact(500_000), compact(2_500_000), compact(8e11)
     ('500,000', '2.5 M', '800 G')
@@ -104,7 +106,8 @@ def compact(value: object) -> str:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """
+    """Return a number with `digits` significant digits.
+
     >>> significant(0.012345), significant(12.0), significant(99.96)
     ('0.0123', '12', '100')
     """
@@ -119,7 +122,8 @@ def significant(number: float, digits: int = 3) -> str:
 
 
 def octets(value: object) -> str:
-    """
+    """Return a size with a binary unit.
+
     >>> octets(512), octets(1536), octets(3 * 1024**3), octets(None)
     ('512 B', '1.5 KiB', '3 GiB', '–')
     """
@@ -137,7 +141,7 @@ _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def duration(seconds: object) -> str:
-    """The two largest units, or fractions of a second.
+    """Return a duration in its two largest units, or as a fraction of a second.
 
     >>> duration(4320), duration(0.0123), duration(59.99), duration(-3), duration(None), duration(2e-7)
     ('1 h 12 min', '12.3 ms', '1 min', '−3 s', '–', '0 s')
@@ -166,7 +170,8 @@ def duration(seconds: object) -> str:
 
 
 def share(part: object, whole: object) -> str:
-    """
+    """Return a part of a whole as a percentage.
+
     >>> share(100, 20000), share(0, 5), share(1, 10**9), share(3, 0), share(999_999, 10**6)
     ('0.5 %', '0 %', '< 0.001 %', '–', '> 99.9 %')
     """
@@ -182,7 +187,7 @@ def share(part: object, whole: object) -> str:
 
 
 def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time in µs since 1970, in UTC; "–" where there is none, or none that a calendar has.
+    """Return a time in µs since 1970 as UTC; "–" if it is None or outside the calendar.
 
     >>> moment(1_700_000_000_000_000), moment(None), moment(10**30)
     ('2023-11-14 22:13:20', '–', '–')
@@ -194,5 +199,5 @@ def moment(micros: object, spec: str = "%Y-%m-%d %H:%M:%S") -> str:
         at = _EPOCH + timedelta(microseconds=number)
     except OverflowError:
         return "–"
-    # strftime of some C libraries leaves out zeros of years before 1000
+    # strftime of some C libraries does not pad years before 1000
     return at.strftime(spec.replace("%Y", f"{at.year:04d}"))

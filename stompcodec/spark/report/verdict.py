@@ -1,4 +1,4 @@
-"""Is the feed healthy? The thresholds, in one table, and what they say about the figures of a report."""
+"""The verdict on a feed: the table of thresholds, and the result of applying it to the figures of a report."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ __all__ = [
     "written",
 ]
 
-#: From good to bad, with the word that the page shows.
+#: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 
 
 class Threshold(NamedTuple):
-    """When a figure asks for a look, and when it is bad. Both are upper limits: the figure itself is still good."""
+    """Two upper limits of a figure: above `look` it needs a look, above `bad` it is unhealthy. The limit itself is
+    fine."""
 
     name: str
     meaning: str
     unit: str
     """"count", "share" (of 1), "seconds", "octets"."""
     look: float | None
-    """Above it: look here. None: never."""
+    """Look here above this; None for never."""
     bad: float | None
-    """Above it: unhealthy. None: never."""
+    """Unhealthy above this; None for never."""
 
 
-#: All of them. `report(thresholds={"lag_p95_seconds": (10, 60)})` sets others.
+#: Default thresholds. `report(thresholds={"lag_p95_seconds": (10, 60)})` replaces some.
 THRESHOLDS: tuple[Threshold, ...] = (
     Threshold("backlog_octets", "octets in the spool that the query has not taken yet", "octets", 64 * 2**20, 2**30),
     Threshold("age_seconds", "from the newest frame to the time of this page", "seconds", None, None),
@@ -59,10 +60,10 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 
 def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | None = None) -> tuple[Threshold, ...]:
-    """The table, with others for some.
+    """Return the table of thresholds with some limits replaced.
 
     Raises:
-        ConfigError: a name that is none, or limits that are no numbers.
+        ConfigError: a name is unknown, or limits are not numbers.
 
     >>> {each[0]: each[3:] for each in thresholds_of({"missing": (5, 10)})}["missing"]
     (5.0, 10.0)
@@ -94,7 +95,7 @@ def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]
     return say
 
 
-#: How a threshold that was crossed is told.
+#: Texts for crossed thresholds.
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "backlog_octets": lambda f: f"backlog: {octets(f['backlog_octets'])} in the spool are not taken yet",
     "age_seconds": lambda f: f"the newest frame is {duration(f['age_seconds'])} old",
@@ -114,8 +115,10 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def verdict_of(figures: Mapping[str, Any], thresholds: tuple[Threshold, ...] = THRESHOLDS) -> dict[str, Any]:
-    """What the thresholds say: `level` (a key of `LEVELS`), `word`, and `reasons`, the worst first, each with level,
-    name, text and limit. A figure that is None, or is missing, is not known and crosses nothing.
+    """Return `level` (a key of `LEVELS`), `word`, and `reasons`, the worst first, each with level, name, text and
+    limit.
+
+    A figure that is None or missing is unknown and crosses no threshold.
 
     >>> verdict_of({"frames": 100, "malformed": 0})["level"]
     'healthy'
@@ -137,7 +140,7 @@ def verdict_of(figures: Mapping[str, Any], thresholds: tuple[Threshold, ...] = T
 
 
 def written(threshold: Threshold, value: float) -> str:
-    """Write a figure or limit of a threshold in its unit.
+    """Return a figure or limit of a threshold in its unit.
 
     >>> written(THRESHOLDS[0], 1536), written(Threshold("malformed", "", "share", 0, 0.01), 0.01)
     ('1.5 KiB', '1 %')
@@ -148,7 +151,7 @@ def written(threshold: Threshold, value: float) -> str:
 
 
 def limit_of(threshold: Threshold, level: str) -> str:
-    """Say where a level begins.
+    """Return a text that says where a level begins.
 
     >>> limit_of(Threshold("silences", "", "count", 0, None), "look")
     'look here above 0'
@@ -158,7 +161,7 @@ def limit_of(threshold: Threshold, level: str) -> str:
 
 
 def value_of(threshold: Threshold, figures: Mapping[str, Any]) -> float | None:
-    """Return a figure as its threshold sees it: a share of 1 where it is one; None where it is not known."""
+    """Return a figure as its threshold sees it, as a share of 1 for that unit; None if unknown."""
     value = finite(figures.get(threshold.name))
     if value is None or threshold.unit != "share":
         return value
@@ -167,7 +170,7 @@ def value_of(threshold: Threshold, figures: Mapping[str, Any]) -> float | None:
 
 
 def level_of(threshold: Threshold, figures: Mapping[str, Any]) -> str:
-    """The level of one figure."""
+    """Return the level of one figure."""
     value = value_of(threshold, figures)
     if value is None:
         return "healthy"
