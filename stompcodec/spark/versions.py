@@ -23,6 +23,7 @@ __all__ = [
     "ReadMaxBytes",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "limit_of",
     "plain",
 ]
 
@@ -124,6 +125,13 @@ class Batches:
         if end != plain(self.start):
             return dict(end)
         return {**end, _TICK: self.start.get(_TICK, 0) + 1} if tick else self.start
+
+
+def limit_of(max_bytes: int | None, max_frames: int | None) -> ReadLimit:
+    """Return the limit of a batch for two options; Spark takes one, so that in bytes wins."""
+    if max_bytes is not None:
+        return ReadMaxBytes(max_bytes)
+    return ReadAllAvailable() if max_frames is None else ReadMaxRows(max_frames)
 
 
 def plain(offset: Mapping[str, _Value]) -> dict[str, _Value]:

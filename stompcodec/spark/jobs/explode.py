@@ -20,6 +20,7 @@ from stompcodec.spark.jobs.items import FLAT, json_items, record_text
 from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
 from stompcodec.spark.jobs.presets import Preset, load, of_schema
 from stompcodec.spark.jobs.reading import KEPT, inflating, reading
+from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,29 +30,16 @@ __all__ = ["MAX_BODY", "QUARANTINE_SCHEMA", "explode", "preset_of", "read_quaran
 
 #: Largest body in bytes, also when inflated: in memory a record takes many times its size.
 MAX_BODY = 4 * 2**20
-_TYPES = {
-    "destination": "string",
-    "message_id": "string",
-    "received_at": "timestamp",
-    "spool": "string",
-    "pos": "bigint",
-    "error": "string",
-    "command": "string",
-    "body": "binary",
-}
+_TYPES = {name: FRAME_SCHEMA[name].dataType for name in (*KEPT, "error", "command", "body")}
 QUARANTINE_SCHEMA = T.StructType(
     [
-        T.StructField("destination", T.StringType()),
-        T.StructField("message_id", T.StringType()),
-        T.StructField("received_at", T.TimestampType()),
-        T.StructField("spool", T.StringType()),
-        T.StructField("pos", T.LongType()),
+        *(FRAME_SCHEMA[name] for name in KEPT),
         T.StructField("item", T.IntegerType()),
         T.StructField("_reason", T.StringType()),
         T.StructField("_raw", T.BinaryType()),
     ]
 )
-_KEPT_DDL = ", ".join(f"{name} {_TYPES[name]}" for name in KEPT)
+_KEPT_DDL = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in KEPT)
 
 
 def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any = None) -> Preset:
@@ -103,10 +91,8 @@ def explode(
     frames = frames.select(
         *((F.col(name) if name in here else F.lit(None)).cast(kind).alias(name) for name, kind in _TYPES.items())
     )
-    no_message = F.when(
-        ~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("no message, but "), F.col("command"))
-    )
-    error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), no_message)
+    other = F.when(~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("no message, but "), F.col("command")))
+    error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), other)
     frames = frames.select(*KEPT, "body", error.alias("error"))
     if chosen.reader != "json":
         shape = f"{_KEPT_DDL}, item int, rec {FLAT}, raw binary, reason string"
@@ -116,8 +102,7 @@ def explode(
         frames = frames.mapInArrow(inflating(max_body), f"{_KEPT_DDL}, body binary, error string, raw binary")
     else:
         frames = frames.withColumn("raw", F.col("body"))
-    deep = bool(chosen.unwrap or chosen.sections)
-    items = json_items(frames, deep, max_body)
+    items = json_items(frames, bool(chosen.unwrap or chosen.sections), max_body)
     return _typed(_unwrapped(items, chosen) if chosen.unwrap else items, chosen)
 
 

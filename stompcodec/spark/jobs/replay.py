@@ -86,7 +86,7 @@ def paced(
     sleep: Callable[[float], object] = time.sleep,
     **how: Any,
 ) -> int:
-    """Send frames in order over one connection.
+    """Send frames in order over one connection, and return the number of messages that the broker has confirmed.
 
     Args:
         frames: frames to send.
@@ -97,9 +97,6 @@ def paced(
         on_sent: called with the number of messages sent so far.
         clock, sleep: functions in seconds.
         how: `destination` and `ids`, as for `outgoing`.
-
-    Returns:
-        The number of messages that the broker has confirmed.
 
     Raises:
         StompError: a message was refused, or the connection was lost.

@@ -28,6 +28,7 @@ from stompcodec.spark.versions import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    limit_of,
     plain,
 )
 
@@ -309,8 +310,7 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.file.max_frames_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return limit_of(None, self._options.file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch, and release everything before `start` in the broker."""

@@ -12,7 +12,7 @@ Spark imports this module whenever it looks for sources, so heavy modules are im
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -26,14 +26,13 @@ from pyspark.sql.datasource import (
 
 from stompcodec.errors import StoreError
 from stompcodec.spark.pickling import Shipped
-from stompcodec.spark.reading.source import read_partition
+from stompcodec.spark.reading.source import SplitReader
 from stompcodec.spark.versions import (
     Batches,
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
+    limit_of,
     plain,
 )
 
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from stompcodec.spark.live.receiver import Receiver
+    from stompcodec.spark.options.live import LiveOptions
+    from stompcodec.spark.reading.chains import Chain
 
 __all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
 
@@ -84,17 +85,27 @@ class Stomp(Shipped, DataSource):
         return (ReplayStreamReader if is_replay(self.options) else LiveStreamReader)(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from stompcodec.spark.sink.sink import writer
+        from stompcodec.spark.sink.connection import SinkError
+        from stompcodec.spark.sink.sink import StompWriter
 
-        return writer(self.options, schema, overwrite)
+        if overwrite:
+            raise SinkError('a broker has nothing to overwrite: use mode("append")')
+        return StompWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from stompcodec.spark.sink.sink import stream_writer
+        from stompcodec.spark.sink.sink import StompStreamWriter
 
-        return stream_writer(self.options, schema, overwrite)
+        return StompStreamWriter(self.options, schema)  # any output mode will do
 
 
-class LiveReader(Shipped, DataSourceReader):
+def _chains(options: LiveOptions) -> dict[str, Chain]:
+    """Return the chains of the spool."""
+    from stompcodec.spark.reading.plan import chains_of
+
+    return chains_of([options.spool_dir], options.file)
+
+
+class LiveReader(SplitReader, DataSourceReader):
     """Batch reader: reads until no more messages come. Each action on the DataFrame goes to the broker again, so cache
     it.
 
@@ -103,15 +114,14 @@ class LiveReader(Shipped, DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.options.live import parse_live
-        from stompcodec.spark.reading.schema import Projection
 
         self._options = parse_live(options)
-        self._projection = Projection(schema, self._options.file.decode)
+        super().__init__(schema, self._options.file)
 
     def partitions(self) -> Sequence[InputPartition]:
         from stompcodec.spark.live.receiver import Receiver
         from stompcodec.spark.reading.pack import packed_splits
-        from stompcodec.spark.reading.plan import spool_splits
+        from stompcodec.spark.reading.plan import splits_between
 
         options = self._options
         receiver = Receiver(options, most=options.max_frames, by_release=False)
@@ -122,21 +132,17 @@ class LiveReader(Shipped, DataSourceReader):
             end = receiver.ends()
         finally:
             receiver.close()
-        return packed_splits(spool_splits(options.spool_dir, start, end, options.file), options.file)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(partition, self._projection, self._options.file)
+        return packed_splits(splits_between(_chains(options), start, end, self._file), self._file)
 
 
-class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stream reader. Spark makes two of them and asks one for `latestOffset`; nothing happens before that."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.options.live import parse_live
-        from stompcodec.spark.reading.schema import Projection
 
         self._options = parse_live(options)
-        self._projection = Projection(schema, self._options.file.decode)
+        super().__init__(schema, self._options.file)
         self._receiver: Receiver | None = None
         #: True with the trigger availableNow: read what is there, and end.
         self._now = False
@@ -150,12 +156,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         return {}  # the start of the spool
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        file = self._options.file
-        if file.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(file.max_bytes_per_trigger)
-        if file.max_frames_per_trigger is not None:
-            return ReadMaxRows(file.max_frames_per_trigger)
-        return ReadAllAvailable()
+        return limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch, and acknowledge everything before `start`, which is done."""
@@ -193,13 +194,12 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _end(self, receiver: Receiver, begin: Mapping[str, int], limit: ReadLimit) -> Offset:
         from stompcodec.spark.live.spool import stamped
-        from stompcodec.spark.reading.plan import limited
+        from stompcodec.spark.reading.plan import limit_chains
 
         end = {**begin, **(receiver.ends() if self._target is None else self._target)}
         if not isinstance(limit, ReadAllAvailable):
-            file = self._options.file
-            most = file.max_bytes_per_trigger, file.max_frames_per_trigger
-            end = limited(self._options.spool_dir, begin, end, *most)
+            most = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
+            end = limit_chains(_chains(self._options), begin, end, *most)
         self._planned = end
         return stamped(end, receiver.identity)
 
@@ -232,7 +232,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from stompcodec.spark.live.spool import identity_of, positions_of
         from stompcodec.spark.reading.pack import packed_splits
-        from stompcodec.spark.reading.plan import spool_splits
+        from stompcodec.spark.reading.plan import splits_between
 
         options = self._options
         self._batches.planned(start, end)
@@ -246,10 +246,7 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
-        return packed_splits(spool_splits(options.spool_dir, begin, stop, options.file), options.file)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(partition, self._projection, self._options.file)
+        return packed_splits(splits_between(_chains(options), begin, stop, self._file), self._file)
 
     def stop(self) -> None:
         receiver, self._receiver = self._receiver, None
@@ -281,11 +278,11 @@ class LiveStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         `partitions` checks that unread frames are still there.
         """
         from stompcodec.spark.live.spool import identity_of, positions_of
-        from stompcodec.spark.reading.plan import spool_end
+        from stompcodec.spark.reading.plan import ends_of
 
         folder = self._options.spool_dir
         identity, begin = positions_of(start)
-        ends = spool_end(folder)
+        ends = ends_of(_chains(self._options), {})
         if not begin and any(ends.values()):
             _log.warning(
                 "%s holds frames from before, and this query has no offset: it reads them from the start. If its "

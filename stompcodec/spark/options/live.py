@@ -6,13 +6,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.disk.access import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
-from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError
+from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options
 
 __all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
 
@@ -55,8 +55,6 @@ _MOST_UNACKNOWLEDGED = 65_000
 #: Size of a small frame in bytes, to convert maxBytesPerTrigger to messages.
 _SMALL = 512
 _DRAINING = ("idletimeout", "draintimeout", "maxframes")
-#: Options that Spark itself reads.
-_ELSEWHERE = ("path", "checkpointLocation")
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,8 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     given = {str(name).lower(): str(value) for name, value in options.items()}
     if re.fullmatch(r"\s*[0-9.]+\s*", given.get("retain", "")):
         given["retain"] += "h"
-    link, values = parse_link(given, (*LIVE_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
-    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
+    link, values = parse_link(given, (*LIVE_OPTIONS, *FILE_OPTIONS), also=ELSEWHERE)
+    file = file_options(values)
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
     values.pop("replay")  # parse_replay reads replay=broker

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -17,11 +17,13 @@ from stompcodec.errors import StompError
 __all__ = [
     "ALL",
     "CHOICE_OPTIONS",
+    "ELSEWHERE",
     "FILE_OPTIONS",
     "Choice",
     "FileOptions",
     "Option",
     "OptionError",
+    "file_options",
     "parse",
     "parse_file",
     "paths_of",
@@ -185,12 +187,7 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
 _MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 #: Options of "stompfile". "stomp" shares them.
 FILE_OPTIONS = (
-    Option(
-        "mode",
-        ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
-        "PERMISSIVE",
-        "malformed frames become rows, go, or end the query",
-    ),
+    Option("mode", _MODES, "PERMISSIVE", "malformed frames become rows, go, or end the query"),
     Option("commands", "names", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
     Option("headers", "bool", True, "whether there is a column headers where no schema is given"),
     Option(
@@ -217,8 +214,8 @@ CHOICE_OPTIONS = (
     Option("since", "time", None, "frames that were received then or later; needs a capture, which knows when"),
     Option("until", "time", None, "frames that were received before then; needs a capture, which knows when"),
 )
-#: Options that Spark or `paths_of` reads.
-_ELSEWHERE = ("path", "paths", "checkpointLocation", "queryName")
+#: Options that Spark itself reads.
+ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
 
 @dataclass(frozen=True)
@@ -268,6 +265,11 @@ class FileOptions:
     choice: Choice = Choice()
 
 
+def file_options(values: dict[str, Any]) -> FileOptions:
+    """Return the options of files among parsed values, which lose them."""
+    return FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
+
+
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
     """Return the options of "stompfile".
 
@@ -277,7 +279,7 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
     >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
     1048576
     """
-    values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=_ELSEWHERE)
+    values = parse((*FILE_OPTIONS, *CHOICE_OPTIONS), options, also=(*ELSEWHERE, "paths"))
     choice = Choice(values.pop("destination") or (), values.pop("since"), values.pop("until"))
     return FileOptions(**values, choice=choice)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from stompcodec.spark.options.connection import LinkOptions, parse_link
-from stompcodec.spark.options.options import FILE_OPTIONS, FileOptions, Option, OptionError
+from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options
 
 __all__ = ["REPLAY_OPTIONS", "ReplayOptions", "is_replay", "parse_replay"]
 
@@ -20,7 +20,6 @@ REPLAY_OPTIONS = (
     Option("splits", "count positive", 1, "tasks that share what a batch reads of a queue"),
     Option("timeout", "seconds positive", 60.0, "the query ends when the broker says nothing for so long"),
 )
-_ELSEWHERE = ("path", "checkpointLocation", "queryName")
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
     Raises:
         OptionError: an option is invalid; the message names it and shows no secret.
     """
-    link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=_ELSEWHERE)
-    file = FileOptions(**{each.name: values.pop(each.name) for each in fields(FileOptions) if each.name in values})
+    link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=ELSEWHERE)
+    file = file_options(values)
     if file.max_bytes_per_trigger is not None:
         raise OptionError("option maxBytesPerTrigger: with replay=broker give maxFramesPerTrigger")
     values.pop("replay")

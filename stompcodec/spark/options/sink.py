@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stompcodec.spark.options.connection import LinkOptions, parse_link
-from stompcodec.spark.options.options import Option, OptionError
+from stompcodec.spark.options.options import ELSEWHERE, Option, OptionError
 
 __all__ = ["SINK_OPTIONS", "SinkOptions", "parse_sink"]
 
@@ -24,8 +24,6 @@ SINK_OPTIONS = (
     Option("receiptTimeout", "seconds positive", 60.0, "a task fails when the broker has not answered for so long"),
     Option("reconnectTimeout", "seconds positive", 30.0, "a task tries for so long to connect"),
 )
-#: Options that Spark itself reads.
-_ELSEWHERE = ("path", "checkpointLocation", "queryName")
 #: Headers that the sink writes itself.
 _TAKEN = ("destination", "content-length", "transaction", "receipt")
 
@@ -54,7 +52,7 @@ def parse_sink(options: Mapping[str, Any]) -> SinkOptions:
     Raises:
         OptionError: an option is invalid; the message names it and shows no secret.
     """
-    link, values = parse_link(options, SINK_OPTIONS, also=_ELSEWHERE)
+    link, values = parse_link(options, SINK_OPTIONS, also=ELSEWHERE)
     result = SinkOptions(link, **values)
     if result.dedupe_header.lower() in _TAKEN:
         raise OptionError(f"option dedupeHeader is {result.dedupe_header!r}: the sink writes that header itself")

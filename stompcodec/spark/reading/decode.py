@@ -20,7 +20,7 @@ from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker,
 from stompcodec.spark.reading.index import IndexFile, open_index
 from stompcodec.spark.reading.project import Projector, told
 from stompcodec.spark.reading.schema import Projection
-from stompcodec.spark.reading.window import UnreadableError, Window, find_nul, frame_end, opened
+from stompcodec.spark.reading.window import UnreadableError, Window, frame_end, opened
 from stompcodec.spec import Limits, dialect_of
 
 __all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_split"]
@@ -28,8 +28,6 @@ __all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_s
 _FIRST = 256 * 1024
 #: Most bytes of a malformed frame that its row shows.
 _SHOWN = 2**20
-#: Bytes read at once when they are skipped.
-_CHUNK = 2**20
 _LEAST = 64 * 1024
 #: Fewer rows than this, as after a filter or an error, wait for more before they go to Spark.
 _FEW = 256
@@ -224,7 +222,8 @@ class _Frames:
             if end is not None and end <= len(view) and not is_frame:
                 end = rest_of_run(view, end)
             octets = bytes(view[: _SHOWN if end is None else min(end, _SHOWN)])
-        self._wrong(is_frame, at, told(kind, self._split.base + at + noticed), self._pass(end), octets)
+        window.skip(end, self._fill)
+        self._wrong(is_frame, at, told(kind, self._split.base + at + noticed), window.offset - at, octets)
         return _LEAST
 
     def _end_of(self, view: memoryview, offset: int) -> int | None:
@@ -244,20 +243,6 @@ class _Frames:
             if ends:
                 return end
         return frame_end(view, False, limits)
-
-    def _pass(self, count: int | None) -> int:
-        """Skip `count` bytes, or everything up to the first NUL; return how many bytes that were."""
-        window, start = self._window, self._window.offset
-        while (count is None or window.offset - start < count) and (len(window) or self._fill(_CHUNK)):
-            with window.view as view:
-                nul = find_nul(view) if count is None else -1
-                some = nul + 1 if nul >= 0 else len(view)
-                if count is not None:
-                    some = min(some, count - (window.offset - start))
-            window.take(some)
-            if nul >= 0:
-                break
-        return window.offset - start
 
     def _wrong(self, is_frame: bool, offset: int, text: str, length: int, octets: bytes) -> None:
         """Add a row for a malformed frame; garbage joins the garbage before it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,11 +27,7 @@ __all__ = [
     "chains_of",
     "ends_of",
     "limit_chains",
-    "limited",
     "splits_between",
-    "spool_end",
-    "spool_splits",
-    "spool_start",
 ]
 
 #: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.
@@ -265,38 +260,3 @@ def splits_between(
         chain = chains.get(key) or Chain(key, [], options)
         splits += chain.splits(start.get(key, chain.first), stop)
     return splits
-
-
-# ---- one capture ----
-
-
-def spool_start(capture_path: str) -> Offset:
-    """Return the first offset of each chain of a capture."""
-    return {key: chain.first for key, chain in _spool(capture_path).items()}
-
-
-def spool_end(capture_path: str) -> Offset:
-    """Return the offset behind the last synced frame of each chain of a capture."""
-    return ends_of(_spool(capture_path), {})
-
-
-def limited(
-    capture_path: str,
-    start: Mapping[str, int],
-    end: Mapping[str, int],
-    max_bytes: int | None,
-    max_frames: int | None,
-) -> Offset:
-    """Return the end of a batch from one capture; see `limit_chains`."""
-    return limit_chains(_spool(capture_path), start, end, max_bytes, max_frames)
-
-
-def spool_splits(
-    capture_path: str, start: Mapping[str, int], end: Mapping[str, int], options: FileOptions
-) -> list[Split]:
-    """Return the splits of one capture between two offsets; see `splits_between`."""
-    return splits_between(_spool(capture_path, options), start, end, options)
-
-
-def _spool(path: str, options: FileOptions | None = None) -> dict[str, Chain]:
-    return chains_of([path], options or FileOptions()) if os.path.exists(path) else {}

@@ -20,15 +20,15 @@ from stompcodec.spark.versions import (
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    limit_of,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from stompcodec.spark.reading.chains import Chain
-    from stompcodec.spark.reading.schema import Projection
 
-__all__ = ["FileReader", "FileStreamReader", "StompFile", "read_partition"]
+__all__ = ["FileReader", "FileStreamReader", "SplitReader", "StompFile"]
 
 Offset = dict[str, int]
 
@@ -58,50 +58,50 @@ class StompFile(Shipped, DataSource):
         return FileStreamReader(self._paths, schema, self._options)
 
 
-def read_partition(partition: InputPartition, projection: Projection, options: FileOptions) -> Iterator[Any]:
-    """Yield the record batches of a partition; a partition without a split has none."""
-    from stompcodec.spark.reading.decode import Split, read_split
-    from stompcodec.spark.reading.pack import gathered, parts_of
+class SplitReader(Shipped):
+    """Reader of partitions that consist of splits of files."""
 
-    pickling.settle()
-    splits = [part for part in parts_of(partition) if isinstance(part, Split)]
-    batches = (batch for split in splits for batch in read_split(split, projection, options))
-    yield from gathered(batches, options) if len(splits) > 1 else batches
+    def __init__(self, schema: StructType, file: FileOptions) -> None:
+        from stompcodec.spark.reading.schema import Projection
+
+        self._file = file
+        self._projection = Projection(schema, file.decode)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the record batches of a partition; a partition without a split has none."""
+        from stompcodec.spark.reading.decode import Split, read_split
+        from stompcodec.spark.reading.pack import gathered, parts_of
+
+        pickling.settle()
+        splits = [part for part in parts_of(partition) if isinstance(part, Split)]
+        batches = (batch for split in splits for batch in read_split(split, self._projection, self._file))
+        yield from gathered(batches, self._file) if len(splits) > 1 else batches
 
 
-class FileReader(Shipped, DataSourceReader):
+class FileReader(SplitReader, DataSourceReader):
     """Reader of the frames that exist now.
 
     It accepts no filters from Spark: a pushed filter stays in force for every later action on the same DataFrame, which
     makes counts silently wrong (docs/spark-filter-pushdown.md). The options in `CHOICE_OPTIONS` choose rows instead.
     """
 
-    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
-        from stompcodec.spark.reading.schema import Projection
-
+    def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
+        super().__init__(schema, file)
         self._paths = paths
-        self._options = options
-        self._projection = Projection(schema, options.decode)
 
     def partitions(self) -> Sequence[InputPartition]:
         from stompcodec.spark.reading.pack import packed_splits
         from stompcodec.spark.reading.plan import batch_splits
 
-        return packed_splits(batch_splits(self._paths, self._options), self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(partition, self._projection, self._options)
+        return packed_splits(batch_splits(self._paths, self._file), self._file)
 
 
-class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of appended frames. Spark makes two of them, so nothing is opened before the first request."""
 
-    def __init__(self, paths: list[str], schema: StructType, options: FileOptions) -> None:
-        from stompcodec.spark.reading.schema import Projection
-
+    def __init__(self, paths: list[str], schema: StructType, file: FileOptions) -> None:
+        super().__init__(schema, file)
         self._paths = paths
-        self._options = options
-        self._projection = Projection(schema, options.decode)
         self._target: Offset | None = None
         self._seen: Offset = {}
         self._batches = Batches()
@@ -109,18 +109,13 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
     def _chains(self) -> dict[str, Chain]:
         from stompcodec.spark.reading.plan import chains_of
 
-        return chains_of(self._paths, self._options)
+        return chains_of(self._paths, self._file)
 
     def initialOffset(self) -> Offset:
         return {key: chain.first for key, chain in self._chains().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        options = self._options
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.max_frames_per_trigger is not None:
-            return ReadMaxRows(options.max_frames_per_trigger)
-        return ReadAllAvailable()
+        return limit_of(self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch.
@@ -136,7 +131,7 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         self._seen = end = ends_of(chains, start, self._target)
         if isinstance(limit, ReadAllAvailable):
             return end
-        octets, frames = self._options.max_bytes_per_trigger, self._options.max_frames_per_trigger
+        octets, frames = self._file.max_bytes_per_trigger, self._file.max_frames_per_trigger
         if isinstance(limit, ReadMaxBytes):
             octets = limit.max_bytes
         elif isinstance(limit, ReadMaxRows):
@@ -158,7 +153,4 @@ class FileStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailable
         from stompcodec.spark.reading.plan import splits_between
 
         self._batches.planned(start, end)
-        return packed_splits(splits_between(self._chains(), start, end, self._options), self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(partition, self._projection, self._options)
+        return packed_splits(splits_between(self._chains(), start, end, self._file), self._file)

@@ -18,7 +18,7 @@ from stompcodec.spark.options.options import FileOptions
 from stompcodec.spark.reading.decode import Split, extra_of, most_of
 from stompcodec.spark.reading.garbage import begins_at, begins_frame, clean, declared_end, looker
 from stompcodec.spark.reading.index import IndexFile, open_index
-from stompcodec.spark.reading.window import Window, find_nul, opened
+from stompcodec.spark.reading.window import Window, opened
 from stompcodec.spec import Limits
 
 __all__ = ["Unit", "splits_of", "version_of", "whole_frames"]
@@ -234,14 +234,14 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
                 pending = None if good[-1] else window.offset + int(ends[-1])
                 window.take(int(ends[-1]))
             elif far is not None:
-                window.pass_over(far)
+                window.skip(far)
                 pending = window.offset
             elif window.ended:
                 break
             elif len(window) < most:
                 size = min(most, 2 * len(window))
                 continue
-            elif _to_nul(window):
+            elif window.skip(None):
                 pending = window.offset
             else:
                 break
@@ -267,15 +267,3 @@ def _far_end(
         return None  # the rest of it may still be written
     ends = frame_ends(view, 1, 1, limits=_NONE)
     return int(ends[0]) if ends else None
-
-
-def _to_nul(window: Window) -> bool:
-    """Skip all bytes up to the first NUL; return False if there is none."""
-    while len(window) or window.fill(_PIECE) or len(window):
-        with window.view as view:
-            nul = find_nul(view)
-            count = len(view) if nul < 0 else nul + 1
-        window.take(count)
-        if nul >= 0:
-            return True
-    return False

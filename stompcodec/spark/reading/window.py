@@ -139,16 +139,27 @@ class Window:
         self._start += count
         self.offset += count
 
-    def pass_over(self, count: int) -> None:
-        """Drop `count` bytes, reading on where necessary; fewer if the stream ends.
+    def skip(self, count: int | None, fill: Callable[[int], object] | None = None) -> bool:
+        """Drop `count` bytes, or with None everything up to the first NUL; return False if the stream ends before.
+
+        Args:
+            fill: function that reads on; None for `self.fill`.
 
         Raises:
             UnreadableError: the stream is damaged.
         """
-        while count and (len(self) or self.fill(min(count, _CHUNK)) or len(self)):
-            some = min(count, len(self))
+        nul = -1
+        while nul < 0 and count != 0:
+            if not len(self):
+                (fill or self.fill)(_CHUNK)
+                if not len(self):
+                    return False
+            with self.view as view:
+                nul = find_nul(view) if count is None else -1
+                some = nul + 1 if nul >= 0 else len(view) if count is None else min(count, len(view))
             self.take(some)
-            count -= some
+            count = None if count is None else count - some
+        return True
 
     def fill(self, size: int) -> bool:
         """Read until the view has `size` bytes; return False if the stream ends before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
     capture = Capture(path, on_problem=problems.append)
     taken = None
     if checkpoint is not None:
-        identity, taken = _committed(checkpoint)
+        identity, taken = committed(checkpoint)
         if identity is not None and identity != identity_of(os.fspath(path)):
             problems.append(
                 f"the checkpoint {os.fspath(checkpoint)} belongs to another spool: the backlog is not known"
@@ -47,6 +48,17 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
     for name in capture.chains()[:_MOST_CHAINS]:
         segments = capture.segments(name)
         chains.append(_chain(capture, name, segments, None if taken is None else taken.get(name, 0)))
+    return _state(path, chains, problems, taken is not None)
+
+
+def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:
+    """Return the state to report for a spool that cannot be read."""
+    return _state(path, [], [str(error)], False)
+
+
+def _state(
+    path: str | os.PathLike[str], chains: list[dict[str, Any]], problems: Iterable[str], is_taken: bool
+) -> dict[str, Any]:
     known = [chain for chain in chains if chain["newest"] is not None]
     return {
         "path": os.fspath(path),
@@ -55,7 +67,7 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
         "oldest": min((chain["oldest"] for chain in known), default=None),
         "newest": max((chain["newest"] for chain in known), default=None),
         "open": any(chain["open"] for chain in chains),
-        "behind": sum(chain["behind"] for chain in chains) if taken is not None else None,
+        "behind": sum(chain["behind"] for chain in chains) if is_taken else None,
         "chains": chains,
         "problems": list(problems),
     }
@@ -98,16 +110,11 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
     return len(row) == ROW and bool(row[7] & 0x80)
 
 
-def committed(checkpoint: str | os.PathLike[str]) -> dict[str, int]:
-    """Return the offsets that a streaming query has committed, by chain.
+def committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
+    """Return the offsets that a streaming query has committed, by chain, and the identity of the spool that it reads.
 
-    The result is empty if nothing was committed or the checkpoint is not understood.
+    There are no offsets if nothing was committed or the checkpoint is not understood; the identity is None if unknown.
     """
-    return _committed(checkpoint)[1]
-
-
-def _committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str, int]]:
-    """Return the identity of the spool that a query reads, None if unknown, and the result of `committed`."""
     folder = Path(checkpoint)
     try:
         done = {int(entry.name) for entry in (folder / "commits").iterdir() if entry.name.isdecimal()}
@@ -127,18 +134,3 @@ def _committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str
         except (AttributeError, TypeError, ValueError):  # another source
             continue
     return None, {}
-
-
-def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:
-    """Return the state to report for a spool that cannot be read."""
-    return {
-        "path": os.fspath(path),
-        "segments": 0,
-        "octets": 0,
-        "open": False,
-        "behind": None,
-        "newest": None,
-        "oldest": None,
-        "chains": [],
-        "problems": [str(error)],
-    }

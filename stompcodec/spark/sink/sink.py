@@ -28,7 +28,7 @@ from stompcodec.spark.sink.connection import SinkError, Target
 from stompcodec.spark.sink.rows import Rows
 from stompcodec.spark.versions import DataSourceStreamArrowWriter
 
-__all__ = ["Sent", "StompStreamWriter", "StompWriter", "stream_writer", "writer"]
+__all__ = ["Sent", "StompStreamWriter", "StompWriter"]
 
 
 #: Frames of a block when no receipts are asked for.
@@ -115,25 +115,6 @@ class StompWriter(_Sink, DataSourceArrowWriter):
 
 class StompStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """Writer of `df.writeStream`."""
-
-
-def writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompWriter:
-    """Return a batch writer; nothing is connected yet.
-
-    Args:
-        overwrite: True for Spark's mode "overwrite", which a broker cannot do.
-
-    Raises:
-        OptionError, SchemaError, SinkError: options or columns are invalid. One line, without secrets.
-    """
-    if overwrite:
-        raise SinkError('a broker has nothing to overwrite: use mode("append")')
-    return StompWriter(options, schema)
-
-
-def stream_writer(options: Mapping[str, Any], schema: StructType, overwrite: bool) -> StompStreamWriter:
-    """Return a stream writer, as `writer` does. The output mode does not matter."""
-    return StompStreamWriter(options, schema)
 
 
 def _blocks(rows: Rows, target: Target, first: Any, batches: Iterator[Any], ids: str, every: int) -> Iterator[Block]:

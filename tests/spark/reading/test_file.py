@@ -25,9 +25,8 @@ from spark.read_back import ADMISSION, schema_of
 import stompcodec
 from stompcodec import Frame
 from stompcodec.capture import CaptureWriter
-from stompcodec.spark.options.options import FileOptions
-from stompcodec.spark.reading.schema import Projection, frame_schema
-from stompcodec.spark.reading.source import FileReader, FileStreamReader, StompFile, read_partition
+from stompcodec.spark.reading.schema import frame_schema
+from stompcodec.spark.reading.source import FileReader, FileStreamReader, StompFile
 from stompcodec.spark.versions import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -118,7 +117,7 @@ def test_partitions_are_a_list_and_nothing_to_read_has_no_rows(tmp_path: Path) -
     assert reader.partitions() == []
     from pyspark.sql.datasource import InputPartition
 
-    assert list(read_partition(InputPartition(None), Projection(IDS), FileOptions())) == []
+    assert list(reader.read(InputPartition(None))) == []
 
 
 def test_making_a_stream_reader_touches_nothing(tmp_path: Path) -> None:

@@ -31,15 +31,25 @@ from stompcodec.spark.reading.plan import (
     chains_of,
     ends_of,
     limit_chains,
-    limited,
     splits_between,
-    spool_end,
-    spool_splits,
-    spool_start,
 )
 from stompcodec.spark.reading.schema import Projection
 
 IDS = schema_of(message_id="frame", error="frame")
+
+
+def spool_end(path: str) -> dict[str, int]:
+    return ends_of(chains_of([path], FileOptions()), {})
+
+
+def limited(
+    path: str, start: dict[str, int], end: dict[str, int], octets: int | None, frames: int | None
+) -> dict[str, int]:
+    return limit_chains(chains_of([path], FileOptions()), start, end, octets, frames)
+
+
+def spool_splits(path: str, start: dict[str, int], end: dict[str, int], options: FileOptions) -> list[Split]:
+    return splits_between(chains_of([path], options), start, end, options)
 
 
 def ids_of(splits: list[Split], options: FileOptions | None = None) -> list[str | None]:
@@ -164,7 +174,7 @@ def test_offsets_of_one_capture_are_called_as_its_chains(tmp_path: Path) -> None
     size = len(octets([message(1)]))
     assert spool_end(str(path)) == {"frames": size, "one": size}
     assert list(spool_end(str(path))) == ["frames", "one"]
-    assert spool_start(str(path)) == {"frames": 0, "one": 0}
+    assert {key: chain.first for key, chain in chains_of([str(path)], FileOptions()).items()} == {"frames": 0, "one": 0}
     assert spool_end(str(tmp_path / "missing")) == {}
     assert {split.spool for split in spool_splits(str(path), {}, spool_end(str(path)), FileOptions())} == {
         str(path),

@@ -323,7 +323,7 @@ def test_how_far_a_query_has_come(tmp_path):
     with CaptureWriter(tmp_path / "s.stompcap") as writer:
         for _ in range(10):
             writer.append(FRAME, START)
-    assert spool.committed(tmp_path / "none") == {}
+    assert spool.committed(tmp_path / "none") == (None, {})
     checkpoint(tmp_path / "c", 9, {"frames": 3 * len(FRAME)})
     checkpoint(tmp_path / "c", 10, {"frames": 7 * len(FRAME), "#tick": 1})
     checkpoint(tmp_path / "c", 11, {"frames": 9 * len(FRAME)}, done=False)
@@ -351,7 +351,7 @@ def test_a_checkpoint_of_an_identified_spool(tmp_path):
 def test_a_checkpoint_that_is_not_understood(tmp_path, text):
     checkpoint(tmp_path, 0, {})
     (tmp_path / "offsets" / "0").write_text(text)
-    assert spool.committed(tmp_path) == {}
+    assert spool.committed(tmp_path) == (None, {})
 
 
 def test_a_damaged_spool_is_told(tmp_path):

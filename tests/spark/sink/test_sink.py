@@ -17,12 +17,13 @@ from pyspark.sql import types as T
 
 import stompcodec.client as stomp
 from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.spark.live.source import Stomp
 from stompcodec.spark.options.options import OptionError
 from stompcodec.spark.options.sink import SINK_OPTIONS, parse_sink
 from stompcodec.spark.reading.schema import SchemaError
 from stompcodec.spark.sink import sink as sink_module
 from stompcodec.spark.sink.connection import SinkError
-from stompcodec.spark.sink.sink import Sent, StompStreamWriter, StompWriter, stream_writer, writer
+from stompcodec.spark.sink.sink import Sent, StompStreamWriter, StompWriter
 
 SCHEMA = T.StructType(
     [
@@ -32,6 +33,14 @@ SCHEMA = T.StructType(
     ]
 )
 QUEUE = "/queue/sink"
+
+
+def writer(options, schema, overwrite):
+    return Stomp(options).writer(schema, overwrite)
+
+
+def stream_writer(options, schema, overwrite):
+    return Stomp(options).streamWriter(schema, overwrite)
 
 
 def batches(count, size=100, bad=None):
