@@ -1,6 +1,6 @@
-"""Help for tests of programs that use STOMP: a broker of your own with its frames on record, and broken connections.
+"""Tools for testing programs that use STOMP: a broker that records frames, faults, and a proxy that breaks connections.
 
-With pytest, the fixtures `stomp_broker`, `stomp_client` and `async_stomp_client` are there by themselves.
+pytest has the fixtures `stomp_broker`, `stomp_client` and `async_stomp_client` once stompcodec is installed.
 
     from stompcodec.testing import FaultProxy, StompBroker
 
@@ -33,7 +33,7 @@ __all__ = [
     "StompBroker",
 ]
 
-#: Imported when it is asked for: pytest imports this package in every run, whatever is tested there.
+#: Imported on first use, since pytest imports this package in every run.
 _LAZY = {
     **{"StompBroker": "broker", "ShiftedClock": "clock"},
     **dict.fromkeys(("Direction", "FaultProxy", "Rules"), "faults"),

@@ -1,4 +1,4 @@
-"""A broker for tests, on real sockets: its frames are on record, it waits with you, and it fails when it is told to."""
+"""A broker for tests, on real sockets: it records frames, waits for expected ones, and fails on demand."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from stompcodec.testing.session import WatchedSession
 __all__ = ["StompBroker"]
 
 _T = TypeVar("_T")
-#: Seconds until the thread has to answer.
+#: Seconds for the broker's thread to answer.
 _PATIENCE = 30.0
-#: No message is so large that it goes by a file: all frames are seen whole.
+#: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62
 
 
 class StompBroker:
-    """A broker in a thread of its own: `with StompBroker() as broker:`, or `start` and `stop`.
+    """A broker in its own thread: `with StompBroker() as broker:`, or `start` and `stop`.
 
-    It is the broker of `stompcodec broker`, in memory and on a free port of 127.0.0.1 unless told otherwise, and takes
-    any login. All of it may be called from any thread; what waits raises AssertionError when nothing came in time.
+    It is the broker of `stompcodec broker`. By default it is in memory, on a free port of 127.0.0.1, and accepts any
+    login. Any thread may call its methods. Those that wait raise AssertionError after their time-out.
 
     Args:
-        config: how it behaves; see `stompcodec.broker.Config`.
-        keep: so many frames are on record, the last ones.
-        changes: fields of the config to set.
+        config: the configuration; None for the defaults of `stompcodec.broker.Config`.
+        keep: the number of frames to keep on record.
+        changes: fields of the configuration to set.
 
     >>> import stompcodec.client as stomp
     >>> with StompBroker(prefetch=1) as broker, stomp.connect(broker.url) as client:
@@ -54,11 +54,11 @@ class StompBroker:
         base = Config(port=0, large=_NEVER_LARGE) if config is None else config.replace(large=_NEVER_LARGE)
         self.config = base.replace(**changes)
         self.clock = ShiftedClock()
-        """Its time; `advance` sets it forward."""
+        """Its clock, which `advance` sets forward."""
         self.faults = FrameFaults()
-        """What it does wrong."""
+        """Its faults; set them by the methods of `FrameFaults`."""
         self.record = Record(keep)
-        """What `frames`, `expect` and the waiting methods look at."""
+        """The recorded frames."""
         self._watch = _Watch(self)
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -70,10 +70,10 @@ class StompBroker:
     # ---- start and stop ----
 
     def start(self) -> None:
-        """Listen. After `stop` it listens where it did, and knows nothing of what was before, but what `data` holds.
+        """Start listening. After `stop`, the ports are the same, and only the contents of `data` are kept.
 
         Raises:
-            OSError, StoreError: as `stompcodec.broker.serve`.
+            OSError, StoreError: as for `stompcodec.broker.serve`.
         """
         assert self._thread is None, "it runs already"
         loop = self._loop = asyncio.new_event_loop()
@@ -94,13 +94,13 @@ class StompBroker:
         self._server = server
 
     def stop(self, drain: float = 0.5) -> None:
-        """Tell all clients by ERROR, and end. To stop again does nothing.
+        """Send ERROR to all clients, and stop. Stopping twice does nothing.
 
         Args:
-            drain: seconds that they have to take what waits for them.
+            drain: seconds for clients to read unsent frames.
 
         Raises:
-            Exception: what a `change` of the faults has raised.
+            Exception: the error of a `change` of the faults.
         """
         if self._thread is None:
             return
@@ -141,61 +141,61 @@ class StompBroker:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    # ---- where it is ----
+    # ---- addresses ----
 
     @property
     def host(self) -> str:
-        """Where it listens."""
+        """The address on which it listens."""
         return self.config.host
 
     @property
     def port(self) -> int:
-        """Where it listens for STOMP over TCP."""
+        """The port for STOMP over TCP."""
         assert self.config.port, "there is no listener for TCP, or it was never started"
         return self.config.port
 
     @property
     def url(self) -> str:
-        """For `stompcodec.client.connect`: stomp://127.0.0.1:PORT."""
+        """The URL for `stompcodec.client.connect`: stomp://127.0.0.1:PORT."""
         return f"stomp://{self.host}:{self.port}"
 
     @property
     def ws_url(self) -> str:
-        """The same over WebSocket. Start it with `ws_port=0` to have it."""
+        """The URL for WebSocket, if the broker is started with `ws_port=0`."""
         assert self.config.ws_port, "there is no listener for WebSocket: give ws_port=0"
         return f"ws://{self.host}:{self.config.ws_port}"
 
-    # ---- what was seen ----
+    # ---- frames ----
 
     @property
     def frames(self) -> list[RecordedFrame]:
-        """All frames of both directions so far, in order, without heart-beats."""
+        """The recorded frames of both directions, in order, without heart-beats."""
         return self.record.frames()
 
     def expect(self, command: str, *, timeout: float = 2.0, **headers: Any) -> RecordedFrame:
-        """Wait for a frame, unless it is there already. Each is returned once: the next call wants another one.
+        """Return a frame, waiting for it if necessary. Each frame is returned once: the next call needs another one.
 
         Args:
             command: SEND, SUBSCRIBE, ... of clients; MESSAGE, RECEIPT, ... of the broker.
             timeout: in seconds.
-            headers: what it has, where "_" stands for "-": a text, a compiled pattern to be found in the value, or None
-                for a header that must not be there.
+            headers: headers of the frame, where "_" stands for "-": a text, a compiled pattern to search for in the
+                value, or None for a header that must be absent.
 
         Raises:
-            AssertionError: none came in time. It shows what did come.
+            AssertionError: no such frame in time. The message shows the last frames.
         """
         return self.record.expect(command, headers, timeout=timeout)
 
     def wait_subscribed(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
-        """Wait until a destination has subscriptions, so that what is sent now reaches them.
+        """Wait until a destination has subscriptions, so that messages sent now reach them.
 
         Args:
-            destination: as it stands in SUBSCRIBE.
-            count: at least so many.
+            destination: the destination, as in SUBSCRIBE.
+            count: the least number of subscriptions.
             timeout: in seconds.
 
         Raises:
-            AssertionError: there were fewer.
+            AssertionError: there are fewer after the time-out.
         """
 
         def subscriptions() -> int:
@@ -205,26 +205,26 @@ class StompBroker:
         self._wait(lambda: subscriptions() >= count, timeout, lambda: f"{count} subscriptions to {destination}")
 
     def wait_connected(self, count: int = 1, *, timeout: float = 2.0) -> None:
-        """Wait until so many clients are connected, or more.
+        """Wait until at least `count` clients are connected.
 
         Raises:
-            AssertionError: there were fewer.
+            AssertionError: there are fewer after `timeout` seconds.
         """
         self._wait(lambda: self._connected() >= count, timeout, lambda: f"{count} connected clients")
 
     def wait_disconnected(self, *, timeout: float = 2.0) -> None:
-        """Wait until nobody is connected.
+        """Wait until no client is connected.
 
         Raises:
-            AssertionError: somebody still was.
+            AssertionError: a client still is after `timeout` seconds.
         """
         self._wait(lambda: not self._core.sessions, timeout, lambda: "the end of all connections")
 
     def wait_queued(self, destination: str, count: int, *, timeout: float = 2.0) -> None:
-        """Wait until so many messages wait in a queue: 0 for all acknowledged.
+        """Wait until a queue has exactly `count` messages: 0 means that all are acknowledged.
 
         Raises:
-            AssertionError: there were more, or fewer.
+            AssertionError: it has more or fewer after `timeout` seconds.
         """
         found = [0]
 
@@ -235,7 +235,7 @@ class StompBroker:
         self._wait(holds, timeout, lambda: f"{count} messages in {destination}, where {found[0]} are")
 
     def queued(self, destination: str) -> int:
-        """How many messages a queue has, those that are on their way and not acknowledged among them."""
+        """Return the number of messages in a queue, including delivered ones that are not acknowledged."""
         return self.inject(lambda: self._queued(destination))
 
     def _queued(self, destination: str) -> int:
@@ -251,7 +251,7 @@ class StompBroker:
         return self._server.broker
 
     def inject(self, function: Callable[[], _T]) -> _T:
-        """Call a function in the broker's thread, and return what it returns."""
+        """Call a function in the broker's thread, and return its result."""
 
         async def call() -> _T:
             return function()
@@ -271,47 +271,47 @@ class StompBroker:
         raise AssertionError(f"no {what()} within {timeout:g} s; {self.record.expectations()}")
 
     async def expect_async(self, command: str, *, timeout: float = 2.0, **headers: Any) -> RecordedFrame:
-        """As `expect`, for tests whose event loop has to go on."""
+        """Await `expect`, without blocking the event loop."""
         return await asyncio.to_thread(partial(self.expect, command, timeout=timeout, **headers))
 
     async def wait_subscribed_async(self, destination: str, *, count: int = 1, timeout: float = 2.0) -> None:
-        """As `wait_subscribed`, for tests whose event loop has to go on."""
+        """Await `wait_subscribed`, without blocking the event loop."""
         await asyncio.to_thread(self.wait_subscribed, destination, count=count, timeout=timeout)
 
-    # ---- what it does ----
+    # ---- faults and time ----
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the broker, at once: expiry, delayed messages, heart-beats. Not for clients.
+        """Advance the broker's clock, for expiry, delayed messages and heart-beats. That of clients does not change.
 
-        Nothing is read meanwhile, so whoever has agreed on heart-beats is dead where it owes one.
+        The broker reads nothing meanwhile, so that clients with heart-beats time out.
         """
         assert self._server is not None, "the broker does not run"
         self.inject(partial(self._advance, self._server, self.clock.monotonic() + seconds))
 
     def _advance(self, server: Server, until: float) -> None:
         while (deadline := server.broker.next_deadline()) is not None and deadline < until:
-            self.clock.reach(deadline)  # one by one: a timer that comes late excuses everybody
+            self.clock.reach(deadline)  # one by one: a late timer would excuse silent clients
             server.catch_up()
         self.clock.reach(until)
         server.catch_up()
 
     def cut(self) -> int:
-        """Cut all connections, with no word. How many there were."""
+        """Abort all connections, without ERROR. Return how many there were."""
         assert self._server is not None, "the broker does not run"
         return self.inject(partial(_cut, self._server))
 
     def proxy(self, seed: int = 0) -> FaultProxy:
-        """A proxy in front of it that cuts, delays, splits and swallows octets: `with broker.proxy() as proxy:`."""
+        """Return a proxy in front of it that cuts, delays, splits or drops bytes: `with broker.proxy() as proxy:`."""
         return FaultProxy((self.host, self.port), seed=seed)
 
-    # ---- to look at ----
+    # ---- reports ----
 
     def expectations(self) -> str:
-        """The frames as text, one a line: time, connection, direction (> to the broker, < from it), frame."""
+        """Return the frames as text, one per line: time, connection, direction (> to the broker, < from it), frame."""
         return "\n".join(lines(self.frames))
 
     def save(self, path: str | os.PathLike[str], direction: str = "in") -> int:
-        """Write the frames of a direction as a capture, for `stompcodec decode` and `replay`. How many there were."""
+        """Write the frames of a direction to a capture, for `stompcodec decode` and `replay`. Return their number."""
         frames = [seen for seen in self.frames if seen.direction == direction]
         began = time.time() - (time.monotonic() - self._watch.real_start)
         with CaptureWriter(Path(path), single=True) as capture:
@@ -329,7 +329,7 @@ def _cut(server: Server) -> int:
 
 
 class _Watch:
-    """Between the sessions and the broker that they belong to."""
+    """The link from the sessions to their StompBroker."""
 
     def __init__(self, owner: StompBroker) -> None:
         self.faults = owner.faults
@@ -341,13 +341,13 @@ class _Watch:
         self._errors: list[Exception] = []
 
     def begin(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
-        """The broker starts, or starts again: time goes on from where it was."""
+        """Note a start. After a restart, time continues."""
         if not self.real_start:
             self._start, self.real_start = now, time.monotonic()
         self._loop = loop
 
     def end(self) -> None:
-        """The broker has stopped: raise what went wrong."""
+        """Raise the first error since the start, if there was one."""
         errors, self._errors = self._errors, []
         if errors:
             raise errors[0]

@@ -1,6 +1,6 @@
-"""A client for asyncio that is open before there is an event loop, so that a fixture which is no coroutine can give it.
+"""An asyncio client that is opened without an event loop, so that a synchronous fixture can return it.
 
-Its I/O has a thread of its own anyway; it belongs to whatever event loop calls it.
+Its I/O has its own thread; it belongs to the event loop that calls it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["OpenedClient"]
 
 
 class _Link(AsyncLink):
-    """A link whose news go to the event loop that used it last; without a loop, those who wait are woken at once."""
+    """A link whose events go to the event loop that used it last; without a loop, to waiting threads at once."""
 
     @property
     def engine(self) -> Engine:
-        """The I/O thread. Whoever calls the client comes by here: from then on it belongs to that loop."""
+        """The I/O thread. Each call of the client reads this, which ties the client to the running loop."""
         with contextlib.suppress(RuntimeError):
             self.delivery.loop = asyncio.get_running_loop()
         return self._engine
@@ -39,8 +39,8 @@ class OpenedClient(AsyncClient):
     """An `AsyncClient` that is opened and closed without a loop: `open_here`, `close_here`.
 
     Args:
-        url: of the broker.
-        options: as those of `connect_async`.
+        url: the URL of the broker.
+        options: as for `connect_async`.
     """
 
     _link_class = _Link
@@ -50,10 +50,10 @@ class OpenedClient(AsyncClient):
         self._opened = True
 
     def open_here(self) -> None:
-        """Connect, and wait for that, in a thread without a loop or with one that stands still.
+        """Connect and wait, in a thread without a running loop.
 
         Raises:
-            Exception: as `connect_async`.
+            Exception: as for `connect_async`.
         """
         call = self._link.call_of_connect()
         done = _event(call)
@@ -65,7 +65,7 @@ class OpenedClient(AsyncClient):
             raise call.error
 
     def close_here(self) -> None:
-        """Say goodbye and close, whatever became of the loop."""
+        """Disconnect and close, without a loop."""
         link, seconds = self._link, self.options.close_timeout
         call = link.call("close", "", 2 * seconds)
         done = _event(call)

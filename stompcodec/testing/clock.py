@@ -8,7 +8,7 @@ __all__ = ["ShiftedClock"]
 
 
 class ShiftedClock:
-    """The time of the machine, and what it was set forward by. It never goes back.
+    """The clock of the machine plus an offset that only grows.
 
     >>> clock = ShiftedClock()
     >>> before = clock.monotonic()
@@ -21,13 +21,13 @@ class ShiftedClock:
         self._ahead = 0.0
 
     def monotonic(self) -> float:
-        """Seconds, from some point on."""
+        """Return monotonic seconds."""
         return time.monotonic() + self._ahead
 
     def time(self) -> float:
-        """Seconds since 1970."""
+        """Return seconds since 1970."""
         return time.time() + self._ahead
 
     def reach(self, at: float) -> None:
-        """Set it forward until `monotonic` is at least so much."""
+        """Set the clock forward until `monotonic` returns at least `at`."""
         self._ahead = max(self._ahead, at - time.monotonic())

@@ -1,7 +1,7 @@
-"""A TCP proxy that does to connections what networks do: cut, delay, split, swallow, hold up, refuse.
+"""A TCP proxy with the faults of networks: it cuts, delays, splits, drops or stops bytes, and refuses connections.
 
-What it does is in `FaultProxy.rules`, which may be changed at any time and holds at once, for open connections too.
-What it rolls depends on the seed, the number of the connection and the direction alone.
+`FaultProxy.rules` may be changed at any time, and takes effect at once for open connections too. Random numbers depend
+only on the seed, the number of the connection and the direction.
 """
 
 from __future__ import annotations
@@ -18,42 +18,50 @@ from typing import Any
 
 __all__ = ["Direction", "FaultProxy", "Rules"]
 
-_MOST = 65536  # octets that are read at once
-_NAP = 0.005  # seconds between two looks at a rule
+_MOST = 65536  # the largest read in bytes
+_NAP = 0.005  # seconds between two checks of a rule
 
 
 @dataclass
 class Direction:
-    """What happens to the octets of one direction."""
+    """The faults of one direction.
+
+    >>> Direction(piece=3, delay=0.001).swallow
+    False
+    """
 
     cut_after: int | tuple[int, int] | None = None
-    """Forward so many octets, counted from when this is set, then cut the connection. A pair: roll a number between."""
+    """Forward this many bytes, counted from now, then cut the connection. A pair means a random number between them."""
     delay: float = 0.0
-    """Seconds that each piece waits; the next one is not read before."""
+    """Seconds to wait before each piece; the next one is read afterwards."""
     piece: int | None = None
-    """Forward pieces of a rolled size, of so many octets at most."""
+    """Forward pieces of random sizes up to this many bytes."""
     swallow: bool = False
-    """Read, but forward nothing: silence, as from a peer behind a broken network."""
+    """Read and drop everything: silence, as from a peer behind a broken network."""
     hold: bool = False
-    """Do not read: the sender's buffers fill up."""
+    """Do not read, so that the sender's buffers fill up."""
 
 
 @dataclass
 class Rules:
-    """What a proxy does."""
+    """The faults of a proxy.
+
+    >>> Rules(refuse=True).up.hold
+    False
+    """
 
     up: Direction = field(default_factory=Direction)
-    """From those who connect to the proxy, to the server."""
+    """From clients to the server."""
     down: Direction = field(default_factory=Direction)
-    """From the server."""
+    """From the server to clients."""
     refuse: bool = False
     """Reset new connections."""
     reset: bool = True
-    """Cut by a reset (RST); False: by an orderly end (FIN)."""
+    """Whether to cut by a reset (RST), or by an orderly end (FIN)."""
 
 
 class _Link:
-    """A connection through the proxy: both of its ends."""
+    """A connection through the proxy, with its two ends."""
 
     def __init__(self, number: int, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.number = number
@@ -67,18 +75,18 @@ class _Link:
 
 
 class _Flow:
-    """One direction of a connection: what was rolled for it."""
+    """One direction of a connection, with its random numbers."""
 
     def __init__(self, link: _Link, name: str, seed: int) -> None:
         self.link = link
         self.name = name
         self.left: int | None = None
-        """Octets until the cut."""
+        """Bytes until the cut."""
         self._roll = random.Random(f"{seed}/{link.number}/{name}")
         self._rule: int | tuple[int, int] | None = None
 
     def size(self, direction: Direction, waiting: int) -> int:
-        """How many of the octets that wait are forwarded next."""
+        """Return how many of the waiting bytes to forward next."""
         if direction.cut_after != self._rule:
             self._rule = direction.cut_after
             self.left = self._roll.randint(*self._rule) if isinstance(self._rule, tuple) else self._rule
@@ -99,12 +107,12 @@ def _hang_up(writer: asyncio.StreamWriter, reset: bool) -> None:
 
 
 class FaultProxy:
-    """Stands between clients and a server. `with` runs it in a thread of its own, `async with` in the loop.
+    """A proxy between clients and a server. `with` runs it in its own thread, `async with` in the running loop.
 
     Args:
-        upstream: host and port of the server. It may be set anew; that holds for connections to come.
-        seed: what is rolled depends on it.
-        port: where to listen; 0: any that is free.
+        upstream: host and port of the server. The attribute may be changed, for later connections.
+        seed: the seed of random numbers.
+        port: the port to listen on; 0 for any free port.
 
     >>> with FaultProxy(("127.0.0.1", 61613)) as proxy:
     ...     proxy.rules.down.cut_after = (0, 20_000)
@@ -136,7 +144,7 @@ class FaultProxy:
         return len(self._links)
 
     def cut(self) -> int:
-        """Cut all connections at once, from any thread. How many there were."""
+        """Cut all connections, from any thread. Return how many there were."""
         if self._thread is None or threading.current_thread() is self._thread:
             return self._cut_all()
         return int(self._run(self._cut_in_loop()))
@@ -159,13 +167,13 @@ class FaultProxy:
     # ---- start and stop ----
 
     async def start(self) -> None:
-        """Listen, in the running loop."""
+        """Start listening, in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._server = await asyncio.start_server(self._accept, self.host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Cut what is open, and listen no more."""
+        """Cut open connections, and stop listening."""
         assert self._server is not None
         self._server.close()
         self._cut_all()
@@ -228,7 +236,7 @@ class FaultProxy:
         except OSError:
             _hang_up(writer, True)
         except asyncio.CancelledError:
-            _hang_up(writer, False)  # stop() waits for us; a cancelled handler would be logged by some versions
+            _hang_up(writer, False)  # stop() waits for this; some versions of Python log a cancelled handler
         finally:
             self._tasks.discard(task)
 
@@ -250,14 +258,14 @@ class FaultProxy:
                     await end.wait_closed()
 
     async def _pump(self, flow: _Flow, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(0)  # so that drain waits until the kernel has it all
+        writer.transport.set_write_buffer_limits(0)  # so that drain waits until the kernel has everything
         try:
             while data := await reader.read(_MOST):
                 await self._forward(flow, data, writer)
             if not flow.link.is_cut and writer.can_write_eof():
                 writer.write_eof()
         except OSError:
-            if not flow.link.is_cut:  # one end was reset: so is the other
+            if not flow.link.is_cut:  # one end was reset: reset the other
                 flow.link.cut(True)
 
     async def _forward(self, flow: _Flow, data: bytes, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What a broker in a test does wrong when it is told to: to this frame, or to the next such frames."""
+"""Faults of a test's broker, for certain frames."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ from stompcodec.testing.record import matches
 
 __all__ = ["Fault", "FrameFaults"]
 
-#: What a broker sends; all else comes from clients.
+#: Commands of the broker; all others are those of clients.
 _OURS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
-#: Where several faults happen to one frame, in this order.
+#: The order of several faults of one frame.
 _ORDER = ("error", "change", "crlf", "duplicate", "lose", "delay", "cut")
-#: What a change may be made to.
+#: A function for `FrameFaults.change`.
 Change = Callable[[Frame], "Frame | bytes | None"]
 
 
 @dataclass(eq=False)
 class Fault:
-    """What happens to certain frames. `FrameFaults` makes them."""
+    """A fault, made by the methods of `FrameFaults`.
+
+    >>> FrameFaults().lose("RECEIPT").happened
+    0
+    """
 
     action: str
     """error, change, crlf, duplicate, lose, delay or cut."""
     command: str
-    """Of the frames that it may happen to; CONNECT stands for STOMP, too."""
+    """The command of the frames; CONNECT includes STOMP."""
     nth: int
-    """The first of the matching frames that it happens to, counted from 1 when the fault was set."""
+    """The first matching frame to apply it to, counted from 1 since the fault was set."""
     times: int | None
-    """To how many in a row; None for all from there on."""
+    """The number of frames to apply it to; None for all."""
     headers: Mapping[str, Any]
-    """What matching frames have, see `matches`."""
+    """Headers of matching frames; see `stompcodec.testing.record.matches`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     matched: int = 0
-    """Frames that matched so far."""
+    """Matching frames so far."""
     happened: int = 0
-    """How often it has happened."""
+    """Frames that it was applied to so far."""
 
     def is_due(self, frame: Frame) -> bool:
-        """Whether it happens to this frame, which is counted."""
+        """Count a frame, and return whether the fault applies to it."""
         command = "CONNECT" if frame.command == "STOMP" else frame.command
         if command != self.command or not matches(frame, self.headers):
             return False
@@ -53,11 +57,11 @@ class Fault:
 
 
 class FrameFaults:
-    """The faults of a `StompBroker`: its attribute `faults`. Any thread may set them; they hold for frames to come.
+    """The faults of a `StompBroker`: its attribute `faults`. Any thread may set them; they apply to later frames.
 
-    All methods that take a command take `nth` (the first matching frame that it happens to, from 1), `times` (to how
-    many; None for all) and headers that matching frames have, as `StompBroker.expect` does. What they return tells how
-    often it has `happened`.
+    Methods with a command also take `nth` (the first matching frame to apply it to, from 1), `times` (the number of
+    frames to apply it to; None for all) and headers of matching frames, as `StompBroker.expect` does. The returned
+    `Fault` counts how often it has `happened`.
 
     >>> faults = FrameFaults()
     >>> lost = faults.lose("RECEIPT", nth=2)
@@ -69,16 +73,16 @@ class FrameFaults:
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self.silent = False
-        """Send no heart-beats, as a peer that hangs."""
+        """Whether to send no heart-beats, like a peer that hangs."""
 
     def due(self, frame: Frame) -> list[Fault]:
-        """The faults that happen to a frame."""
+        """Return the faults that apply to a frame, in order."""
         with self._lock:
             due = [fault for fault in self._faults if fault.is_due(frame)]
         return sorted(due, key=lambda fault: _ORDER.index(fault.action))
 
     def clear(self) -> None:
-        """Do everything right again."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
         self.silent = False
@@ -91,25 +95,25 @@ class FrameFaults:
             self._faults.append(fault)
         return fault
 
-    # ---- what may be set ----
+    # ---- faults ----
 
     def refuse(self, message: str = "refused", *, nth: int = 1, times: int | None = None, **headers: Any) -> Fault:
-        """Answer CONNECT by ERROR; every one, unless `times` says otherwise."""
+        """Answer CONNECT with ERROR; by default each one."""
         return self.error("CONNECT", message, nth=nth, times=times, **headers)
 
     def error(
         self, command: str, message: str = "a fault", *, nth: int = 1, times: int | None = 1, **headers: Any
     ) -> Fault:
-        """Answer a client's frame by ERROR, and end the connection. The frame takes no effect.
+        """Answer a client's frame with ERROR, and end the connection. The frame has no effect.
 
         Raises:
-            ValueError: it is not a client's frame.
+            ValueError: the command is not a client's.
         """
         _checked(command, "error", ours=False)
         return self._set("error", command, nth, times, headers, message=message)
 
     def lose(self, command: str, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """A frame gets lost on its way: a client's takes no effect, the broker's is not sent."""
+        """Lose a frame: a client's has no effect, one of the broker is not sent."""
         return self._set("lose", command, nth, times, headers)
 
     def cut(
@@ -125,8 +129,8 @@ class FrameFaults:
         """Cut the connection at a frame.
 
         Args:
-            octets: of a frame of the broker, so many are sent before.
-            after: a client's frame takes effect before, but nothing of what the broker says to it is sent; a frame of
+            octets: for a frame of the broker: how many of its bytes are sent before.
+            after: cut after the frame: a client's frame takes effect, but the broker's reply is not sent; a frame of
                 the broker is sent whole.
         """
         if octets and (after or command not in _OURS):
@@ -134,24 +138,24 @@ class FrameFaults:
         return self._set("cut", command, nth, times, headers, octets=octets, after=after)
 
     def duplicate(self, command: str, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """A frame comes twice."""
+        """Duplicate a frame."""
         return self._set("duplicate", command, nth, times, headers)
 
     def delay(self, command: str, seconds: float, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """Send a frame of the broker later, and all behind it: TCP keeps the order.
+        """Delay a frame of the broker and all later output, since TCP keeps the order.
 
         Raises:
-            ValueError: it is not a frame of the broker.
+            ValueError: the command is not the broker's.
         """
         _checked(command, "delay", ours=True)
         return self._set("delay", command, nth, times, headers, seconds=seconds)
 
     def change(self, command: str, change: Change, *, nth: int = 1, times: int | None = 1, **headers: Any) -> Fault:
-        """Put something else in the place of a frame.
+        """Replace a frame.
 
         Args:
-            change: called with the frame, in the broker's thread. It returns a frame, or None for none at all; in place
-                of a frame of the broker also the octets that are to be sent, right or wrong.
+            change: called with the frame in the broker's thread. It returns a frame or None (no frame); for a frame of
+                the broker also bytes, which are sent unchecked.
 
         >>> def other_id(frame):
         ...     return Frame(frame.command, {**frame.headers, "ack": "no-such"}, frame.body)
@@ -161,14 +165,14 @@ class FrameFaults:
         return self._set("change", command, nth, times, headers, change=change)
 
     def crlf(self, command: str = "MESSAGE", *, nth: int = 1, times: int | None = None, **headers: Any) -> Fault:
-        """End the lines of a broker's frame by CR LF, as 1.2 allows; of every one, unless `times` says otherwise."""
+        """End the lines of a broker's frame with CR LF, as 1.2 allows; by default of each one."""
         _checked(command, "crlf", ours=True)
         return self._set("crlf", command, nth, times, headers)
 
     def repeat_headers(
         self, command: str = "MESSAGE", *, nth: int = 1, times: int | None = None, **headers: Any
     ) -> Fault:
-        """Give every header of a frame a second entry, which does not count; of every frame by default."""
+        """Add a second entry, which does not count, for each header of a frame; by default of each one."""
         return self.change(command, _with_repeated_headers, nth=nth, times=times, **headers)
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: a broker of its own for each test, and clients of it. It is loaded by itself.
+"""The pytest plugin: a broker for each test, and clients of it. pytest loads it automatically.
 
     def test_orders(stomp_broker, stomp_client):
         run_my_service(stomp_broker.url)
@@ -6,10 +6,10 @@
         stomp_client.send("/queue/orders", b"{}")
         assert stomp_broker.expect("ACK")
 
-How the broker is: `@pytest.mark.stomp_broker(prefetch=1, dialect="activemq")` with fields of
-`stompcodec.broker.Config`, for one test, a class or (as `pytestmark`) a module; or a fixture `stomp_broker_config` that
-returns them. What it does wrong: `@pytest.mark.stomp_faults(lose="RECEIPT", cut={"command": "SEND", "nth": 2})`, by the
-methods of `stomp_broker.faults`. When a test fails, its report shows the frames.
+Configure the broker by `@pytest.mark.stomp_broker(prefetch=1, dialect="activemq")` with fields of
+`stompcodec.broker.Config`, for a test, a class or (as `pytestmark`) a module; or by a fixture `stomp_broker_config`
+that returns them. Set its faults by `@pytest.mark.stomp_faults(lose="RECEIPT", cut={"command": "SEND", "nth": 2})`,
+which calls methods of `stomp_broker.faults`. The report of a failed test shows the frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["async_stomp_client", "stomp_broker", "stomp_broker_config", "stomp_broker_factory", "stomp_client"]
 
-#: The clients agree on no heart-beats: `stomp_broker.advance` would find them dead.
+#: The clients have no heart-beats, with which `stomp_broker.advance` would time them out.
 _NO_BEATS = (0, 0)
 _MARKERS = (
     "stomp_broker(**fields): how the broker of the fixture stomp_broker is, see stompcodec.broker.Config",
@@ -35,14 +35,14 @@ _BROKERS = pytest.StashKey["list[StompBroker]"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Register the markers."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 
 
-@pytest.hookimpl(hookwrapper=True)  # not the newer `wrapper`: this is loaded into every pytest, also older ones
+@pytest.hookimpl(hookwrapper=True)  # not `wrapper`, which older versions of pytest do not have
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Show what went over the wire where a test fails."""
+    """Add the frames to the report of a failed test."""
     report: pytest.TestReport = (yield).get_result()
     if report.failed:
         nothing: list[StompBroker] = []
@@ -53,7 +53,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _fields(node: pytest.Item, name: str) -> dict[str, Any]:
-    """What markers of a name give; the one that is nearest to the test wins."""
+    """Return the fields of all markers of a name; the one nearest to the test wins."""
     fields: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(name))):
         if marker.args:
@@ -78,13 +78,13 @@ def _set_faults(broker: StompBroker, faults: Mapping[str, Any]) -> None:
 
 @pytest.fixture
 def stomp_broker_config() -> dict[str, Any]:
-    """Fields of `stompcodec.broker.Config` for the broker of each test. Override it in a conftest.py or a module."""
+    """Return fields of `stompcodec.broker.Config` for all brokers. Override it in a conftest.py or a module."""
     return {}
 
 
 @pytest.fixture
 def stomp_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., StompBroker]]:
-    """Makes brokers: `stomp_broker_factory(**fields)` is one that listens, until the end of the test."""
+    """Return a function that starts brokers: `stomp_broker_factory(**fields)`. They stop at the end of the test."""
     from stompcodec.testing.broker import StompBroker
 
     brokers: list[StompBroker] = []
@@ -113,7 +113,7 @@ def stomp_broker(
     stomp_broker_factory: Callable[..., StompBroker],
     stomp_broker_config: Mapping[str, Any],
 ) -> StompBroker:
-    """A broker that listens on a free port, in memory: a `stompcodec.testing.StompBroker`. Each test has a new one."""
+    """Return a new, listening `stompcodec.testing.StompBroker`, in memory and on a free port."""
     broker = stomp_broker_factory(**{**stomp_broker_config, **_fields(request.node, "stomp_broker")})
     _set_faults(broker, _fields(request.node, "stomp_faults"))
     return broker
@@ -121,7 +121,7 @@ def stomp_broker(
 
 @pytest.fixture
 def stomp_client(stomp_broker: StompBroker) -> Iterator[Client]:
-    """A client of `stomp_broker`, connected: a `stompcodec.client.Client`."""
+    """Yield a `stompcodec.client.Client` that is connected to `stomp_broker`."""
     from stompcodec.client import connect
 
     with connect(stomp_broker.url, heart_beat=_NO_BEATS) as client:
@@ -130,9 +130,9 @@ def stomp_client(stomp_broker: StompBroker) -> Iterator[Client]:
 
 @pytest.fixture
 def async_stomp_client(stomp_broker: StompBroker) -> Iterator[AsyncClient]:
-    """A client for asyncio, connected to `stomp_broker`: a `stompcodec.client.AsyncClient`.
+    """Yield a `stompcodec.client.AsyncClient` that is connected to `stomp_broker`.
 
-    It works in whatever event loop the test has: that of pytest-asyncio, of anyio, or of `asyncio.run`.
+    It works in any event loop: that of pytest-asyncio, of anyio, or of `asyncio.run`.
     """
     from stompcodec.testing.client import OpenedClient
 

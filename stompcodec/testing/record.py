@@ -1,4 +1,4 @@
-"""What was seen on the wire: every frame of both directions, and waiting for one."""
+"""The record of frames on the wire, in both directions, and waiting for expected ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stompcodec.frame import Headers
 
 __all__ = ["Record", "RecordedFrame", "matches"]
 
-#: Frames that an error shows.
+#: The most frames that an error shows.
 _SHOWN = 20
 
 
 @dataclass(eq=False)
 class RecordedFrame:
-    """A frame that went over the wire.
+    """A frame on the wire, recorded by a test's broker.
 
     >>> seen = RecordedFrame(0.25, 1, "in", Frame("SEND", {"destination": "/queue/a"}, b"hi"))
     >>> seen
@@ -32,36 +32,36 @@ class RecordedFrame:
     """
 
     at: float
-    """Seconds since the broker was started, by its clock."""
+    """The time in seconds since the broker was started, by its clock."""
     connection: int
-    """Which connection it was, counted from 1."""
+    """The number of the connection, counted from 1."""
     direction: str
     """"in": to the broker; "out": from it."""
     frame: Frame
     is_taken: bool = field(default=False, repr=False)
-    """An `expect` has returned it."""
+    """Whether `expect` has returned it."""
 
     @property
     def command(self) -> str:
-        """That of the frame."""
+        """The command of the frame."""
         return self.frame.command
 
     @property
     def headers(self) -> Headers:
-        """Those of the frame."""
+        """The headers of the frame."""
         return self.frame.headers
 
     @property
     def body(self) -> bytes:
-        """That of the frame."""
+        """The body of the frame."""
         return self.frame.body
 
     def get(self, name: str) -> str | None:
-        """A header's first entry, or None."""
+        """Return the first value of a header, or None."""
         return self.frame.get(name)
 
     def text(self) -> str:
-        """The body as text, see `Frame.text`."""
+        """Return the body as text; see `Frame.text`."""
         return self.frame.text()
 
     def __repr__(self) -> str:
@@ -70,11 +70,12 @@ class RecordedFrame:
 
 
 def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
-    """Whether a frame has such headers.
+    """Return whether a frame has certain headers.
 
     Args:
-        headers: by name, where "_" may stand for "-": a text, a compiled pattern that is to match somewhere in the
-            value, or None for a header that is not there.
+        frame: the frame.
+        headers: name -> value, where "_" in a name may stand for "-". A value is a text, a compiled pattern to search
+            for, or None for a header that must be absent.
 
     >>> matches(Frame("SEND", {"content-type": "text/plain"}), {"content_type": re.compile("^text/"), "receipt": None})
     True
@@ -97,7 +98,10 @@ def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
 
 
 class Record:
-    """All frames so far, or the last `keep` of them. Any thread may add, look and wait.
+    """The recorded frames. Any thread may call its methods.
+
+    Args:
+        keep: the number of frames to keep; older ones are dropped.
 
     >>> record = Record(keep=100)
     >>> record.add(RecordedFrame(0.0, 1, "in", Frame("SEND", {"destination": "/queue/a"})))
@@ -109,43 +113,48 @@ class Record:
         self._frames: deque[RecordedFrame] = deque(maxlen=keep)
         self._changed = threading.Condition()
         self._total = 0
-        """Frames so far, also those that are not kept."""
+        """All frames so far, including dropped ones."""
         self.version = 0
-        """Grows with everything that happens."""
+        """A number that grows with each event."""
 
     def frames(self) -> list[RecordedFrame]:
-        """What was seen, in order."""
+        """Return the recorded frames, in order."""
         with self._changed:
             return list(self._frames)
 
     def add(self, seen: RecordedFrame) -> None:
-        """A frame went by."""
+        """Record a frame."""
         with self._changed:
             self._frames.append(seen)
             self._total += 1
         self.change()
 
     def change(self) -> None:
-        """Something happened: whoever waits looks again."""
+        """Note an event, and wake waiting threads."""
         with self._changed:
             self.version += 1
             self._changed.notify_all()
 
     def wait(self, version: int, timeout: float) -> bool:
-        """Wait until something happens behind that version. False: nothing did in time."""
+        """Wait for an event after a version. Return False after `timeout` seconds without one."""
         with self._changed:
             return self._changed.wait_for(lambda: self.version != version, timeout)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all recorded frames."""
         with self._changed:
             self._frames.clear()
 
     def expect(self, command: str, headers: Mapping[str, Any], *, timeout: float) -> RecordedFrame:
-        """The first such frame that was not returned before; waits for it.
+        """Return the first matching frame that was not returned before, waiting for it if necessary.
+
+        Args:
+            command: the command.
+            headers: as for `matches`.
+            timeout: in seconds.
 
         Raises:
-            AssertionError: none came in time.
+            AssertionError: no such frame was recorded in time.
         """
         until = time.monotonic() + timeout
         looked = 0
@@ -164,7 +173,7 @@ class Record:
         raise AssertionError(f"no {wanted} within {timeout:g} s; {self.expectations()}")
 
     def _find(self, newest: int, command: str, headers: Mapping[str, Any]) -> RecordedFrame | None:
-        """The first one among the newest frames."""
+        """Return the first match among the newest frames."""
         found = None
         for seen in itertools.islice(reversed(self._frames), newest):
             if seen.frame.command == command and not seen.is_taken and matches(seen.frame, headers):
@@ -172,7 +181,7 @@ class Record:
         return found
 
     def expectations(self) -> str:
-        """What was seen, for an error."""
+        """Return the last frames as text for an error, with those that a test has expected marked."""
         frames = self.frames()
         if not frames:
             return "no frame came at all"
@@ -181,5 +190,5 @@ class Record:
 
 
 def lines(frames: Iterable[RecordedFrame]) -> list[str]:
-    """One line a frame; what a test has expected is marked."""
+    """Return a line for each frame, with those that a test has expected marked."""
     return [f"{seen!r}{'  [expected]' if seen.is_taken else ''}" for seen in frames]

@@ -1,4 +1,4 @@
-"""A session of the broker whose frames are on record, and that does wrong what it is told to."""
+"""A session of the broker that records its frames and applies faults."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Watch", "WatchedSession"]
 
-#: What we write has our own sizes: these only keep the reader from refusing it.
+#: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
 
 class Watch(Protocol):
-    """Who watches sessions."""
+    """The observer of sessions."""
 
     faults: FrameFaults
 
     def number(self) -> int:
-        """Of the next connection."""
+        """Return the number of the next connection."""
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
-        """A frame came, or goes."""
+        """Record a frame."""
 
     def change(self) -> None:
-        """A frame took effect, or a session is over."""
+        """Note that a frame took effect, or that a session has ended."""
 
     def failed(self, error: Exception) -> None:
-        """What a test asked for cannot be done."""
+        """Keep an error of a fault, which fails the test."""
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Call this in the loop, in so many seconds."""
+        """Call `work` in the loop after some seconds."""
 
 
 def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession, frame: Frame) -> None:
-    """Do what a frame asks for, or what faults make of it."""
+    """Process a frame, after its faults."""
     session.came(handler, frame)
 
 
 class WatchedSession(Session):
-    """A session on record.
+    """A recorded session.
 
     Args:
-        watch: who is told.
+        watch: the observer.
     """
 
     __slots__ = ("_closes", "_free", "_held", "_is_cut", "_number", "_watch")
@@ -59,21 +59,21 @@ class WatchedSession(Session):
     def __init__(self, watch: Watch, broker: Host, id: str, now: float, **options: Any) -> None:
         self._watch = watch
         self._number = watch.number()
-        #: A frame that is delayed, and what was written behind it; None where none is.
+        #: A delayed frame and the output after it; None if no frame is delayed.
         self._held: list[bytes] | None = None
-        #: What was held, and goes now.
+        #: Output that was held, and is sent next.
         self._free: list[bytes] = []
-        #: The end of the connection is held, too.
+        #: The end of the connection is held too.
         self._closes = False
-        #: Nothing is written any more.
+        #: Later output is dropped.
         self._is_cut = False
         super().__init__(broker, id, now, **options)
         self.handlers = {command: partial(_watched, handler) for command, handler in self.handlers.items()}
 
-    # ---- what comes ----
+    # ---- receiving ----
 
     def came(self, handler: Callable[[Session, Frame], None], frame: Frame) -> None:
-        """A frame has come."""
+        """Record a frame of the client, apply its faults and process it."""
         self._watch.note(self._number, "in", frame)
         frames, cut, said = [frame], False, len(self.outbox.chunks)
         for fault in self._watch.faults.due(frame):
@@ -85,7 +85,7 @@ class WatchedSession(Session):
         for each in frames:
             if not self.ended:
                 handler(self, each)
-        if cut and not self.closing:  # what was said before goes out, what this frame led to does not
+        if cut and not self.closing:  # output from before the frame is still sent, its own output is not
             self.end()
             del self.outbox.chunks[said:]
             self.closing = True
@@ -116,14 +116,14 @@ class WatchedSession(Session):
         return changed
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
-        """As in Session."""
+        """End the session as Session does, and note it."""
         super().lost(now, error)
         self._watch.change()
 
-    # ---- what goes ----
+    # ---- sending ----
 
     def take_output(self) -> list[bytes]:
-        """As in Session; what goes out is on record, and may be something else."""
+        """Return the output after recording it and applying its faults."""
         data = b"".join(super().take_output())
         goes, self._free = self._free, []
         for part in _parts(data):
@@ -173,7 +173,7 @@ class WatchedSession(Session):
                 return [_with_crlf(octets) for octets in goes]
 
     def _written(self, frame: Frame) -> list[bytes]:
-        pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # it is that of the new body
+        pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]  # it is added for the new body
         length: Literal["never", "auto"] = "never" if frame.command == "ERROR" else "auto"
         whole = Frame(frame.command, pairs, frame.body)
         try:
@@ -196,7 +196,7 @@ def _with_crlf(octets: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> list[bytes]:
-    """Frames, each with the EOL behind it, and other EOLs each for itself: heart-beats.
+    """Split output into frames, each with the EOL after it, and heart-beats.
 
     >>> _parts(b"\\nRECEIPT\\nreceipt-id:1\\n\\n\\0\\n\\n")
     [b'\\n', b'RECEIPT\\nreceipt-id:1\\n\\n\\x00\\n', b'\\n']
