@@ -1,10 +1,10 @@
-r"""aiostomp on our codec: it reads octet by octet; with this, a frame at a time.
+r"""aiostomp on our codec: it reads frame by frame, not byte by byte.
 
     from stompcodec import compat
     compat.install("aiostomp")    # before AioStomp(...) connects
 
-A stream that is no STOMP makes aiostomp drop what it has read and go on somewhere behind. With this the frames before
-the broken one are handed out, then the connection is dropped, and aiostomp connects again.
+At malformed data, aiostomp drops the bytes that it has read, and continues anywhere after them. With our codec, the
+frames before are delivered, then the connection is dropped, and aiostomp connects again.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _log = logging.getLogger(__name__)
 
 
 class StompProtocol(_protocol.StompProtocol):  # type: ignore[misc, name-defined, unused-ignore]
-    """Stands in for `aiostomp.protocol.StompProtocol`: feed octets, then pop aiostomp's frames.
+    """A replacement for `aiostomp.protocol.StompProtocol`: feed bytes, then pop aiostomp's frames.
 
-    Lenient, as aiostomp is. Octets that are no frames set `error`, and end the stream.
+    Like aiostomp it is lenient. Malformed data sets `error`, and ends the stream.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        #: Why the stream has ended, if it has.
+        #: The error that has ended the stream, or None.
         self.error: FrameError | None = None
         self._parser = self._new_parser()
         self._last = b""
 
     def _new_parser(self) -> Parser:
-        # aiostomp knows the escape of CR, which is of 1.2, in every version.
+        # In all versions, aiostomp has the escape of CR, which is from 1.2.
         return Parser("1.2", lenient=True, heartbeats=True)
 
     def feed_data(self, inp: bytes) -> None:
-        """Take in octets."""
+        """Take in bytes."""
         if self.error is not None:
             return
         self._last = inp
@@ -64,20 +64,20 @@ class StompProtocol(_protocol.StompProtocol):  # type: ignore[misc, name-defined
             self.error = error
 
     def _seen(self, frame: Frame) -> None:
-        """A frame was read."""
+        """Do nothing for a frame that was read."""
 
     @property
     def current_command(self) -> bytes:
-        """The beginning of a frame, as far as it came with the octets that were fed last."""
+        """The part of an incomplete frame that was in the last fed bytes."""
         waiting = min(self._parser.buffered, len(self._last))
         return bytes(self._last[len(self._last) - waiting :])
 
     @current_command.setter
     def current_command(self, value: object) -> None:
-        """Theirs is set by their constructor."""
+        """Ignore the assignment in their constructor."""
 
     def _encode(self, value: str | bytes) -> bytes:
-        # What was no UTF-8 when it was read is written as it came.
+        # Bytes that were not UTF-8 when they were read are written unchanged.
         return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
     def _encode_header(self, header_value: object) -> str:
@@ -86,7 +86,7 @@ class StompProtocol(_protocol.StompProtocol):  # type: ignore[misc, name-defined
 
 
 class StrictStompProtocol(StompProtocol):
-    """The same by the rules of the version in CONNECTED."""
+    """A `StompProtocol` by the rules of the version in CONNECTED."""
 
     def _new_parser(self) -> Parser:
         return Parser(None, heartbeats=True)
@@ -99,21 +99,21 @@ class StrictStompProtocol(StompProtocol):
             self._parser.version = version
 
     def build_frame(self, command: str, headers: Mapping[str, object] | None = None, body: bytes | str = "") -> bytes:
-        """A frame as octets, by the rules.
+        """Return a frame as bytes, by the rules of the version.
 
         Raises:
-            FrameError: the version cannot carry it, or content-length is not the number of octets.
+            FrameError: the version cannot represent the frame, or content-length is wrong.
         """
         pairs = [(name, str(value)) for name, value in sorted((headers or {}).items())]
         octets = body.encode() if isinstance(body, str) else body
-        # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
+        # A missing content-length is intended: ActiveMQ reads a message without it as text.
         given = "content-length" in (headers or ())
         frame = Frame(command, pairs, octets)
         return serialize(frame, self._parser.version, content_length="auto" if given else "never")
 
 
 def _ending(data_received: Callable[[Any, bytes | None], None]) -> Callable[[Any, bytes | None], None]:
-    """For `StompReader.data_received`: a stream that is no STOMP ends the connection."""
+    """Wrap `StompReader.data_received`: end the connection at malformed data."""
 
     def ending(self: Any, data: bytes | None) -> None:
         data_received(self, data)
@@ -126,7 +126,7 @@ def _ending(data_received: Callable[[Any, bytes | None], None]) -> Callable[[Any
 
 
 def seams(quirks: bool) -> list[Seam]:
-    """The names that `install` replaces."""
+    """Return the names that `install` replaces."""
     reader = importlib.import_module("aiostomp.aiostomp").StompReader
     protocol = StompProtocol if quirks else StrictStompProtocol
     return [
@@ -137,13 +137,13 @@ def seams(quirks: bool) -> list[Seam]:
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into aiostomp. Connections that are open keep what they have.
+    """Put our codec into aiostomp. Open connections do not change.
 
     Args:
-        quirks: much is forgiven, and CONNECT is escaped. Otherwise it is STOMP as written.
+        quirks: read leniently, and escape CONNECT. False: STOMP as specified.
 
     Raises:
-        PeerError: aiostomp is of a version that is not known. Nothing was changed.
+        PeerError: the version of aiostomp is unknown. Nothing was changed.
 
     >>> import aiostomp.aiostomp
     >>> with install():
@@ -154,10 +154,10 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Frames through aiostomp as it is patched now.
+    """Send frames through the patched aiostomp and read them back.
 
     Raises:
-        AssertionError: what came was not what was sent.
+        AssertionError: a frame has changed.
     """
     protocol = importlib.import_module("aiostomp.aiostomp").sp()
     assert type(protocol) is (StompProtocol if quirks else StrictStompProtocol), "aiostomp is not patched"

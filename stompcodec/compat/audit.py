@@ -1,7 +1,7 @@
-"""Programs written for stomp.py: what in their source will bite, found without running it.
+"""A linter for programs written for stomp.py, which finds known problems without running them.
 
-Files are parsed, never imported. The rules know the names that a file imports from stomp.py, and the variables that it
-assigns connections to; what they cannot follow they do not report.
+Files are parsed, never imported. The rules follow the names that a file imports from stomp.py, and the variables to
+which it assigns connections; other uses are not reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["CODES", "LARGEST", "Finding", "Report", "Skipped", "audit", "audit_source"]
 
-#: Code -> what bites, and the remedy.
+#: Code -> the problem, and the remedy.
 CODES = {
     "no-heart-beats": (
         "the connection has no heart-beats: a dead peer goes unnoticed, and firewalls cut an idle connection",
@@ -42,31 +42,31 @@ CODES = {
     ),
 }
 
-#: Files of more bytes are not parsed.
+#: Larger files, in bytes, are not parsed.
 LARGEST = 2 << 20
 
 _MODULES = ("stomp", "stompcodec.compat.stomppy")
 _INSTALLS = ("stomppy.install", "compat.install")
-#: Class of stomp.py -> STOMP version. All but that of 1.0 take heart-beats.
+#: Class of stomp.py -> STOMP version. All but 1.0 have heart-beats.
 _CONNECTIONS = {
     **{f"{prefix}Connection10": "1.0" for prefix in ("", "Stomp")},
     **{name: "1.1" for name in ("Connection", "Connection11", "StompConnection11")},
     **{name: "1.2" for name in ("Connection12", "StompConnection12", "WSConnection", "WSStompConnection")},
 }
-#: Where these stand among the positional arguments.
+#: The positions of these arguments.
 _HEARTBEATS_AT = {"1.1": 9, "1.2": 9}
 _AUTO_DECODE_AT = {"1.0": 10, "1.1": 12, "1.2": 12}
 _DESTINATIONS = ("/queue/", "/topic/", "/exchange/", "/amq/", "/temp-", "/reply-queue/", "jms.", "queue/", "topic/")
-#: For Python 3.10: operators in one statement, and keywords that nest.
+#: For Python 3.10: the most operators in a statement, and the keywords that nest.
 _CHAIN = 5000
 _NESTING = frozenset(("not", "lambda", "if", "and", "or", "await", "elif", "for"))
-#: Folders whose Python is not the program's own.
+#: Folders with code of others.
 _FOREIGN = frozenset(("__pycache__", "node_modules", "site-packages"))
 _SUFFIXES = (".py", ".pyw")
 
 
 class Finding(NamedTuple):
-    """A line that will bite.
+    """A line with a problem.
 
     >>> [found] = audit_source("import stomp\\nc = stomp.Connection(heartbeats=(1, 1))")
     >>> found.line, found.code
@@ -74,56 +74,56 @@ class Finding(NamedTuple):
     """
 
     file: str
-    """Its path, as it was reached from the folder that was given."""
+    """The path of the file, from the given folder on."""
     line: int
     column: int
-    """Both count from 1."""
+    """Line and column, counted from 1."""
     code: str
     """A key of `CODES`."""
 
     @property
     def problem(self) -> str:
-        """What will happen."""
+        """The problem in words."""
         return CODES[self.code][0]
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """The remedy in words."""
         return CODES[self.code][1]
 
 
 class Skipped(NamedTuple):
-    """A file that was not looked at."""
+    """A file that was not checked."""
 
     file: str
     reason: str
 
 
 class Report(NamedTuple):
-    """What `audit` found."""
+    """The result of `audit`."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
     files: int
-    """Files that were looked at."""
+    """The number of checked files."""
 
 
 class _Source(NamedTuple):
-    """A file that could be parsed."""
+    """A parsed file."""
 
     file: str
     nodes: tuple[ast.AST, ...]
     names: dict[str, str]
-    """Name in the file -> dotted name of what was imported."""
+    """Name in the file -> dotted name of the import."""
 
 
 def audit(folder: str | os.PathLike[str]) -> Report:
-    """Look for what will bite in the Python files of a folder, or in one file.
+    """Check the Python files of a folder, or one file.
 
-    Links are not followed. Hidden folders, virtual environments, site-packages and node_modules are left out.
+    Links are not followed. Hidden folders, virtual environments, site-packages and node_modules are skipped.
 
     Args:
-        folder: with the source of a program.
+        folder: the source of a program.
 
     Raises:
         OSError: the folder cannot be read.
@@ -142,10 +142,15 @@ def audit(folder: str | os.PathLike[str]) -> Report:
 
 
 def audit_source(text: str, file: str = "<source>") -> list[Finding]:
-    """Look for what will bite in the text of one file.
+    """Check the text of one file.
+
+    Args:
+        text: the source.
+        file: its name, for the findings.
 
     Raises:
-        SyntaxError: it is not Python. ValueError, RecursionError, MemoryError: Python's parser cannot read it.
+        SyntaxError: the text is not Python.
+        ValueError, RecursionError, MemoryError: Python's parser cannot read it.
 
     >>> [(found.line, found.code) for found in audit_source("import stomp\\nstomp.Connection12()")]
     [(2, 'auto-decode'), (2, 'no-heart-beats')]
@@ -154,9 +159,9 @@ def audit_source(text: str, file: str = "<source>") -> list[Finding]:
 
 
 def _files(top: Path) -> Iterator[tuple[Path, str]]:
-    """Paths of Python files, each with the reason not to read it."""
+    """Yield the paths of Python files, each with the reason to skip it, or ""."""
     if not top.is_dir():
-        os.stat(top)  # or the error that says why not
+        os.stat(top)  # raises if it does not exist
         yield top, ""
         return
     folders = [top]
@@ -183,7 +188,7 @@ def _files(top: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _parse(path: Path) -> ast.Module | str:
-    """The tree of a file, or the reason why there is none."""
+    """Return the tree of a file, or the reason to skip it."""
     try:
         data = _read(path)
         if isinstance(data, str):
@@ -205,7 +210,7 @@ def _parse(path: Path) -> ast.Module | str:
 
 
 def _chained(data: bytes) -> bool:
-    """Could a statement be nested so deeply that Python 3.10 crashes when it makes its tree?
+    """Return whether a statement may be nested so deeply that Python 3.10 crashes while parsing it.
 
     Each operator, bracket, dot or keyword may nest by one. Later versions raise RecursionError.
     """
@@ -267,18 +272,18 @@ def _look(sources: list[_Source]) -> Iterator[Finding]:
 
 
 class _Program:
-    """One file, and what its names mean."""
+    """One file, with the meanings of its names."""
 
     def __init__(self, source: _Source) -> None:
         self.file, self.nodes, self._names = source
         self.uses_stomp = any(_of_stomp(name) for name in self._names.values())
         self._calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        #: Made headers have one if the file ever writes that name.
+        #: Headers in a variable are assumed to have a receipt if the file contains that name.
         self._writes_receipt = any(isinstance(node, ast.Constant) and node.value == "receipt" for node in self.nodes)
         self._modules = {
             alias.asname or alias.name for node in self.nodes if isinstance(node, ast.Import) for alias in node.names
         }
-        #: Class of the file that is a connection -> STOMP version.
+        #: Connection class of the file -> STOMP version.
         self._own: dict[str, str] = {}
         self._bases: list[tuple[ast.ClassDef, str]] = []
         for node in self.nodes:
@@ -291,7 +296,7 @@ class _Program:
         self._variables = set(self._connection_variables())
 
     def _dotted(self, node: ast.AST | None) -> str:
-        """`a.b.c` as text, its first name as it was imported; "" for anything else."""
+        """Return `a.b.c` as text, with its first name resolved to the import; "" for other expressions."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -301,7 +306,7 @@ class _Program:
         return ".".join([self._names.get(node.id, node.id), *reversed(parts)])
 
     def _version_of(self, node: ast.AST | None) -> str:
-        """The STOMP version of a class of connections; "" if it is none."""
+        """Return the STOMP version of a connection class; "" for other expressions."""
         dotted = self._dotted(node)
         if dotted in self._own:
             return self._own[dotted]
@@ -317,7 +322,7 @@ class _Program:
                 yield node.arg
 
     def installs_beats(self) -> bool:
-        """Does the program call `install(heart_beats=…)`?"""
+        """Return whether the program calls `install(heart_beats=…)`."""
         for call in self._calls:
             given = _keyword(call, "heart_beats")
             if given is not None and not _is(given, None) and self._dotted(call.func).endswith(_INSTALLS):
@@ -325,9 +330,9 @@ class _Program:
         return False
 
     def connections(self, beats: bool) -> Iterator[tuple[ast.AST, str]]:
-        """Connections without heart-beats, and those that decode bodies."""
+        """Yield connections without heart-beats, and connections that decode bodies."""
         made = []
-        wrapped = set()  # classes whose callers do not see what they pass on
+        wrapped = set()  # classes that choose the arguments of their base
         for node, version in self._bases:
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -351,7 +356,7 @@ class _Program:
                 yield call, "auto-decode"
 
     def sends(self) -> Iterator[tuple[ast.AST, str]]:
-        """SENDs that nothing confirms."""
+        """Yield unconfirmed SENDs."""
         inside = {id(call) for node, _ in self._bases for call in _calls_of(node)}
         for call in self._calls:
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "send":
@@ -368,14 +373,14 @@ class _Program:
 
     def _has_receipt(self, headers: ast.expr | None) -> bool:
         if isinstance(headers, ast.Dict):
-            # None: a mapping that is unpacked into it
+            # key is None: a mapping is unpacked here
             return any(key is None or _is(key, "receipt") or _is(key, "transaction") for key in headers.keys)
         if headers is None or _is(headers, None):
             return False
         return self._writes_receipt
 
     def reconnects(self) -> Iterator[tuple[ast.AST, str]]:
-        """Calls in on_disconnected that connect again, by themselves or by functions of the file."""
+        """Yield calls in on_disconnected that connect again, directly or through functions of the file."""
         functions: dict[str, list[ast.AST]] = {}
         for node in self.nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -402,7 +407,7 @@ class _Program:
                 yield call, "reconnect-in-on-disconnected"
 
     def _connects(self, call: ast.Call) -> bool:
-        """Is it `connect` of anything but a module, as in sqlite3.connect?"""
+        """Return whether a call is `connect` of an object, not of a module as in sqlite3.connect."""
         target = call.func
         if not isinstance(target, ast.Attribute) or target.attr != "connect":
             return False
@@ -441,14 +446,14 @@ def _is(node: ast.AST | None, value: Any) -> bool:
 
 
 def _is_no_pair(node: ast.expr) -> bool:
-    """Is it `(0, 0)`, None or False?"""
+    """Return whether a node is `(0, 0)`, None or False."""
     if isinstance(node, (ast.Tuple, ast.List)):
         return all(_is(each, 0) for each in node.elts)
     return _is(node, None) or _is(node, False)
 
 
 def _names_a_queue(call: ast.Call) -> bool:
-    """Is the first argument the text of a destination?"""
+    """Return whether the destination is a literal."""
     node = _argument(call, "destination", 0)
     if isinstance(node, ast.JoinedStr) and node.values:
         node = node.values[0]

@@ -1,4 +1,4 @@
-"""Are the libraries that are installed here known, are their seams in place, and do they work on our codec?"""
+"""The check of installed libraries: known version, all seams in place, and a self-test on our codec."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ __all__ = ["Verdict", "check", "check_all"]
 
 
 class Verdict(NamedTuple):
-    """What is known of one library.
+    """The result for one library.
 
     >>> Verdict("coilmq", "1.1.0", "ok", 2).good
     True
     """
 
     peer: str
-    """The library's name in the registry."""
+    """The library's name in the package registry."""
     version: str | None
-    """The one that is installed; None for none."""
+    """The installed version; None if it is not installed."""
     state: str
-    """"ok"; "missing": not installed; "unknown": the version is not known, or a seam is not where it should be;
-    "broken": the self-test failed."""
+    """"ok"; "missing": not installed; "unknown": the version is unknown, or a seam is missing; "broken": the self-test
+    failed."""
     seams: int = 0
-    """Names that were replaced."""
+    """The number of replaced names."""
     problem: str = ""
-    """What is wrong, and what to do."""
+    """The problem and its remedy; "" if there is none."""
 
     @property
     def good(self) -> bool:
-        """Can it be used as it is installed, if it is?"""
+        """Whether nothing is wrong: the library works, or is not installed."""
         return self.state in ("ok", "missing")
 
 
 def check(peer: str) -> Verdict:
-    """Install into one library, try it with and without quirks, and undo that.
+    """Install our codec into a library, test it with and without quirks, and undo that.
 
     Args:
-        peer: a name of `PEERS`, or of the registry.
+        peer: the library's name in the registry, or that of its module.
 
     Raises:
         PeerError: the library is unknown.
@@ -64,7 +64,7 @@ def check(peer: str) -> Verdict:
             count = _try(module, quirks)
     except PeerError as error:
         return Verdict(distribution, version, "unknown", problem=str(error))
-    except Exception as error:  # whatever a library of another version may do
+    except Exception as error:  # from a library that has changed
         words = str(error) or "no reason given"
         return Verdict(distribution, version, "broken", count, f"{type(error).__name__}: {words}")
     return Verdict(distribution, version, "ok", count)
@@ -77,5 +77,5 @@ def _try(module: Any, quirks: bool) -> int:
 
 
 def check_all(peers: Iterable[str] = ()) -> list[Verdict]:
-    """`check` for each; all that are known where none is named."""
+    """Check the named libraries, or all known ones."""
     return [check(peer) for peer in peers or PEERS]

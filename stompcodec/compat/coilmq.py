@@ -3,11 +3,11 @@ r"""coilmq on our codec: its server survives split frames, heart-beats and large
     from stompcodec import compat
     compat.install("coilmq")      # before the server starts
 
-coilmq 1.1 wants a frame in one piece, stumbles over the EOLs of heart-beats, never notes that they came, and keeps each
-octet it ever got. All of that is `FrameBuffer`, and that is what is replaced.
+coilmq 1.1 needs each frame in one piece, fails at the EOLs of heart-beats, does not notice heart-beats, and keeps all
+received bytes. `FrameBuffer`, which does all of that, is replaced.
 
-coilmq escapes and unescapes nothing: it passes headers on as they came. With `quirks=True` that stays, so a header
-reaches a subscriber as it was written. With `quirks=False` headers are read and written by the version of each session.
+coilmq does not escape or unescape: it passes headers on unchanged. `quirks=True` keeps that, so that a subscriber gets
+a header as it was written. `quirks=False` reads and writes headers by the version of each session.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _frames: Any = importlib.import_module("coilmq.util.frames")
 
 
 class FrameBuffer:
-    """Stands in for `coilmq.util.frames.FrameBuffer`: append octets, then iterate over coilmq's frames.
+    """A replacement for `coilmq.util.frames.FrameBuffer`: append bytes, then iterate over coilmq's frames.
 
-    Lenient, and without escapes, as coilmq is: CR LF is an EOL, spaces around names and values go, any frame may have a
-    body. What it holds is bounded by `Limits`.
+    Like coilmq it is lenient and has no escapes: CR LF is an EOL, spaces around names and values are stripped, any
+    frame may have a body. Sizes are bounded by `Limits`.
 
     Raises:
-        FrameError: from `extract_frame` and the iteration, when the octets are no frames. coilmq closes the connection.
+        FrameError: from `extract_frame` and the iteration, for malformed data. coilmq closes the connection.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class FrameBuffer:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Drop everything and start again."""
         self._parser = self._new_parser()
         self._steps = iter(self._parser.feed(b""))
 
@@ -54,20 +54,20 @@ class FrameBuffer:
         return Parser("1.0", lenient=True)
 
     def append(self, data: bytes) -> None:
-        """Take in octets."""
+        """Take in bytes."""
         self._steps = self._parser.feed(data)
 
     def extract_frame(self) -> Any:
-        """The next whole frame, as coilmq's Frame; None where there is none yet."""
+        """Return the next complete frame as coilmq's; None if there is none yet."""
         frame = next(self._steps, None)
         return None if frame is None else _theirs(frame)
 
     def buffer_len(self) -> int:
-        """Octets that are no frame yet."""
+        """Return the number of bytes of the incomplete frame."""
         return self._parser.buffered
 
     def buffer_empty(self) -> bool:
-        """Is nothing waiting? coilmq 1.1 answers the opposite, and so never notes that its peer is alive."""
+        """Return whether no bytes wait. coilmq 1.1 returns the opposite, and never notices that its peer is alive."""
         return not self._parser.buffered
 
     def __iter__(self) -> FrameBuffer:
@@ -81,13 +81,13 @@ class FrameBuffer:
 
 
 class StrictFrameBuffer(FrameBuffer):
-    """The same by the rules of the version that was negotiated, which `use` tells."""
+    """A `FrameBuffer` by the rules of the negotiated version, set by `use`."""
 
     def _new_parser(self) -> Parser:
         return Parser(None)
 
     def use(self, version: str) -> None:
-        """The session has this version from the next frame on."""
+        """Set the version of the session, from the next frame on."""
         self._parser.version = version
 
 
@@ -95,13 +95,13 @@ def _theirs(frame: Frame) -> Any:
     headers = dict(frame.headers)
     try:
         "".join([*headers, *headers.values()]).encode()
-    except UnicodeEncodeError:  # it could not be written again: its subscriber would pay for it
+    except UnicodeEncodeError:  # it could not be written for a subscriber
         raise FrameError("invalid-utf8", None, detail=f"command {frame.command[:40]!a}") from None
     return _frames.Frame(frame.command, headers, frame.body)
 
 
 def _packed(frame: Any, version: str | None) -> bytes:
-    """A frame of coilmq as octets. A header that the version cannot carry is left out."""
+    """Return a frame of coilmq as bytes, without headers that the version cannot represent."""
     headers = [(str(name), str(value)) for name, value in frame.headers.items() if name != "content-length"]
     body = frame.body if isinstance(frame.body, bytes) else frame.body.encode()
     ours = Frame(frame.cmd, headers, body)
@@ -112,7 +112,7 @@ def _packed(frame: Any, version: str | None) -> bytes:
 
 
 def _send_frame(self: Any, frame: Any) -> None:
-    """For `StompRequestHandler.send_frame`: written by the version of the session."""
+    """Replace `StompRequestHandler.send_frame`: write by the version of the session."""
     if frame.cmd == "CONNECTED":
         version = frame.headers.get("version", "1.0")
         if version in VERSIONS:
@@ -125,7 +125,7 @@ def _send_frame(self: Any, frame: Any) -> None:
 
 
 def _answering(handle: Callable[[Any], None]) -> Callable[[Any], None]:
-    """For `StompRequestHandler.handle`: a peer that sends nonsense is told why, before the connection closes."""
+    """Wrap `StompRequestHandler.handle`: answer malformed frames with ERROR before the connection closes."""
 
     def answering(self: Any) -> None:
         try:
@@ -138,7 +138,7 @@ def _answering(handle: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def seams(quirks: bool) -> list[Seam]:
-    """The names that `install` replaces."""
+    """Return the names that `install` replaces."""
     server = importlib.import_module("coilmq.server.socket_server")
     buffer = FrameBuffer if quirks else StrictFrameBuffer
     both = [
@@ -156,13 +156,13 @@ def seams(quirks: bool) -> list[Seam]:
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into coilmq. Connections that are open keep what they have.
+    """Put our codec into coilmq. Open connections do not change.
 
     Args:
-        quirks: headers are passed on as they came, and much is forgiven. Otherwise it is STOMP as written.
+        quirks: pass headers on unchanged, and read leniently. False: STOMP as specified.
 
     Raises:
-        PeerError: coilmq is of a version that is not known. Nothing was changed.
+        PeerError: the version of coilmq is unknown. Nothing was changed.
 
     >>> import coilmq.server.socket_server
     >>> with install():
@@ -173,10 +173,10 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Frames through coilmq as it is patched now.
+    """Send frames through the patched coilmq and read them back.
 
     Raises:
-        AssertionError: what came was not what was sent.
+        AssertionError: a frame has changed.
     """
     buffer = importlib.import_module("coilmq.server.socket_server").FrameBuffer()
     assert type(buffer) is (FrameBuffer if quirks else StrictFrameBuffer), "coilmq is not patched"

@@ -1,4 +1,4 @@
-"""Seams: the places of another library where our codec is put in, found and checked before anything is changed."""
+"""Seams: the names of another library that are replaced by ours, after all of them were checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEERS = {"stomppy": "stomp.py", "stompman": "stompman", "coilmq": "coilmq", "aio
 
 
 class PeerError(StompError, ImportError):
-    """The other library is missing, or is not one that is known. Nothing was changed.
+    """A library that is unknown, missing or of an unknown version. Nothing was changed.
 
     >>> raise PeerError("stomp.py is not installed")
     Traceback (most recent call last):
@@ -35,33 +35,40 @@ class Seam(NamedTuple):
     """
 
     owner: str
-    """A module, or "module:Class"."""
+    """The module, or "module:Class"."""
     name: str
     new: Any
 
 
 class Peer(NamedTuple):
-    """A library that we stand in for.
+    """A library that can run on our codec.
 
     >>> Peer("stomp.py", (8, 1), (10,)).wanted
     'stomp.py>=8.1,<10'
     """
 
     distribution: str
-    """Its name in the registry."""
+    """Its name in the package registry."""
     least: tuple[int, ...]
-    """The first version that is known."""
+    """The first known version."""
     below: tuple[int, ...]
-    """The first that is not any more."""
+    """The first version after the known ones."""
 
     @property
     def wanted(self) -> str:
-        """As pip takes it."""
+        """The known versions as a requirement for pip."""
         return f"{self.distribution}>={_dotted(self.least)},<{_dotted(self.below)}"
 
 
 class Installed:
-    """What `install()` returns: the library runs on our codec until `undo()`. Also a context manager.
+    """An installation of our codec into a library, until `undo()`. Also a context manager.
+
+    Args:
+        seams: the names to replace.
+        done: called by `undo`.
+
+    Raises:
+        PeerError: a name is missing. Nothing was changed.
 
     >>> import types, sys
     >>> sys.modules["doctest_peer"] = module = types.SimpleNamespace(parse=len)
@@ -79,13 +86,13 @@ class Installed:
         missing = [f"{seam.owner}.{seam.name}" for owner, seam in places if not hasattr(owner, seam.name)]
         if missing:
             raise PeerError(f"not where it should be: {', '.join(missing)}. Nothing was changed.")
-        # What a class inherits is not in its own dictionary: then undo takes the name away again.
+        # An inherited name is not in the class's own dictionary: undo deletes it from the class.
         self._old = [(owner, seam.name, vars(owner).get(seam.name, _ABSENT)) for owner, seam in places]
         for owner, seam in places:
             setattr(owner, seam.name, seam.new)
 
     def undo(self) -> None:
-        """Give the library back as it was. Twice does no harm."""
+        """Restore the library. Calling it twice does nothing more."""
         old, self._old = self._old, []
         for owner, name, value in reversed(old):
             if value is _ABSENT:
@@ -114,17 +121,17 @@ _INSTALLED: dict[str, tuple[dict[str, Any], Installed]] = {}
 def install(
     peer: Peer, seams: Callable[[bool], Iterable[Seam]], quirks: bool, options: Mapping[str, Any] | None = None
 ) -> Installed:
-    """Replace all names of a library, or none. The second time gives the same object as the first.
+    """Replace all names of a library, or none. The second call returns the same object as the first.
 
     Args:
         peer: the library.
-        seams: what to replace, with quirks or without. Only called when the version is known.
-        quirks: what its own tests pin is kept; otherwise it is STOMP as written.
-        options: what else was chosen, by name; for the error.
+        seams: returns the names to replace, with quirks or without. Only called for a known version.
+        quirks: keep what the library's own tests pin; False: STOMP as specified.
+        options: other arguments by name, for the error.
 
     Raises:
-        PeerError: it is missing, its version is not known, or a name is not where it should be; or it is installed
-            already with another choice.
+        PeerError: the library is missing, its version is unknown, or a name is missing; or it is installed with other
+            arguments.
     """
     choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)
@@ -175,10 +182,10 @@ def undo(library: str | None = None) -> None:
 
 
 def version_of(peer: Peer) -> str:
-    """The version that is installed.
+    """Return the version of a library.
 
     Raises:
-        PeerError: none is, or one that is not known.
+        PeerError: the library is not installed, or its version is unknown.
 
     >>> version_of(Peer("no-such-library", (1,), (2,)))
     Traceback (most recent call last):

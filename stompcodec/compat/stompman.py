@@ -1,16 +1,16 @@
-r"""stompman on our codec: it reads octet by octet; with this, a frame at a time.
+r"""stompman on our codec: it reads frame by frame, not byte by byte.
 
-One argument of its client:
+By an argument of its client:
 
     from stompcodec.compat.stompman import Connection
     client = stompman.Client([...], connection_class=Connection)
 
-Or, where nobody may touch the program, before it imports names of stompman:
+Or without changing the program, before it imports names of stompman:
 
     from stompcodec import compat
     compat.install("stompman")
 
-`WebSocketConnection` needs the package websockets. With `ssl` it speaks wss.
+`WebSocketConnection` needs the package websockets. With `ssl` it uses wss.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = [
 _connection: Any = importlib.import_module("stompman.connection")
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
 
-#: What is put in place of a name: with quirks, without.
+#: Name -> its replacements, with and without quirks.
 _NEW: dict[str, tuple[Any, Any]] = {
     "FrameParser": (FrameParser, StrictFrameParser),
     "dump_frame": (frames.dump_frame, frames.strict_dump_frame),
     "parse_header": (frames.parse_header, frames.strict_parse_header),
     "dump_header": (frames.dump_header, frames.strict_dump_header),
 }
-#: The names that each module binds.
+#: Module -> the names that it binds.
 _BOUND = {
     "stompman.serde": tuple(_NEW),
     "stompman": ("FrameParser", "dump_frame"),
@@ -62,12 +62,12 @@ _BOUND = {
 
 
 class Connection(_connection.Connection):  # type: ignore[misc, name-defined, unused-ignore]
-    """For `stompman.Client(connection_class=...)`: stompman's connection over TCP or TLS, on our codec.
+    """stompman's connection over TCP or TLS, on our codec, for `stompman.Client(connection_class=...)`.
 
-    Frames that came behind CONNECTED in one read are kept for the next reader; in stompman they are lost.
+    Frames that arrive in one read with CONNECTED are kept for the next reader; stompman loses them.
 
     Attributes:
-        quirks: what stompman's own tests pin is kept. A subclass with False speaks STOMP 1.2 as written.
+        quirks: keep what stompman's own tests pin. A subclass with False uses STOMP 1.2 as specified.
     """
 
     quirks: ClassVar[bool] = True
@@ -76,7 +76,7 @@ class Connection(_connection.Connection):  # type: ignore[misc, name-defined, un
         """Send a frame.
 
         Raises:
-            stompman.ConnectionLostError: the connection is gone.
+            stompman.ConnectionLostError: the connection is lost.
             stompcodec.FrameError: without quirks: the frame cannot be written.
         """
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
@@ -87,10 +87,10 @@ class Connection(_connection.Connection):  # type: ignore[misc, name-defined, un
             raise _ConnectionLostError(reason=error) from error
 
     def read_frames(self) -> AsyncGenerator[Any, None]:
-        """The frames that come, until the connection is gone.
+        """Yield received frames until the connection is lost.
 
         Raises:
-            stompman.ConnectionLostError: while iterating: it is, or what came is no STOMP; the reason says which.
+            stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.
         """
         return _read_frames(self, self.quirks)
 
@@ -102,13 +102,13 @@ def _read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "WebSocketConnection":  # only this needs websockets
+    if name == "WebSocketConnection":  # it needs websockets
         return importlib.import_module("stompcodec.compat.stompman_websocket").WebSocketConnection
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def seams(quirks: bool) -> list[Seam]:
-    """The names that `install` replaces."""
+    """Return the names that `install` replaces."""
     found = [Seam("stompman.connection:Connection", "read_frames", partialmethod(_read_frames, quirks))]
     with contextlib.suppress(PeerError):  # before 3.10, or websockets is missing
         websocket = importlib.import_module("stompcodec.compat.stompman_websocket")
@@ -117,21 +117,21 @@ def seams(quirks: bool) -> list[Seam]:
     return found + [
         Seam(module, name, _NEW[name][not quirks])
         for module, names in _BOUND.items()
-        if module in sys.modules  # who imports one later takes the names from stompman.serde
+        if module in sys.modules  # later imports take the names from stompman.serde
         for name in names
     ]
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into stompman. Connections that are open keep what they have.
+    """Put our codec into stompman. Open connections do not change.
 
-    A module that has imported `FrameParser` or `dump_frame` from stompman before keeps those.
+    A module that has already imported `FrameParser` or `dump_frame` from stompman keeps those.
 
     Args:
-        quirks: what stompman's own tests pin is kept. Otherwise it is STOMP 1.2 as written.
+        quirks: keep what stompman's own tests pin. False: STOMP 1.2 as specified.
 
     Raises:
-        PeerError: stompman is of a version that is not known. Nothing was changed.
+        PeerError: the version of stompman is unknown. Nothing was changed.
 
     >>> import stompman
     >>> with install():
@@ -142,10 +142,10 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Frames through stompman as it is patched now.
+    """Send frames through the patched stompman and read them back.
 
     Raises:
-        AssertionError: what came was not what was sent.
+        AssertionError: a frame has changed.
     """
     stompman = importlib.import_module("stompman")
     parser = _connection.FrameParser()

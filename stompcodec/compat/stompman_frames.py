@@ -1,11 +1,11 @@
-r"""Frames of stompman, read and written by our codec. `stompcodec.compat.stompman` puts these functions in place.
+r"""Frames of stompman, read and written by our codec. `stompcodec.compat.stompman` installs these functions.
 
-With quirks the answer to any octets, however they are cut, is that of stompman: a line that is no command is passed
-over, a header with a second colon is dropped, a wrong content-length cuts or waits. Our parser reads a chunk by STOMP
-1.2. Where our writer would write the same octets for what was read, they mean the same to stompman. Any other chunk is
-read again by stompman's own parser, until that is between two frames. So ours only skips work.
+With quirks, any bytes, however they are cut, give the same result as with stompman: unknown commands are skipped, a
+header with a second colon is dropped, a wrong content-length truncates or waits. Our parser reads a chunk by STOMP 1.2.
+If our writer would write the same bytes for the frames, stompman would read the same frames. Any other chunk is read
+again by stompman's own parser, until that is between two frames. Invariant: our parser only skips work.
 
-Without quirks it is STOMP 1.2 as written.
+Without quirks it is STOMP 1.2 as specified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "strict_parse_header",
 ]
 
-#: 3.8 is the first whose parser knows content-length.
+#: The parser of 3.8 is the first that reads content-length.
 PEER = Peer("stompman", (3, 8), (4,))
 version_of(PEER)
 _serde: Any = importlib.import_module("stompman.serde")
@@ -55,7 +55,7 @@ _Message: Any = _frames.MessageFrame
 _slots = [vars(_Message).get(name) for name in ("headers", "body")]
 if not all(isinstance(slot, MemberDescriptorType) for slot in _slots):
     raise PeerError("stompman.frames.MessageFrame has no slots for headers and body. Nothing was changed.")
-# Their constructor of a frozen message takes longer than all the rest of reading it.
+# Their constructor of a frozen message takes longer than reading it.
 _new_message = object.__new__
 _set_headers, _set_body = (slot.__set__ for slot in _slots if isinstance(slot, MemberDescriptorType))
 
@@ -64,15 +64,15 @@ _MEANT = {b"n": b"\n", b"c": b":", b"\\": b"\\"}
 _ESCAPES = str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": ""})
 _ESCAPED_CHARACTERS: Any = _serde.HEADER_ESCAPE_CHARS
 _LENGTH = "content-length"
-#: Frames after which the tasks of stompman's handlers have their turn.
+#: Frames after which the tasks of stompman's handlers run.
 _TURN = 50
 
 
 class StrictFrameParser:
-    """Stands in for `stompman.FrameParser` by the rules of STOMP 1.2: what they do not allow ends the connection.
+    """A replacement for `stompman.FrameParser` by the rules of STOMP 1.2: malformed frames end the connection.
 
     Attributes:
-        limits: what is accepted, in octets. stompman has no limits.
+        limits: the largest sizes. stompman has no limits.
 
     >>> parser = StrictFrameParser()
     >>> list(parser.parse_frames_from_chunk(b"MESSAGE\\ndestination:a:b\\n\\nhi\\0"))
@@ -82,21 +82,22 @@ class StrictFrameParser:
     limits: ClassVar[Limits] = Limits()
 
     def __init__(self) -> None:
-        self._ready: Iterator[Any] = iter(())  # frames that were read and not taken
+        self._ready: Iterator[Any] = iter(())  # frames that were read and not iterated
         self._parser = self._new_parser()
 
     def _new_parser(self) -> Parser:
         return Parser("1.2", limits=self.limits, heartbeats=True)
 
     def parse_frames_from_chunk(self, chunk: bytes) -> Iterator[Any]:
-        """Take in octets, and hand out the frames that are whole. What is not taken stays for the next call.
+        """Take in bytes and return an iterator over the complete frames. The rest stays for the next call.
 
         Raises:
-            stompman.ConnectionLostError: while iterating, behind the good frames: the octets are no STOMP, or pass a
-                limit; its reason is the FrameError.
+            stompman.ConnectionLostError: while iterating, after the good frames: data is malformed or exceeds a limit.
+            Its
+                `reason` is the FrameError.
         """
         found = [*self._ready]
-        self._ready = iter(found)  # which sees what is added
+        self._ready = iter(found)  # an iterator over a list that still grows
         try:
             self._read(chunk, found)
         except FrameError as error:
@@ -108,7 +109,7 @@ class StrictFrameParser:
         raise _ConnectionLostError(reason=error) from error
 
     def _read(self, chunk: bytes, found: list[Any]) -> None:
-        """Add the frames that are whole."""
+        """Add the complete frames to `found`."""
         events: list[Any] = []
         try:
             events += self._parser.feed(chunk)
@@ -117,10 +118,10 @@ class StrictFrameParser:
 
 
 class FrameParser(StrictFrameParser):
-    """Stands in for `stompman.FrameParser`: chunks of octets in, stompman's frames out.
+    """A replacement for `stompman.FrameParser`: chunks of bytes in, stompman's frames out.
 
     Attributes:
-        limits: what is accepted, in octets. stompman has no limits.
+        limits: the largest sizes. stompman has no limits.
 
     >>> parser = FrameParser()
     >>> list(parser.parse_frames_from_chunk(b"CONNECTED\\nversion:1.2\\n"))
@@ -131,8 +132,8 @@ class FrameParser(StrictFrameParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: list[bytes] = []  # octets of the frame that is not whole, to read them once more
-        self._theirs: Any = None  # stompman's parser, while it is in the middle of something
+        self._kept: list[bytes] = []  # bytes of the incomplete frame, to read them again
+        self._theirs: Any = None  # stompman's parser, while it is inside a frame
 
     def _read(self, chunk: bytes, found: list[Any]) -> None:
         if self._theirs is not None:
@@ -160,7 +161,7 @@ class FrameParser(StrictFrameParser):
             self._kept = [octets[whole:]]
 
     def _read_again(self, found: list[Any]) -> None:
-        """What is kept, their way."""
+        """Read the kept bytes with their parser."""
         octets = b"".join(self._kept)
         self._kept = []
         self._parser = self._new_parser()
@@ -168,7 +169,7 @@ class FrameParser(StrictFrameParser):
         self._feed_theirs(octets, found)
 
     def _read_on(self, chunk: bytes, found: list[Any]) -> bytes:
-        """Feed their parser up to a NUL behind which it is between frames. Returns the rest."""
+        """Feed their parser up to a NUL after which it is between frames. Return the rest."""
         at = 0
         while self._theirs is not None and at < len(chunk):
             nul = chunk.find(b"\0", at)
@@ -197,16 +198,16 @@ async def read_frames(
     receive: Callable[[], Awaitable[bytes]],
     lost: tuple[type[Exception], ...],
 ) -> AsyncGenerator[Any, None]:
-    """The frames that come to a connection of stompman, until it is gone.
+    """Yield the frames of a stompman connection until it is lost.
 
     Args:
-        connection: keeps the parser: what one reader leaves, the next one gets.
-        kind: of the parser.
-        receive: gives the octets that came, and none at the end.
-        lost: errors of `receive` that mean that the connection is gone.
+        connection: the connection, which keeps the parser: the next reader continues where one stops.
+        kind: the class of the parser.
+        receive: returns received bytes; b"" at the end.
+        lost: errors of `receive` that mean that the connection is lost.
 
     Raises:
-        stompman.ConnectionLostError: it is, or what came is no STOMP. The reason says which.
+        stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.
     """
     if "_parser" not in vars(connection):
         connection._parser = kind()
@@ -216,8 +217,8 @@ async def read_frames(
             yield frame
             turn += 1
             if turn == _TURN:
-                # stompman runs a task for each message, at most 100 at once. To wait for room costs it more than to
-                # let them run, and then what is called when they are done.
+                # stompman runs a task for each message, at most 100 at once. Letting the tasks run, and then their
+                # callbacks, is cheaper than its wait for room.
                 turn = 0
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -231,7 +232,7 @@ async def read_frames(
 
 
 def _converted(events: list[Any]) -> list[Any]:
-    """What our parser gave, as frames of stompman."""
+    """Return events of our parser as frames of stompman."""
     found = []
     for frame in events:
         if frame is HEARTBEAT:
@@ -249,15 +250,15 @@ def _converted(events: list[Any]) -> list[Any]:
 
 
 def _means_the_same(events: list[Any], frames: list[Any], octets: bytes) -> bool:
-    """Does stompman read the same frames in these octets?"""
+    """Return whether stompman would read the same frames from these bytes."""
     kinds = set(map(type, frames))
-    if not kinds.isdisjoint(_UNESCAPED):  # it looks for escapes there, too
+    if not kinds.isdisjoint(_UNESCAPED):  # it unescapes these too
         return False
     heads = [frame.headers for frame in frames if frame is not _HEARTBEAT]
     for name in set().union(*heads):
-        if name != _LENGTH and name.lower() == _LENGTH:  # which it takes for the length, too
+        if name != _LENGTH and name.lower() == _LENGTH:  # it takes this for the length too
             return False
-    version = "1.1" if b"\\" in octets else "1.2"  # 1.1 has no escape for CR, as stompman has none
+    version = "1.1" if b"\\" in octets else "1.2"  # like stompman, 1.1 has no escape for CR
     if len(heads) == len(frames) and octets == serialize_many(events, version):
         return True
     return octets == b"".join([_written(frame, version) for frame in events])
@@ -270,9 +271,9 @@ def _written(frame: Any, version: str) -> bytes:
 
 
 def parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
-    r"""Stands in for `stompman.serde.parse_header`: a header line without its end; None for one that is dropped.
+    r"""Replace `stompman.serde.parse_header`: read a header line without its end; None for one that is dropped.
 
-    Escapes of LF, colon and backslash are known. Others vanish.
+    The escapes of LF, colon and backslash are undone; others are removed.
 
     >>> parse_header(b"a\\cb:1\\r"), parse_header(b"a:b:c")
     (('a:b', '1'), None)
@@ -293,7 +294,7 @@ def _unescaped(octets: bytes) -> bytes:
 
 
 def dump_header(key: str, value: str) -> bytes:
-    """Stands in for `stompman.serde.dump_header`: a header line. A CR vanishes.
+    """Replace `stompman.serde.dump_header`: write a header line without CRs.
 
     Raises:
         TypeError: the name or the value is not text.
@@ -305,18 +306,18 @@ def dump_header(key: str, value: str) -> bytes:
 
 
 def _escaped(text: Any) -> str:
-    # stompman joins what iterating gives. For text that is translate(); the rest, such as a list of characters, goes
-    # the same way, so that the same values raise TypeError.
+    # stompman iterates over the value. For str, translate() does the same; other values, such as a list of characters,
+    # are iterated too, so that the same ones raise TypeError.
     if type(text) is str:
         return text.translate(_ESCAPES)
     return "".join([_ESCAPED_CHARACTERS.get(character, character) for character in text])
 
 
 def dump_frame(frame: Any) -> bytes:
-    """Stands in for `stompman.dump_frame`: a frame of stompman as octets. Headers are sorted, CONNECT is not escaped.
+    """Replace `stompman.dump_frame`: return a frame of stompman as bytes. Headers are sorted, CONNECT is not escaped.
 
     Raises:
-        TypeError: a header is not text (None, a number, bytes). As in stompman, CONNECT takes any value as `str()`.
+        TypeError: a header is not text (None, a number, bytes). As in stompman, CONNECT accepts any value with `str()`.
 
     >>> dump_frame(_frames.AckFrame(headers={"subscription": "1", "id": "1"}))
     b'ACK\\nid:1\\nsubscription:1\\n\\n\\x00'
@@ -339,7 +340,7 @@ def _plain(pairs: list[tuple[Any, Any]]) -> str | None:
     for name, value in pairs:
         parts += (name, ":", value, "\n")
     try:
-        text = "".join(parts)  # unlike an f-string, this takes text alone
+        text = "".join(parts)  # unlike an f-string, this accepts text only
     except TypeError:
         return None
     plain = text.count(":") == text.count("\n") == len(pairs) and "\\" not in text and "\r" not in text
@@ -347,7 +348,7 @@ def _plain(pairs: list[tuple[Any, Any]]) -> str | None:
 
 
 def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
-    """A header line of STOMP 1.2, without its end; None for what is none.
+    """Read a header line of STOMP 1.2, without its end; None for a malformed one.
 
     >>> strict_parse_header(b"a:b:c"), strict_parse_header(b"a:\\\\t")
     (('a', 'b:c'), None)
@@ -355,7 +356,7 @@ def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
     if b"\n" in buffer or not buffer or buffer.startswith(b":"):
         return None
     try:
-        frame: Frame = parse(b"MESSAGE\nx%b\n\n\0" % bytes(buffer))[0]  # content-length is a name as any other
+        frame: Frame = parse(b"MESSAGE\nx%b\n\n\0" % bytes(buffer))[0]  # x: so that content-length is not special
     except FrameError:
         return None
     name, value = frame.headers.pairs()[0]
@@ -363,25 +364,25 @@ def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
 
 
 def strict_dump_header(key: str, value: str) -> bytes:
-    """A header line of STOMP 1.2.
+    """Write a header line of STOMP 1.2.
 
     Raises:
-        FrameError: there is no way to write it.
+        FrameError: the header cannot be written.
         TypeError: the name or the value is not text.
 
     >>> strict_dump_header("destination", "a\\r")
     b'destination:a\\\\r\\n'
     """
-    name = key and "x" + key  # so that content-length is a name as any other
+    name = key and "x" + key  # so that content-length is not special
     return serialize(Frame("MESSAGE", [(name, value)]))[len("MESSAGE\nx") : -len("\n\0")]
 
 
 def strict_dump_frame(frame: Any) -> bytes:
-    """A frame of stompman as octets of STOMP 1.2; headers are sorted.
+    """Return a frame of stompman as bytes of STOMP 1.2, with sorted headers.
 
     Raises:
-        FrameError: it cannot be written: a line feed in a header of CONNECT, content-length that is not the number of
-            octets, a body with NULs without it.
+        FrameError: the frame cannot be written: a header of CONNECT has a line feed, content-length is wrong, or a body
+            with NULs has none.
         TypeError: a header is not text, in CONNECT too.
 
     >>> strict_dump_frame(_frames.SendFrame(headers={"destination": "a", "content-length": "2"}, body=b"hi"))
@@ -389,6 +390,6 @@ def strict_dump_frame(frame: Any) -> bytes:
     """
     pairs = sorted(frame.headers.items())
     body = frame.body if isinstance(frame, _WITH_BODY) else b""
-    # Who leaves content-length out means it: ActiveMQ takes a message without it for text.
+    # A missing content-length is intended: ActiveMQ reads a message without it as text.
     made = Frame(_COMMANDS[type(frame)].decode(), pairs, body)
     return serialize(made, content_length="auto" if _LENGTH in frame.headers else "never")

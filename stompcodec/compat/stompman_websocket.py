@@ -1,4 +1,4 @@
-"""stompman's connection over WebSocket, on our codec."""
+"""stompman's WebSocket connection, on our codec."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOST = (RuntimeError, OSError, _websockets.WebSocketException)
 
 
 class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc, name-defined, unused-ignore]
-    """For `stompman.Client(connection_class=...)`: as `Connection`, over WebSocket.
+    """A `Connection` over WebSocket, for `stompman.Client(connection_class=...)`.
 
-    With `ssl` it speaks wss, which stompman's cannot. It asks for the subprotocol v12.stomp. A frame whose body is no
-    UTF-8 goes in a binary message; stompman's goes in a text message that servers refuse.
+    With `ssl` it uses wss, which stompman does not support. It requests the subprotocol v12.stomp. A frame that is not
+    UTF-8 is sent as a binary message; stompman sends a text message, which servers refuse.
 
     Attributes:
-        quirks: as in `Connection`.
+        quirks: as for `Connection`.
     """
 
     quirks: ClassVar[bool] = True
@@ -47,14 +47,14 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         ssl: Literal[True] | tls.SSLContext | None,
         ws_uri_path: str | None = None,
     ) -> Any:
-        """Connect; None where that fails.
+        """Connect; return None if that fails.
 
         Args:
-            host, port: where to.
+            host, port: the address.
             timeout: in seconds.
-            read_max_chunk_size: octets of a WebSocket message at most.
-            ssl: how to speak TLS; None: without.
-            ws_uri_path: the path of the address.
+            read_max_chunk_size: the largest WebSocket message in bytes.
+            ssl: the context for TLS; None for no TLS.
+            ws_uri_path: the path of the URI.
         """
         scheme = "ws" if ssl is None else "wss"
         authority = f"[{host}]" if ":" in host else host
@@ -67,7 +67,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         return cls(websocket=websocket, read_max_chunk_size=read_max_chunk_size, ssl=ssl)
 
     async def write_frame(self, frame: Any) -> None:
-        """As in `Connection`."""
+        """Send a frame, as `Connection` does."""
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
             await self.websocket.send(octets, text=_is_text(octets))
@@ -75,16 +75,16 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
             raise _ConnectionLostError(reason=error) from error
 
     def read_frames(self) -> AsyncGenerator[Any, None]:
-        """As in `Connection`."""
+        """Yield received frames, as `Connection` does."""
         return read_frames(self, self.quirks)
 
 
 def read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
-    """The frames that come to a WebSocket connection of stompman.
+    """Yield the frames of a WebSocket connection of stompman.
 
     Args:
-        connection: it is.
-        quirks: as in `Connection`.
+        connection: the connection.
+        quirks: as for `Connection`.
     """
     kind = frames.FrameParser if quirks else frames.StrictFrameParser
     return frames.read_frames(connection, kind, partial(_receive, connection.websocket), _LOST)
@@ -92,7 +92,7 @@ def read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
 
 async def _receive(websocket: Any) -> bytes:
     octets = b""
-    while not octets:  # a message without octets is not the end
+    while not octets:  # an empty message is not the end
         octets = await websocket.recv(decode=False)
     return octets
 

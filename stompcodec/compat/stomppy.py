@@ -1,16 +1,16 @@
-r"""stomp.py on our codec. One line before the first connection, and nothing else changes:
+r"""stomp.py on our codec, by one line before the first connection:
 
     from stompcodec import compat
     compat.install("stomp.py")
 
-Or without a patch, with classes that take the arguments of theirs:
+Or without a patch, by classes with the same arguments:
 
     from stompcodec.compat.stomppy import Connection12 as Connection
 
-Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. What differs is in
-docs/compat.md.
+Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. docs/compat.md lists the
+differences.
 
-With `heart_beats=(10000, 10000)` heart-beats go on while a listener blocks: listeners then have a thread of
+With `heart_beats=(10000, 10000)` heart-beats continue while a listener blocks: listeners are then called in a thread of
 their own.
 """
 
@@ -37,13 +37,12 @@ from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame,
 __all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams", "self_test"]
 
 _BASE: Any = stomp.transport.BaseTransport
-#: What reads, looked up by their I/O thread in each turn: a method that hands frames on, before 9.0 one that returns
-#: them.
+#: The reading method, which their I/O thread looks up in each turn. It delivers frames; before 9.0 it returned them.
 _READS = "_BaseTransport__read_frames" if hasattr(_BASE, "_BaseTransport__read_frames") else "_BaseTransport__read"
 
 
 def _methods(quirks: bool, heart_beats: tuple[int, int] | None = None) -> dict[str, Any]:
-    """What a transport gets, by name."""
+    """Return the methods to replace in a transport, by name."""
     convert = convert_frame if quirks else strict_convert_frame
     if heart_beats is None:
         return {_READS: reading(quirks), "transmit": transmitting(convert)}
@@ -52,7 +51,7 @@ def _methods(quirks: bool, heart_beats: tuple[int, int] | None = None) -> dict[s
 
 
 def _functions(quirks: bool) -> dict[str, Any]:
-    """What their modules get, by name."""
+    """Return the functions to replace in modules, by name."""
     if quirks:
         return {"convert_frame": convert_frame, "parse_frame": parse_frame}
     return {
@@ -63,7 +62,7 @@ def _functions(quirks: bool) -> dict[str, Any]:
 
 
 def seams(quirks: bool = True, heart_beats: tuple[int, int] | None = None) -> list[Seam]:
-    """The names of stomp.py to replace. Its modules import each other's names, so a function is in several of them.
+    """Return the names of stomp.py to replace. A function is in several modules, which import it from each other.
 
     >>> [seam.name for seam in seams() if seam.owner == "stomp.transport:BaseTransport"][-1]
     'transmit'
@@ -77,21 +76,20 @@ def seams(quirks: bool = True, heart_beats: tuple[int, int] | None = None) -> li
 
 
 def install(quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) -> Installed:
-    """Put our codec into stomp.py, for every connection of this program. Call it before the first one.
+    """Put our codec into stomp.py, for all connections of this program. Call it before the first one.
 
     Args:
-        quirks: programs see what they always saw, also of streams that are no STOMP. False: STOMP as written; a stream
-            that breaks its rules ends the connection, and a frame that cannot be read back is not sent (FrameError).
-        heart_beats: milliseconds, to send and to receive: what connections offer that offer nothing themselves. All
-            connections of STOMP 1.1 and 1.2 then keep their heart-beats while a listener blocks, for listeners are
-            called in a thread of their own, one after the other, as before. None: as stomp.py does it.
+        quirks: programs see the same as before, even for malformed streams. False: STOMP as specified; malformed data
+            ends the connection, and a frame that could not be read back is not sent (FrameError).
+        heart_beats: the intervals in ms, to send and to receive, that connections offer unless they say otherwise. All
+            connections of STOMP 1.1 and 1.2 then keep their heart-beats while a listener blocks, because listeners are
+            called in another thread, still one after the other. None: as stomp.py does.
 
     Returns:
-        An object whose `undo()` gives stomp.py back as it was. Call that when no connection is open.
+        An object whose `undo()` restores stomp.py. Call it when no connection is open.
 
     Raises:
-        PeerError: this version of stomp.py is not known, or it is installed already with other arguments; nothing was
-            changed.
+        PeerError: the version of stomp.py is unknown, or it is installed with other arguments. Nothing was changed.
         ValueError: `heart_beats` is not two numbers of milliseconds.
 
     >>> with install():
@@ -110,14 +108,15 @@ def _transport_class(base: Any, quirks: bool, heart_beats: tuple[int, int] | Non
 
 
 def _adopt(connection: Any, quirks: bool, heart_beats: Any) -> None:
-    # Their constructors make the transport themselves, with arguments that depend on the version: so it changes its
-    # class afterwards. It has no socket yet.
+    # Their constructors make the transport, with arguments that depend on the version. So its class is changed
+    # afterwards, while it has no socket.
     base: Any = type(connection.transport)
     connection.transport.__class__ = _transport_class(base, quirks, checked(heart_beats))
 
 
 class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection10`, with `quirks` and `heart_beats` as for `install`. Nothing else of stomp.py is touched.
+    """`stomp.Connection10` on our codec, with `quirks` and `heart_beats` as for `install`. stomp.py itself is
+    unchanged.
 
     >>> isinstance(Connection10([("127.0.0.1", 61613)]), stomp.Connection10)
     True
@@ -131,7 +130,7 @@ class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-
 
 
 class Connection11(stomp.connect.StompConnection11):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection11`, which is `stomp.Connection`, with `quirks` and `heart_beats` as for `install`.
+    """`stomp.Connection11` (`stomp.Connection`) on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection11([("127.0.0.1", 61613)], heartbeats=(1000, 1000)).heartbeats
     (1000, 1000)
@@ -145,7 +144,7 @@ class Connection11(stomp.connect.StompConnection11):  # type: ignore[misc, name-
 
 
 class Connection12(stomp.connect.StompConnection12):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.Connection12`, with `quirks` and `heart_beats` as for `install`.
+    """`stomp.Connection12` on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection12([("127.0.0.1", 61613)], quirks=False).version
     '1.2'
@@ -159,7 +158,7 @@ class Connection12(stomp.connect.StompConnection12):  # type: ignore[misc, name-
 
 
 class WSConnection(stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, name-defined, unused-ignore]
-    """`stomp.WSConnection`, with `quirks` and `heart_beats` as for `install`.
+    """`stomp.WSConnection` on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> WSConnection([("127.0.0.1", 15674)], ws_path="/ws").transport.ws_path
     '/ws'
@@ -173,10 +172,10 @@ class WSConnection(stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, na
 
 
 def self_test(quirks: bool = True) -> None:
-    """Send a frame through stomp.py as it is installed now, and receive it in pieces.
+    """Send a frame through the patched stomp.py, and receive it in pieces.
 
     Raises:
-        AssertionError: something came out otherwise.
+        AssertionError: a result differs.
 
     >>> with install():
     ...     self_test()
@@ -189,7 +188,7 @@ def self_test(quirks: bool = True) -> None:
 
     octets = b"CONNECTED\nversion:1.2\n\n\0\n" + b"MESSAGE" + sent[4:] + b"MESSAGE\nbad:\\t\n\n\0"
     logger = logging.getLogger("stomp.py")
-    silent, logger.disabled = logger.disabled, True  # the broken frame at the end is meant to be one
+    silent, logger.disabled = logger.disabled, True  # the last frame is malformed on purpose
     try:
         transport.receives(octets[at : at + 1] for at in range(len(octets)))
     finally:
@@ -228,4 +227,4 @@ class _Loopback(_BASE):  # type: ignore[misc, valid-type, unused-ignore]
             while True:
                 getattr(self, _READS)()
         except stomp.exception.ConnectionClosedException:
-            self.closed = next(coming, None) is not None  # before the end of what comes
+            self.closed = next(coming, None) is not None  # before all pieces were read

@@ -1,9 +1,9 @@
 """Heart-beats for stomp.py that go on while a listener blocks.
 
-stomp.py calls listeners in the thread that reads its socket. While one blocks, nobody reads: the server's heart-beats
-are not seen, and stomp.py ends the connection; on TLS its own are not sent either, and the server ends it. Here the
-thread that reads goes on reading, a thread of ours calls the listeners in the same order (`Turns`), and another one
-sends the heart-beats and watches those of the server (`Beats`).
+stomp.py calls listeners in the thread that reads its socket. While one blocks, the socket is not read: the server's
+heart-beats are missed, and stomp.py ends the connection; on TLS its own are not sent either, and the server ends it.
+Here that thread keeps reading, another thread calls the listeners in the same order (`Turns`), and a third one sends
+heart-beats and watches those of the server (`Beats`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from stompcodec.compat.stomppy_read import deliver, log, reading, receive_octets
 
 __all__ = ["Beats", "Turns", "checked", "offer", "reading_ahead"]
 
-#: Bytes of frames that wait for a listener before the socket is read no further.
+#: Bytes of waiting frames at which reading stops.
 _AHEAD = 1 << 20
-#: What a waiting frame takes beside its body, in bytes.
+#: Memory of a waiting frame beside its body, in bytes.
 _FRAME = 512
-#: Seconds between two looks while the socket is not read.
+#: Seconds between two checks while the socket is not read.
 _TICK = 0.05
 #: The part of the promised interval after which a heart-beat is sent, so that it arrives in time.
 _EARLY = 0.8
-#: The intervals without a byte after which the server counts as gone. ActiveMQ leaves up to two between its beats: it
-#: looks once in an interval, and skips the beat if it sent a frame since.
+#: The intervals of silence after which the server is dead. ActiveMQ may leave two between its beats: it checks once per
+#: interval, and skips the beat if it has sent a frame since.
 _SILENCE = 2.5
-#: What stomp.py waits, unless a program chooses.
+#: The default of stomp.py.
 _THEIR_SILENCE = 1.5
 #: The longest interval in seconds; a longer one would overflow the timers of threads.
 _LONGEST = 86_400.0 * 30
@@ -41,10 +41,10 @@ _HeartbeatListener: Any = stomp.listener.HeartbeatListener
 
 
 def checked(heart_beats: Any) -> tuple[int, int] | None:
-    """Return what the caller of `install` gave, checked.
+    """Return the checked argument `heart_beats` of `install`.
 
     Raises:
-        ValueError: it is not None and not two numbers of milliseconds.
+        ValueError: it is neither None nor two numbers of milliseconds.
 
     >>> checked([10000, 10000])
     (10000, 10000)
@@ -67,12 +67,12 @@ def checked(heart_beats: Any) -> tuple[int, int] | None:
 
 
 class Turns:
-    """The frames of one connection on their way to its listeners, which a thread of their own calls one by one.
+    """The queue of a connection's frames for its listeners, and the thread that calls them one by one.
 
     Args:
-        transport: of stomp.py; its `override_threading` holds for this thread, too.
+        transport: the transport of stomp.py, whose `override_threading` applies to this thread too.
         connected: its socket.
-        hand_out: hands one frame and its octets to the listeners.
+        hand_out: passes a frame and its bytes to the listeners.
     """
 
     def __init__(self, transport: Any, connected: Any, hand_out: Callable[[Any, bytes], None]) -> None:
@@ -84,7 +84,7 @@ class Turns:
         self._size = 0
         self._thread: int | None = None
         self._started = self._ended = self._busy = False
-        #: What a listener raised; it ends the connection, as in stomp.py.
+        #: The error of a listener, which ends the connection, as in stomp.py.
         self.error: BaseException | None = None
 
     def put(self, frame: Any, octets: bytes) -> None:
@@ -101,21 +101,21 @@ class Turns:
             self._changed.notify_all()
 
     def has_room(self, seconds: float) -> bool:
-        """Wait until more frames may be read, at most so long."""
+        """Wait up to `seconds` for room for more frames. Return whether there is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < _AHEAD, seconds)
 
     def end(self) -> None:
-        """Say that no frames follow."""
+        """Note that no more frames follow."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait until the listeners have had every frame.
+        """Wait until the listeners have processed all frames.
 
         Raises:
-            Exception: what a listener raised.
+            Exception: the error of a listener.
         """
         self.end()
         with self._changed:
@@ -136,7 +136,7 @@ class Turns:
                 self._busy = True
             try:
                 self._hand_out(frame, octets)
-            except BaseException as error:  # it belongs to the thread that reads, which ends with it
+            except BaseException as error:  # passed to the reading thread, which ends with it
                 self._fail(error)
                 return
             finally:
@@ -150,24 +150,24 @@ class Turns:
             self.error = error
             self._size -= sum(size for _, _, size in self._waiting)
             self._waiting.clear()
-        # Wakes the thread that reads. A WebSocket has the socket inside.
+        # This wakes the reading thread. A WebSocket has the socket inside.
         with contextlib.suppress(Exception):
             getattr(self.socket, "sock", self.socket).shutdown(socket.SHUT_RDWR)
 
 
 class Beats:
-    """The heart-beats of one transport: a listener of stomp.py that is called after the connection itself.
+    """The heart-beats of a transport: a listener of stomp.py that is called after the connection itself.
 
     Args:
-        transport: of stomp.py.
-        offered: milliseconds to send and to receive, as CONNECT says them.
+        transport: the transport of stomp.py.
+        offered: the intervals in ms, to send and to receive, in CONNECT.
         own: those that the program asked for; (0, 0) for none.
-        theirs: the connection, whose own heart-beats are off; None where stomp.py has none.
+        theirs: the connection, whose own heart-beats are off; None if it has none.
     """
 
     def __init__(self, transport: Any, offered: tuple[int, int], own: tuple[int, ...], theirs: Any) -> None:
         self.offered, self.own = offered, own
-        #: What was written to the connection's `heartbeats` last.
+        #: The last value assigned to the connection's `heartbeats`.
         self.left: tuple[int, ...] = (0, 0)
         self._transport = transport
         self._theirs = theirs
@@ -178,8 +178,8 @@ class Beats:
         self._sent = self._received = 0.0
 
     def received(self) -> None:
-        """Octets came, or more would come if there was room for them."""
-        self._received = max(self._received, monotonic())  # which is later at first
+        """Note that bytes were received, or that they are not read for lack of room."""
+        self._received = max(self._received, monotonic())  # at first, _received is in the future
 
     def on_send(self, _frame: Any) -> None:
         self._sent = monotonic()
@@ -193,7 +193,7 @@ class Beats:
             return
         self._stop, self._socket = threading.Event(), self._transport.socket
         self._sent = now = monotonic()
-        # The first beat may take that long, whatever a program chose: stomp.py is patient with it, too.
+        # The first beat may take longer, whatever a program chose, as with stomp.py.
         self._received = now + min(receive / 1000, _LONGEST) * max(_SILENCE - self._scale, 0)
         seconds = [min(value / 1000, _LONGEST) for value in (send * _EARLY, receive * self._scale)]
         self._transport.create_thread_fc(partial(self._run, self._stop, self._socket, *seconds))
@@ -202,7 +202,7 @@ class Beats:
         self._stop.set()
 
     def on_disconnected(self) -> None:
-        # A listener that was told before this one may have connected again already.
+        # An earlier listener may have connected again already.
         if self._transport.socket is not self._socket:
             self._stop.set()
 
@@ -222,14 +222,14 @@ class Beats:
                 self._time_out(connected, now - self._received)
                 return
             if send and now - self._sent >= send:
-                self._sent = now  # whatever becomes of it
+                self._sent = now  # even if sending fails
                 self._beat()
 
     def _beat(self) -> None:
         try:
             if self._transport.is_connected():
                 self._transport.transmit(stomp.utils.Frame(None, {}, None))
-        except Exception as error:  # the thread that reads sees why
+        except Exception as error:  # the reading thread will see the error
             log.debug("unable to send heartbeat, due to: %s", error)
 
     def _time_out(self, connected: Any, silent: float) -> None:
@@ -247,7 +247,7 @@ class Beats:
 
 
 def _numbers(text: Any) -> tuple[int, int] | None:
-    """The two numbers of a heart-beat header; None for anything else."""
+    """Return the two numbers of a heart-beat header; None if it is malformed."""
     parts = str(text).replace(" ", "").split(",")
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
         return None
@@ -255,7 +255,7 @@ def _numbers(text: Any) -> tuple[int, int] | None:
 
 
 def _agreed(server: Any, offered: tuple[int, int]) -> tuple[int, int]:
-    """Milliseconds to send and to receive, by the header of CONNECTED and our own.
+    """Return the intervals in ms, to send and to receive, from the header of CONNECTED and our offer.
 
     >>> _agreed("0,15000", (10000, 10000)), _agreed("5000,5000", (0, 10000)), _agreed("soon", (1, 1))
     ((15000, 0), (0, 10000), (0, 0))
@@ -266,28 +266,28 @@ def _agreed(server: Any, offered: tuple[int, int]) -> tuple[int, int]:
 
 
 def offer(transport: Any, frame: Any, heart_beats: tuple[int, int]) -> None:
-    """Put heart-beats into a CONNECT frame, and a fresh `Beats` into its transport.
+    """Put heart-beats into a CONNECT frame, and a new `Beats` into its transport.
 
-    What the program itself offers, by its connection or by a header, stays; only the thread is ours.
+    The program's own offer, by its connection or by a header, is kept; only the thread is ours.
     """
     listeners = list(transport.listeners.values())
     theirs = next((found for found in listeners if isinstance(found, _HeartbeatListener)), None)
     before = transport.listeners.get(_NAME)
     own = tuple(theirs.heartbeats) if theirs is not None else (0, 0)
     if isinstance(before, Beats) and own == before.left:
-        own = before.own  # of an earlier connection: what the program has asked for, not what was agreed then
-    offered = (0, 0)  # all that 1.0 knows
+        own = before.own  # the program's offer, not the result of an earlier negotiation
+    offered = (0, 0)  # 1.0 has no heart-beats
     if {"1.1", "1.2"} & set(str(frame.headers.get("accept-version", "")).split(",")):
         given = _numbers(frame.headers["heart-beat"]) if "heart-beat" in frame.headers else heart_beats
         offered = own if own != (0, 0) else given or (0, 0)
         frame.headers["heart-beat"] = f"{offered[0]},{offered[1]}"
     if theirs is not None:
-        theirs.heartbeats = (0, 0)  # so that it starts no thread
+        theirs.heartbeats = (0, 0)  # so that it does not start its thread
     transport.set_listener(_NAME, Beats(transport, offered, own, theirs))
 
 
 def reading_ahead(quirks: bool) -> Callable[[Any], tuple[()]]:
-    """Return what stands in for `BaseTransport.__read_frames` when listeners have a thread of their own."""
+    """Return a replacement for `BaseTransport.__read_frames` with a thread for listeners."""
 
     def receive(transport: Any) -> bytes | None:
         data = receive_octets(transport)
@@ -327,10 +327,10 @@ def _received(transport: Any) -> None:
 
 
 def _room(transport: Any, turns: Turns) -> bool:
-    """Wait until there is room for more frames. False: there is none, and the thread has to write meanwhile."""
+    """Wait for room for more frames. Return False if there is none and the thread has to write meanwhile."""
     while transport.running and not turns.has_room(_TICK):
-        _received(transport)  # the server waits for us
-        # Since 9.0 the thread that reads a TLS socket also writes to it.
+        _received(transport)  # the server is not to blame
+        # Since 9.0 the reading thread of a TLS socket also writes to it.
         if getattr(transport, "send_queue", None) is not None and not transport.blocking:
             return False
     return True

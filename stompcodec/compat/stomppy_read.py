@@ -1,8 +1,8 @@
-"""Reading for stomp.py: what its transport does in its I/O thread, with our parser in it.
+"""Reading for stomp.py: the work of its transport's I/O thread, with our parser.
 
-With quirks, what is STOMP 1.2 is read by our parser. What is not, or passes our limits, is cut and read by stomp.py's
-own rules, so that a program sees what it always saw. Without quirks the rules of the negotiated version hold, and what
-breaks them ends the connection.
+With quirks, our parser reads what is valid STOMP 1.2. Other data, or data beyond our limits, is split and read by
+stomp.py's own rules, so that a program sees the same as before. Without quirks the rules of the negotiated version
+apply, and malformed data ends the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 PEER = Peer("stomp.py", (8, 1), (10,))
 version_of(PEER)
 stomp: Any = importlib.import_module("stomp")
-#: Their module for logging, which has another name before 9.0.
+#: Their logging module, which had another name before 9.0.
 log: Any = getattr(stomp, "log", None) or stomp.logging
 
 _transport: Any = stomp.transport
@@ -49,14 +49,14 @@ _new: Any = object.__new__
 _EOLS = re.compile(rb"[\r\n]*")
 _PREAMBLE_END = re.compile(rb"\n\n|\r\n\r\n")
 _LENGTH = re.compile(rb"^content-length[:]\s*([0-9]+)", re.MULTILINE)
-_DIGITS = 19  # of a content-length; a body of more never ends, as with theirs
+_DIGITS = 19  # of a content-length; a longer number means a body without end, as with theirs
 _ESCAPE = re.compile(r"\\.")
 _WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _COMMANDS = frozenset(("CONNECTED", "MESSAGE", "RECEIPT", "ERROR"))
 
 
 class _Lazy:
-    """An attribute that is made when it is asked for first: a dict of the headers that came."""
+    """An attribute that is made on first use: a dict of the received headers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class _Lazy:
 
 
 class ReceivedFrame(_Theirs):  # type: ignore[misc, valid-type, unused-ignore]
-    """`stomp.utils.Frame`, for what came. Most of the time of reading goes into headers, and many are never looked at.
+    """`stomp.utils.Frame` for received frames. Headers take most of the time, so that they are made on first use.
 
     >>> frame = ReceivedFrame.of(next(Parser().feed(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0")))
     >>> print(frame)
@@ -80,7 +80,7 @@ class ReceivedFrame(_Theirs):  # type: ignore[misc, valid-type, unused-ignore]
 
     @classmethod
     def of(cls, frame: Any) -> Any:
-        """Ours as theirs."""
+        """Return our frame as theirs."""
         found = _new(cls)
         found.cmd = frame.command
         found.body = frame.body
@@ -92,7 +92,7 @@ _of = ReceivedFrame.of
 
 
 def _unescaped(frame: Any) -> Any:
-    """A CONNECTED frame, which they unescape like any other."""
+    """Return a CONNECTED frame as theirs, unescaped, as they do for all frames."""
     headers: dict[str, str] = {}
     for name, value in frame.headers.pairs():
         headers.setdefault(_ESCAPE.sub(_their_unescape, name), _ESCAPE.sub(_their_unescape, value))
@@ -100,7 +100,7 @@ def _unescaped(frame: Any) -> Any:
 
 
 def _raw(last: Any) -> bytes:
-    """The octets of a frame, without its NUL; of one of ours written anew, for nobody kept those that came."""
+    """Return the bytes of a frame without its NUL. One of ours is written again, since its bytes are not kept."""
     if isinstance(last, bytes):
         return last
     length: Any = "never" if last.get("content-length") is None else "auto"
@@ -108,10 +108,10 @@ def _raw(last: Any) -> bytes:
 
 
 class Reader:
-    """What has come on one socket, read as stomp.py reads.
+    """A reader of one socket's stream that reads like stomp.py.
 
     Args:
-        socket: only to tell one connection from the next.
+        socket: identifies the connection.
 
     >>> reader = Reader(None)
     >>> [frame.cmd for frame in reader.feed(b"MESSAGE\\n\\nhello\\0ERROR\\nmessage:no blank line\\0RECE")]
@@ -124,20 +124,20 @@ class Reader:
 
     def __init__(self, socket: Any) -> None:
         self.socket = socket
-        self.last: Any = None  # our frame, or the octets, of the frame that was handed out last
+        self.last: Any = None  # the last frame: ours, or its bytes
         self._parser = Parser("1.2")
-        self._kept: list[bytes] = []  # the octets of the frame that is not whole
+        self._kept: list[bytes] = []  # the bytes of the incomplete frame
         self._size = 0
-        # -1: the parser reads. Else their rules do, and it is worth a look when so many octets are here; 0: a NUL.
+        # -1: our parser reads. Otherwise their rules do, once this many bytes are there; 0: once there is a NUL.
         self._wanted = -1
 
     @property
     def idle(self) -> bool:
-        """No frame has begun."""
+        """Whether no frame has begun."""
         return not self._kept
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Their frames that are whole now."""
+        """Yield the complete frames as theirs."""
         self._kept.append(data)
         if self._wanted >= 0:
             self._size += len(data)
@@ -154,7 +154,7 @@ class Reader:
     def _strictly(self, data: bytes) -> Iterator[Any]:
         for frame in self._parser.feed(data):
             self.last = frame
-            found = _new(ReceivedFrame)  # as `of`, without the call
+            found = _new(ReceivedFrame)  # inlined `of`
             found.cmd = command = frame.command
             found.body = frame.body
             found._codec_frame = frame
@@ -166,7 +166,7 @@ class Reader:
             self._kept = [data[len(data) - rest :]]
 
     def _loosely(self, octets: bytes) -> Iterator[Any]:
-        """Read all that is whole by their rules. The parser has the rest, if it can read that."""
+        """Read complete frames by their rules. Our parser continues with the rest, if it can."""
         at = _EOLS.match(octets).end()  # type: ignore[union-attr]
         self._wanted = 0
         while at < len(octets):
@@ -190,7 +190,7 @@ class Reader:
 
 
 def _cut(octets: bytes, at: int) -> tuple[int, int]:
-    """By their rules: where the frame that begins at `at` ends, and 0. Or -1, and how many octets of it are wanted."""
+    """Return (end of the frame at `at`, 0) by their rules; (-1, bytes needed) if it is incomplete."""
     end = octets.find(b"\0", at)
     if end < 0:
         return -1, 0
@@ -204,7 +204,7 @@ def _cut(octets: bytes, at: int) -> tuple[int, int]:
 
 
 class StrictReader:
-    """What has come on one socket, read as STOMP says: every EOL between frames is a heart-beat.
+    """A reader of one socket's stream by the rules of STOMP: each EOL between frames is a heart-beat.
 
     >>> reader = StrictReader(None)
     >>> [frame.cmd for frame in reader.feed(b"CONNECTED\\nversion:1.1\\n\\n\\0\\n")]
@@ -213,7 +213,7 @@ class StrictReader:
 
     __slots__ = ("_parser", "last", "socket")
 
-    #: A read of an EOL is looked at like any other.
+    #: A received EOL is read like anything else.
     idle = False
 
     def __init__(self, socket: Any) -> None:
@@ -222,10 +222,10 @@ class StrictReader:
         self._parser = Parser(None, heartbeats=True)
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Their frames that are whole now.
+        """Yield the complete frames as theirs.
 
         Raises:
-            stomp.exception.ConnectionClosedException: the stream is broken; the frames before that were handed out.
+            stomp.exception.ConnectionClosedException: a frame is malformed, after the frames before it.
         """
         try:
             for frame in self._parser.feed(data):
@@ -244,7 +244,7 @@ class StrictReader:
 
 
 def receive_octets(transport: Any) -> bytes | None:
-    """The next octets; None where there are none yet.
+    """Return received bytes; None if there are none yet.
 
     Raises:
         stomp.exception.ConnectionClosedException: the connection has ended.
@@ -261,8 +261,8 @@ def receive_octets(transport: Any) -> bytes | None:
         except Exception:
             log.debug("socket read error", exc_info=log.verbose)
             data = b""
-        # Since 9.0 TLS sockets do not block, and then None is "not yet". Theirs takes the end of the stream for that
-        # too, and asks again for ever.
+        # Since 9.0 TLS sockets do not block, and None means "not yet". Their own code takes the end of the stream for
+        # that too, and loops for ever.
         if data or (data is None and not transport.blocking and hasattr(transport, "send_queue")):
             return data
         log.debug("nothing received, raising ConnectionClosedException")
@@ -271,7 +271,7 @@ def receive_octets(transport: Any) -> bytes | None:
 
 
 def _deliver(transport: Any, frame: Any) -> None:
-    """`process_frame` for a MESSAGE, without what it does for other frames."""
+    """Do what `process_frame` does for a MESSAGE."""
     for name in ("on_before_message", "on_message"):
         with transport._BaseTransport__listeners_change_condition:
             listeners = sorted(transport.listeners.items())
@@ -282,7 +282,7 @@ def _deliver(transport: Any, frame: Any) -> None:
 
 
 def _is_theirs(transport: Any, name: str) -> bool:
-    """Has nobody put something else in the place of this method?"""
+    """Return whether a method is that of stomp.py, not overridden."""
     return getattr(getattr(transport, name), "__func__", None) is _METHODS[name]
 
 
@@ -291,7 +291,7 @@ def _process(transport: Any, frame: Any, octets: bytes) -> None:
 
 
 def deliver(transport: Any, frame: Any, octets: bytes) -> None:
-    """`process_frame`, quicker for a MESSAGE where nobody has put something else in its place."""
+    """Call `process_frame`, by a fast path for a MESSAGE if the method is not overridden."""
     quick = _is_theirs(transport, "process_frame") and _is_theirs(transport, "notify")
     if quick and frame.cmd == "MESSAGE" and not log.isEnabledFor(log.DEBUG):
         _deliver(transport, frame)
@@ -304,14 +304,14 @@ def reading(
     receive: Callable[[Any], bytes | None] = receive_octets,
     hand_over: Callable[[Any, Any, bytes], None] | None = None,
 ) -> Callable[[Any], tuple[()]]:
-    """What stands in for `BaseTransport.__read_frames`: receive, and hand frames to `process_frame`, in this thread.
+    """Return a replacement for `BaseTransport.__read_frames`: receive, and call `process_frame`, in this thread.
 
-    Before 9.0 it stands in for `__read`, which returns the frames to be handed out: none are left.
+    Before 9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here.
 
     Args:
-        quirks: read as stomp.py does.
-        receive: gives the octets that came, or None where there are none yet.
-        hand_over: takes a transport, a frame and its octets instead of `process_frame`.
+        quirks: read like stomp.py.
+        receive: returns received bytes, or None if there are none yet.
+        hand_over: called with a transport, a frame and its bytes instead of `process_frame`.
     """
     kind: Any = Reader if quirks else StrictReader
 
@@ -344,7 +344,7 @@ def reading(
 
 
 def parse_frame(frame: bytes) -> Any:
-    """`stomp.utils.parse_frame`: one frame without its NUL, what is no STOMP by their rules; None where there is none.
+    """Replace `stomp.utils.parse_frame`: read one frame without its NUL, malformed ones by their rules; None for none.
 
     >>> print(parse_frame(b"RECEIPT\\nreceipt-id:1\\n\\n"), parse_frame(b"FOO"))
     {cmd=RECEIPT,headers=[{'receipt-id': '1'}],body=b''} {cmd=FOO,headers=[{}],body=b''}
@@ -360,10 +360,10 @@ def parse_frame(frame: bytes) -> Any:
 
 
 def strict_parse_frame(frame: bytes) -> Any:
-    """`stomp.utils.parse_frame` as STOMP 1.2 says: one frame without its NUL; None where there are only EOLs.
+    """Replace `stomp.utils.parse_frame` by the rules of STOMP 1.2: read one frame without its NUL; None for EOLs only.
 
     Raises:
-        FrameError: it is no frame.
+        FrameError: the frame is malformed.
 
     >>> strict_parse_frame(b"RECEIPT\\nreceipt-id:1\\n\\n").headers
     {'receipt-id': '1'}
@@ -379,10 +379,10 @@ def strict_parse_frame(frame: bytes) -> Any:
 
 
 def strict_parse_headers(lines: list[str], offset: int = 0) -> dict[str, str]:
-    """`stomp.utils.parse_headers` as STOMP 1.2 says.
+    """Replace `stomp.utils.parse_headers` by the rules of STOMP 1.2.
 
     Raises:
-        FrameError: a line is no header, or holds an undefined escape.
+        FrameError: a line is malformed, or has an undefined escape.
 
     >>> strict_parse_headers(["MESSAGE", "a:1\\\\c2", "a:3"], 1)
     {'a': '1:2'}

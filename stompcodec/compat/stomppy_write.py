@@ -1,4 +1,4 @@
-"""Writing for stomp.py: frames in the octets it writes, and without quirks only those that STOMP can read back."""
+"""Writing for stomp.py: the same bytes as its own, and without quirks only frames that can be read back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["convert_frame", "strict_convert_frame", "transmitting"]
 
 _encode: Any = stomp.utils.encode
 _clean_lines: Any = stomp.utils.clean_lines
-#: Their function, from before any patch; it gives the pieces that they log.
+#: Their original function, which returns the pieces that they log.
 _pieces: Callable[[Any], list[bytes]] = stomp.utils.convert_frame
 _PASSCODE = b"passcode:"
 
 
 def _pairs(frame: Any) -> list[tuple[str, Any]]:
-    """Headers in the order in which they are written: sorted, a tuple is a repeated header, None is left out."""
+    """Return headers as they are written: sorted, a tuple is a repeated header, None is left out."""
     pairs: list[tuple[str, Any]] = []
     for name, value in sorted(frame.headers.items()):
         if type(value) is tuple:
@@ -38,7 +38,7 @@ def _body(frame: Any) -> bytes:
 
 
 def convert_frame(frame: Any) -> list[bytes]:
-    """`stomp.utils.convert_frame`: the same octets, in one piece.
+    """Replace `stomp.utils.convert_frame`: return the same bytes in one piece.
 
     >>> convert_frame(stomp.utils.Frame("SEND", {"destination": "/queue/a", "b": None, "a": ("1", 2)}, "hi"))
     [b'SEND\\na:1\\na:2\\ndestination:/queue/a\\n\\nhi\\x00']
@@ -53,11 +53,11 @@ def convert_frame(frame: Any) -> list[bytes]:
 
 
 def strict_convert_frame(frame: Any) -> list[bytes]:
-    """The same, for frames that can be read back.
+    """Replace `stomp.utils.convert_frame` for frames that can be read back.
 
     Raises:
-        FrameError: a header holds what would be read as another header, or as none; text is no UTF-8; a body with NULs
-            has no content-length, or content-length without a body is not 0.
+        FrameError: a header would not be read back as the same one; text is not UTF-8; a body with NULs has no
+            content-length, or content-length without a body is not 0.
 
     >>> strict_convert_frame(stomp.utils.Frame("SEND", {"destination": "/queue/a\\nadmin:yes"}, b""))
     Traceback (most recent call last):
@@ -72,7 +72,7 @@ holds a line feed (use a newer version, or leave the header or body out)
     if given and body:
         frame.headers["content-length"] = len(body)
     pairs = [(name, str(value)) for name, value in _pairs(frame)]
-    # Values are escaped already where they have to be: the rules of 1.0 add no more, and refuse what cannot stand.
+    # Values are already escaped: the rules of 1.0 add no escapes, and refuse what cannot be written.
     written = Frame(frame.cmd, pairs, body)
     return [serialize(written, "1.0", content_length="auto" if given else "never", commands=(frame.cmd,))]
 
@@ -88,11 +88,11 @@ def _shown(frame: Any) -> list[bytes]:
 def transmitting(
     convert: Callable[[Any], list[bytes]], connecting: Callable[[Any, Any], None] | None = None
 ) -> Callable[[Any, Any], None]:
-    """What stands in for `BaseTransport.transmit`.
+    """Return a replacement for `BaseTransport.transmit`.
 
     Args:
-        convert: gives the octets of a frame.
-        connecting: sees a transport and its CONNECT before the listeners do.
+        convert: returns the bytes of a frame.
+        connecting: called with a transport and its CONNECT before the listeners.
     """
 
     def transmit(self: Any, frame: Any) -> None:
@@ -103,7 +103,7 @@ def transmitting(
         for _, listener in listeners:
             try:
                 listener.on_send(frame)
-            except AttributeError:  # as theirs, also where it comes from inside
+            except AttributeError:  # like theirs, even if it is raised inside of on_send
                 continue
         if frame.cmd == "DISCONNECT" and "receipt" in frame.headers:
             self._BaseTransport__disconnect_receipt = frame.headers["receipt"]

@@ -1,9 +1,9 @@
-"""A plug-in for pytest that runs a library's own suite on our codec.
+"""A pytest plug-in that runs a library's own test suite on our codec.
 
     STOMPCODEC_COMPAT=stompman pytest -p stompcodec.compat.suite
 
-`STOMPCODEC_COMPAT` is a module of `stompcodec.compat`; with ":strict" behind it, it is STOMP as written. Plug-ins named
-with -p are loaded first, so the names are replaced before the suite imports them.
+`STOMPCODEC_COMPAT` names the library; with ":strict" after it, STOMP is as specified. Plug-ins named with -p are loaded
+first, so that names are replaced before the suite imports them.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ if _peer:
 
 
 def pytest_report_header() -> str:
-    """What pytest says at its start."""
+    """Return the line that pytest prints at its start."""
     return f"stompcodec.compat: {_peer or 'nothing'} {_installed or ''}"
