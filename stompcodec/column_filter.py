@@ -17,7 +17,7 @@ class Condition(NamedTuple):
     name: bytes
     """The name of a header, or "command"."""
     is_prefix: bool
-    """Whether the text must begin with one of the values, or equal one."""
+    """True if the text must begin with one of the values; False if it must equal one."""
     values: tuple[bytes, ...]
     """In ascending order. Invariant: no prefix begins with another, so that comparing with one value is enough."""
 

@@ -198,7 +198,7 @@ class CaptureWriter:
 
     @property
     def failed(self) -> bool:
-        """Whether an error was final: close the writer, and open the capture again."""
+        """True if an error was final: close the writer, and open the capture again."""
         return any(segment.failed for segment in self._open.values())
 
     def end(self, chain: str = CHAIN) -> int:

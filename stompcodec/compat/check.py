@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong: the library works, or is not installed."""
+        """True if nothing is wrong: the library works, or is not installed."""
         return self.state in ("ok", "missing")
 
 

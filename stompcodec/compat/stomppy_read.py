@@ -133,7 +133,7 @@ class Reader:
 
     @property
     def idle(self) -> bool:
-        """Whether no frame has begun."""
+        """True if no frame has begun."""
         return not self._kept
 
     def feed(self, data: bytes) -> Iterator[Any]:

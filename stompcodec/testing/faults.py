@@ -57,7 +57,7 @@ class Rules:
     refuse: bool = False
     """Reset new connections."""
     reset: bool = True
-    """Whether to cut by a reset (RST), or by an orderly end (FIN)."""
+    """True cuts by a reset (RST), False by an orderly end (FIN)."""
 
 
 class _Link:

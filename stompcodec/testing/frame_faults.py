@@ -73,7 +73,7 @@ class FrameFaults:
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self.silent = False
-        """Whether to send no heart-beats, like a peer that hangs."""
+        """True to send no heart-beats, like a peer that hangs."""
 
     def due(self, frame: Frame) -> list[Fault]:
         """Return the faults that apply to a frame, in order."""

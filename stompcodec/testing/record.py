@@ -39,7 +39,7 @@ class RecordedFrame:
     """"in": to the broker; "out": from it."""
     frame: Frame
     is_taken: bool = field(default=False, repr=False)
-    """Whether `expect` has returned it."""
+    """True if `expect` has returned it."""
 
     @property
     def command(self) -> str:

@@ -110,12 +110,12 @@ class Wire(asyncio.BufferedProtocol):
 
     @property
     def secure(self) -> bool:
-        """Whether the connection is encrypted by TLS."""
+        """True if the connection is encrypted by TLS."""
         return self._plan.secure
 
     @property
     def whole_frames(self) -> bool:
-        """Whether each written chunk must be a whole frame, since WebSocket makes it a message."""
+        """True if each written chunk must be a whole frame, since WebSocket makes it a message."""
         return self._plan.whole_frames
 
     @property

@@ -98,11 +98,11 @@ class Layer(Protocol):
 
     @property
     def opened(self) -> bool:
-        """Whether its handshake is done."""
+        """True if its handshake is done."""
 
     @property
     def ended(self) -> bool:
-        """Whether the peer has announced the end of its stream."""
+        """True if the peer has announced the end of its stream."""
 
     @property
     def error(self) -> BaseException | None:
@@ -110,7 +110,7 @@ class Layer(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether `receive` has stopped at the end of its share with bytes left. `receive(b"")` continues."""
+        """True if `receive` has stopped at the end of its share with bytes left. `receive(b"")` continues."""
 
     @property
     def buffered(self) -> int:

@@ -100,9 +100,9 @@ class SyncWire:
         self.peer = name_of(sock.getpeername())
         """The address of the peer, such as "127.0.0.1:4711"."""
         self.secure = place.tls
-        """Whether the connection is encrypted by TLS."""
+        """True if the connection is encrypted by TLS."""
         self.whole_frames = place.websocket
-        """Whether each written chunk must be a whole frame, since WebSocket makes it a message."""
+        """True if each written chunk must be a whole frame, since WebSocket makes it a message."""
         self.buffered = 0
         """Bytes that the kernel has not accepted yet."""
         self._socket = sock
