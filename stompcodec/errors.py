@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 __all__ = [
     "ERROR_KINDS",
+    "SECRET_WORDS",
     "ConfigError",
     "ConnectionLostError",
     "ErrorFrame",
@@ -112,8 +113,8 @@ ERROR_KINDS: dict[str, ErrorText] = {
     ),
 }
 
-#: A head that contains one of these words is never shown in a message.
-_SECRET_WORDS = (b"passcode", b"password", b"authorization", b"token", b"secret")
+#: A name that contains one of these words names a secret.
+SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret")
 _SECRET_COMMANDS = (b"CONNECT", b"STOMP")
 
 
@@ -198,6 +199,16 @@ def in_short(error: FrameError) -> str:
     return f"At octet {error.offset} of the stream: {ERROR_KINDS[error.kind].what}{limit}{near}"
 
 
+def may_be_secret(text: str) -> bool:
+    """Return whether a text contains a word such as "passcode", so that it, or the value it names, must not be shown.
+
+    >>> may_be_secret("X-Auth-Token"), may_be_secret("destination")
+    (True, False)
+    """
+    folded = text.lower()
+    return any(word in folded for word in SECRET_WORDS)
+
+
 def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
     """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
 
@@ -212,8 +223,7 @@ def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
     >>> excerpt(b"CONNECT\\npasscode:x\\\\q", 20)
     b''
     """
-    seen = head[:65536].lower()
-    if head.upper().startswith(_SECRET_COMMANDS) or any(word in seen for word in _SECRET_WORDS):
+    if head.upper().startswith(_SECRET_COMMANDS) or may_be_secret(head[:65536].decode("latin-1")):
         return b""
     at = min(at, len(head))
     return head[max(0, at - width) : at + width]

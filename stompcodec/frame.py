@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from stompcodec.errors import may_be_secret
+
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
 
 #: Escapes as (written, meant), without that of the backslash, at which `_unescape` splits.
@@ -32,7 +34,6 @@ HEARTBEAT = Mark.HEARTBEAT
 #: The event for the end of a body that `Parser(stream_over=n)` handed out in pieces.
 END_OF_BODY = Mark.END_OF_BODY
 
-_SECRETS = ("passcode", "password", "token", "authorization", "secret")
 _SHOWN_HEADERS = 12
 _SHOWN_VALUE = 80
 _SHOWN_BODY = 40
@@ -43,8 +44,7 @@ def _shown_headers(pairs: Iterable[tuple[str, str]]) -> list[str]:
     for index, (name, value) in enumerate(pairs):
         if index == _SHOWN_HEADERS:
             return [*shown, "…"]
-        folded = name.lower()
-        if any(word in folded for word in _SECRETS):
+        if may_be_secret(name):
             value = "***"
         more = "…" if len(value) > _SHOWN_VALUE else ""
         label = name[:_SHOWN_VALUE]

@@ -18,7 +18,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from stompcodec.errors import ConfigError
+from stompcodec.errors import ConfigError, may_be_secret
 
 __all__ = ["Address", "parse_uri"]
 
@@ -54,7 +54,6 @@ _ODD = re.compile(r"[\0-\x20\x7f]")
 _OPTIONS = ("vhost",)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
-_SECRETS = ("passcode", "password", "token", "authorization", "secret")
 
 
 class Address(NamedTuple):
@@ -86,7 +85,7 @@ class Address(NamedTuple):
         host = f"[{self.host.replace('%', '%25')}]" if ":" in self.host else _quoted(self.host)
         path = "" if self.vhost is None else f"/{_quoted(self.vhost)}"
         shown = [
-            f"{_quoted(name)}={'***' if _is_secret(name) else _quoted(self.options[name])}" for name in self.options
+            f"{_quoted(name)}={'***' if may_be_secret(name) else _quoted(self.options[name])}" for name in self.options
         ]
         text = f"{self.scheme}://{user}{host}:{self.port}{self.path.partition('?')[0] if self.websocket else path}"
         return f"{text}?{'&'.join(shown)}" if shown else text
@@ -193,10 +192,6 @@ def _text(quoted: str) -> str:
 
 def _quoted(text: str) -> str:
     return quote(text, safe=",")
-
-
-def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _SECRETS)
 
 
 def _error(message: str) -> ConfigError:

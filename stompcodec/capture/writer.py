@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from stompcodec.capture.disk import Lock, fail, is_segment, names_of, segment_name, sync_folder
 from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_rows
@@ -132,9 +131,7 @@ class CaptureWriter:
     def __enter__(self) -> CaptureWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(seal=kind is None)
 
     def append(self, data: bytes, time: int, chain: str = CHAIN) -> int:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from stompcodec.frame import _SECRETS
+from stompcodec.errors import may_be_secret
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,8 +84,7 @@ def header_value(name: str, value: str) -> str:
     >>> header_value("passcode", "x"), header_value("id", "7")
     ('***', '7')
     """
-    folded = name.lower()
-    return "***" if any(word in folded for word in _SECRETS) else printable(value)
+    return "***" if may_be_secret(name) else printable(value)
 
 
 def cut(text: str, width: int) -> str:

@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from stompcodec.errors import StompError
@@ -105,9 +104,7 @@ class Installed:
     def __enter__(self) -> Installed:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.undo()
 
     def __repr__(self) -> str:

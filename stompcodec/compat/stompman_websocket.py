@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from stompcodec.compat import stompman_frames as frames
 from stompcodec.compat.seams import PeerError
+from stompcodec.transport.owner import is_text
 
 try:
     _websockets: Any = importlib.import_module("websockets")
@@ -70,7 +71,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         """Send a frame, as `Connection` does."""
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
-            await self.websocket.send(octets, text=_is_text(octets))
+            await self.websocket.send(octets, text=is_text(octets))
         except _LOST as error:
             raise _ConnectionLostError(reason=error) from error
 
@@ -95,13 +96,3 @@ async def _receive(websocket: Any) -> bytes:
     while not octets:  # an empty message is not the end
         octets = await websocket.recv(decode=False)
     return octets
-
-
-def _is_text(octets: bytes) -> bool:
-    if octets.isascii():
-        return True
-    try:
-        octets.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

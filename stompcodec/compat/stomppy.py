@@ -107,14 +107,22 @@ def _transport_class(base: Any, quirks: bool, heart_beats: tuple[int, int] | Non
     return type(f"Codec{base.__name__}", (base,), {"__doc__": base.__doc__, **_methods(quirks, heart_beats)})
 
 
-def _adopt(connection: Any, quirks: bool, heart_beats: Any) -> None:
-    # Their constructors make the transport, with arguments that depend on the version. So its class is changed
-    # afterwards, while it has no socket.
-    base: Any = type(connection.transport)
-    connection.transport.__class__ = _transport_class(base, quirks, checked(heart_beats))
+class _OnOurCodec:
+    """A mixin for connections of stomp.py, whose transport it puts on our codec."""
+
+    transport: Any
+
+    def __init__(
+        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        # Their constructors make the transport, with arguments that depend on the version. So its class is changed
+        # afterwards, while it has no socket.
+        kind: Any = type(self.transport)
+        self.transport.__class__ = _transport_class(kind, quirks, checked(heart_beats))
 
 
-class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-defined, unused-ignore]
+class Connection10(_OnOurCodec, stomp.connect.StompConnection10):  # type: ignore[misc, name-defined, unused-ignore]
     """`stomp.Connection10` on our codec, with `quirks` and `heart_beats` as for `install`. stomp.py itself is
     unchanged.
 
@@ -122,53 +130,29 @@ class Connection10(stomp.connect.StompConnection10):  # type: ignore[misc, name-
     True
     """
 
-    def __init__(
-        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _adopt(self, quirks, heart_beats)
 
-
-class Connection11(stomp.connect.StompConnection11):  # type: ignore[misc, name-defined, unused-ignore]
+class Connection11(_OnOurCodec, stomp.connect.StompConnection11):  # type: ignore[misc, name-defined, unused-ignore]
     """`stomp.Connection11` (`stomp.Connection`) on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection11([("127.0.0.1", 61613)], heartbeats=(1000, 1000)).heartbeats
     (1000, 1000)
     """
 
-    def __init__(
-        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _adopt(self, quirks, heart_beats)
 
-
-class Connection12(stomp.connect.StompConnection12):  # type: ignore[misc, name-defined, unused-ignore]
+class Connection12(_OnOurCodec, stomp.connect.StompConnection12):  # type: ignore[misc, name-defined, unused-ignore]
     """`stomp.Connection12` on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> Connection12([("127.0.0.1", 61613)], quirks=False).version
     '1.2'
     """
 
-    def __init__(
-        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _adopt(self, quirks, heart_beats)
 
-
-class WSConnection(stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, name-defined, unused-ignore]
+class WSConnection(_OnOurCodec, stomp.adapter.ws.WSStompConnection):  # type: ignore[misc, name-defined, unused-ignore]
     """`stomp.WSConnection` on our codec, with `quirks` and `heart_beats` as for `install`.
 
     >>> WSConnection([("127.0.0.1", 15674)], ws_path="/ws").transport.ws_path
     '/ws'
     """
-
-    def __init__(
-        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _adopt(self, quirks, heart_beats)
 
 
 def self_test(quirks: bool = True) -> None:

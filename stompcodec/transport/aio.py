@@ -68,21 +68,8 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *(
-            "_closing",
-            "_deaf",
-            "_eof",
-            "_error",
-            "_gone",
-            "_held",
-            "_layer",
-            "_owner",
-            "_paused",
-            "_plan",
-            "_replies",
-            "_timer",
-        ),
-        *("_noted", "_transport", "peer"),
+        *("_closing", "_deaf", "_eof", "_error", "_gone", "_held", "_layer", "_noted", "_owner", "_paused", "_plan"),
+        *("_replies", "_timer", "_transport", "peer"),
     )
 
     peer: str

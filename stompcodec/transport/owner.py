@@ -26,6 +26,7 @@ __all__ = [
     "Part",
     "Place",
     "gather",
+    "is_text",
     "name_of",
     "read_buffer",
 ]
@@ -247,6 +248,21 @@ def _apart(chunks: list[bytes]) -> Iterator[bytes]:
         yield chunk
     if small:
         yield b"".join(small)
+
+
+def is_text(chunk: bytes) -> bool:
+    """Return whether a chunk can be a text message.
+
+    >>> is_text("SEND caf\xe9".encode()), is_text(b"\\xff")
+    (True, False)
+    """
+    if chunk.isascii():
+        return True
+    try:
+        chunk.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def name_of(address: object) -> str:

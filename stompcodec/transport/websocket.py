@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stompcodec.errors import MissingExtraError
-from stompcodec.transport.owner import Admit, Part
+from stompcodec.transport.owner import Admit, Part, is_text
 
 try:
     from websockets.client import ClientProtocol
@@ -30,7 +30,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from websockets.protocol import Protocol
 
-__all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "is_text", "server_layer"]
+__all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "server_layer"]
 
 #: In order of preference.
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
@@ -101,21 +101,6 @@ def client_layer(
 def _select(protocol: Any, offered: Sequence[str]) -> Any:
     """Return the best subprotocol that the client offers; None, which is served too, if it offers none of ours."""
     return next((name for name in SUBPROTOCOLS if name in offered), None)
-
-
-def is_text(chunk: bytes) -> bool:
-    """Return whether a chunk can be a text message.
-
-    >>> is_text("SEND caf\xe9".encode()), is_text(b"\\xff")
-    (True, False)
-    """
-    if chunk.isascii():
-        return True
-    try:
-        chunk.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class WebSocketLayer:

@@ -20,8 +20,7 @@ from stompcodec.cli.linting.rules import Finding, finding_of
 from stompcodec.cli.linting.subject import Subject, subject_of
 from stompcodec.cli.reader import Broken, FrameReader, Place
 from stompcodec.cli.screen import header_value, printable
-from stompcodec.errors import ERROR_KINDS, StompError, moved
-from stompcodec.frame import _SECRETS
+from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError, moved
 
 __all__ = ["Entry", "Inspection", "Part", "masked", "moment", "parts_of"]
 
@@ -30,7 +29,7 @@ _READ = 256 * 1024
 _KEPT_AS = "1.2"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: To the end of the line, because a broken frame has no parsed headers.
-_SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(_SECRETS).encode())
+_SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(SECRET_WORDS).encode())
 
 
 class Part(NamedTuple):
