@@ -29,7 +29,11 @@ Sender = Literal["client", "server"]
 
 
 class State(enum.Enum):
-    """A state of a connection."""
+    """A state of a connection.
+
+    >>> State.CONNECTED.value
+    'connected'
+    """
 
     NEW = "new"
     """The transport is open; no frame was sent."""

@@ -58,7 +58,11 @@ _LIMITS = Limits(max_command_line=2**16, max_header_line=2**20, max_headers=4000
 
 
 class Row(NamedTuple):
-    """A row of an index: some whole frames of a segment."""
+    """A row of an index: some whole frames of a segment.
+
+    >>> Row(0, 38, 1_700_000_000_000_000, 0).end
+    38
+    """
 
     start: int
     """The offset of the first frame in the segment, in bytes."""

@@ -30,22 +30,33 @@ __all__ = ["Capture", "Cursor", "Piece", "Segment"]
 
 
 class Segment(NamedTuple):
-    """A file of frames in a capture."""
+    """A file of frames in a capture.
+
+    >>> Segment("frames", 0, Path("a.stompcap")).path.name
+    'a.stompcap'
+    """
 
     chain: str
+    """The name of its chain."""
     base: int
     """The offset of its first byte in the chain."""
     path: Path
+    """The file."""
 
 
 class Piece(NamedTuple):
-    """Bytes of frames that arrived together; more than 1 MiB is split, at any byte."""
+    """Bytes of frames that arrived together; more than 1 MiB is split, at any byte.
+
+    >>> Piece(100, 0, b"BEGIN\\ntransaction:1\\n\\n\\0").end
+    122
+    """
 
     offset: int
     """The offset of the first byte in the chain."""
     time: int
     """The arrival time of the last byte in us since 1970, UTC; 0 if it is not known."""
     data: bytes
+    """The bytes."""
 
     @property
     def end(self) -> int:

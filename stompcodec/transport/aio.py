@@ -65,6 +65,30 @@ class Wire(asyncio.BufferedProtocol):
     """One connection. `connect` and `listen` make it, and pass it to `Owner.opened`.
 
     After `close` or `abort` the owner receives no more bytes, and writes are dropped; `lost` is still called.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> class Shout:
+    ...     def opened(self, wire):
+    ...         self.wire, self.answer = wire, asyncio.Event()
+    ...     def received(self, data):
+    ...         self.data = bytes(data)
+    ...         self.answer.set()
+    ...         if self.data.islower():
+    ...             self.wire.write([self.data.upper()])
+    ...     def writable(self, yes):
+    ...         pass
+    ...     def lost(self, error):
+    ...         pass
+    >>> async def main():
+    ...     listener, client = await listen("127.0.0.1", 0, Shout), Shout()
+    ...     wire = await connect(parse_uri(f"stomp://127.0.0.1:{listener.port}")[0], client)
+    ...     wire.write([b"hello"])
+    ...     await client.answer.wait()
+    ...     wire.close()
+    ...     listener.close()
+    ...     return client.data
+    >>> asyncio.run(main())
+    b'HELLO'
     """
 
     __slots__ = (
@@ -374,7 +398,7 @@ class Wire(asyncio.BufferedProtocol):
 
 
 class Listener:
-    """A listening server, made by `listen`."""
+    """A listening server, made by `listen`. `Wire` has an example."""
 
     def __init__(
         self, server: Acceptor | asyncio.AbstractServer, plan: _Plan, port: int, addresses: Sequence[str]
@@ -412,6 +436,8 @@ async def connect(
     high: int = HIGH,
 ) -> Wire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
+
+    `Wire` has an example.
 
     Args:
         address: such as a `stompcodec.uri.Address`.
@@ -470,7 +496,7 @@ async def listen(
     refusal: bytes = b"",
     note: Callable[[Owner, int], None] | None = None,
 ) -> Listener:
-    """Accept connections.
+    """Accept connections. `Wire` has an example.
 
     Args:
         host, port: the address to listen on (None: all of this machine), and the port (0: any free one).

@@ -64,7 +64,19 @@ class Part(bytes):
 
 
 class Owner(Protocol):
-    """The owner of a wire: a session of the broker, or a client. It is called in the loop, or in the owner's thread."""
+    """The owner of a wire: a session of the broker, or a client. It is called in the loop, or in the owner's thread.
+
+    >>> class Echo:
+    ...     def opened(self, wire):
+    ...         self.wire = wire
+    ...     def received(self, data):
+    ...         self.wire.write([bytes(data)])
+    ...     def writable(self, yes):
+    ...         pass
+    ...     def lost(self, error):
+    ...         pass
+    >>> owner: Owner = Echo()
+    """
 
     def opened(self, wire: Any) -> None:
         """Take the wire, which can be written from now on. Called once, before the other methods."""
@@ -80,22 +92,44 @@ class Owner(Protocol):
 
 
 class Place(Protocol):
-    """The address to connect to: the part of `stompcodec.uri.Address` that transports need."""
+    """The address to connect to: the part of `stompcodec.uri.Address` that transports need.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> place: Place = parse_uri("wss://localhost/ws")[0]
+    >>> place.port, place.tls, place.websocket, place.path
+    (443, True, True, '/ws')
+    """
 
     @property
-    def host(self) -> str: ...
+    def host(self) -> str:
+        """The host name or IP address, without brackets."""
+
     @property
-    def port(self) -> int: ...
+    def port(self) -> int:
+        """The port."""
+
     @property
-    def tls(self) -> bool: ...
+    def tls(self) -> bool:
+        """True if the connection uses TLS."""
+
     @property
-    def websocket(self) -> bool: ...
+    def websocket(self) -> bool:
+        """True if the connection uses WebSocket."""
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path and query of the WebSocket request."""
 
 
 class Layer(Protocol):
-    """A protocol between the socket and the frames."""
+    """A protocol between the socket and the frames.
+
+    >>> from stompcodec.transport.tls import TlsLayer, client_context
+    >>> layer: Layer = TlsLayer(client_context(), server_hostname="localhost")
+    >>> layer.start()
+    >>> layer.opened, len(layer.take_output())
+    (False, 1)
+    """
 
     @property
     def opened(self) -> bool:

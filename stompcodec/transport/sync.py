@@ -59,6 +59,7 @@ class Waker:
         self.close()
 
     def fileno(self) -> int:
+        """Return the descriptor to wait for."""
         return self._here.fileno()
 
     def wake(self) -> None:
@@ -85,6 +86,7 @@ class Waker:
         return woken
 
     def close(self) -> None:
+        """Close the descriptors."""
         self._here.close()
         self._there.close()
 
@@ -94,6 +96,28 @@ class SyncWire:
 
     After `close` or `abort` the owner receives no more bytes, and writes are dropped. Call `poll` until it returns
     False; then `lost` was called.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> class Client:
+    ...     def opened(self, wire):
+    ...         wire.write([b"hello"])
+    ...     def received(self, data):
+    ...         print(bytes(data))
+    ...     def writable(self, yes):
+    ...         pass
+    ...     def lost(self, error):
+    ...         print("closed")
+    >>> server = socket.create_server(("127.0.0.1", 0))
+    >>> with Waker() as waker:
+    ...     wire = connect(parse_uri("stomp://127.0.0.1:%d" % server.getsockname()[1])[0], Client(), waker=waker)
+    ...     accepted, _ = server.accept()
+    ...     sent = accepted.send(accepted.recv(100).upper())
+    ...     accepted.close()
+    ...     server.close()
+    ...     while wire.poll():
+    ...         pass
+    b'HELLO'
+    closed
     """
 
     def __init__(self, sock: socket.socket, owner: Owner, layer: Layer | None, place: Place, high: int, waker: Waker):
@@ -367,6 +391,8 @@ def connect(
     waker: Waker,
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
+
+    `SyncWire` has an example.
 
     Args:
         address: such as a `stompcodec.uri.Address`.

@@ -64,6 +64,11 @@ def server_context(certfile: _Path, keyfile: _Path | None = None, cafile: _Path 
 
     Raises:
         OSError: a file cannot be read, or is not valid PEM.
+
+    >>> server_context("no-such-file.pem")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: [Errno 2] cannot be used for TLS (No such file or directory); PEM is wanted: 'no-such-file.pem'
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -90,7 +95,7 @@ def _told(*files: _Path | None) -> Iterator[None]:
 
 
 class TlsLayer:
-    """The TLS layer of one connection (a `stompcodec.transport.Layer`).
+    """The TLS layer of one connection. Its methods are those of `stompcodec.transport.Layer`, which has an example.
 
     Args:
         context: from `client_context` or `server_context`.

@@ -74,6 +74,8 @@ def server_layer(
         path: the only path that is served, others get 404; None for any.
         admit: called first with each request; those that it refuses get 403 with its reason.
         address: our address, for `admit`.
+
+    `WebSocketLayer` has an example.
     """
     protocol = ServerProtocol(
         subprotocols=SUBPROTOCOLS,  # type: ignore[arg-type]
@@ -87,7 +89,14 @@ def server_layer(
 def client_layer(
     host: str, port: int, path: str = "/", *, secure: bool = False, max_message: int = MAX_MESSAGE
 ) -> WebSocketLayer:
-    """Return the layer of a client's connection. `path` may contain a query."""
+    """Return the layer of a client's connection. `WebSocketLayer` has an example.
+
+    Args:
+        host, port: the server, for the header Host.
+        path: the path of the request, with its query.
+        secure: True if TLS is below this layer.
+        max_message: the largest message in bytes; larger ones end the connection.
+    """
     route, _, query = quote(path or "/", safe="/%?&=+:@!$'()*,;~-._").partition("?")
     protocol = ClientProtocol(
         WebSocketURI(secure, host, port, route if route.startswith("/") else "/" + route, query),
@@ -104,7 +113,16 @@ def _select(protocol: Any, offered: Sequence[str]) -> Any:
 
 
 class WebSocketLayer:
-    """The WebSocket layer of one connection (a `stompcodec.transport.Layer`)."""
+    """The WebSocket layer of one connection. Its methods are those of `stompcodec.transport.Layer`.
+
+    >>> client, server = client_layer("localhost", 80), server_layer()
+    >>> client.start()
+    >>> _ = server.receive(b"".join(client.take_output()))
+    >>> _ = client.receive(b"".join(server.take_output()))
+    >>> client.send([b"hello"])
+    >>> [bytes(piece) for piece in server.receive(b"".join(client.take_output()))], server.subprotocol
+    ([b'hello'], 'v12.stomp')
+    """
 
     def __init__(
         self,

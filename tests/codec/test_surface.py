@@ -69,15 +69,3 @@ def test_what_parse_columns_takes_and_returns_is_typed():
     signature = inspect.signature(stompcodec.codec.backend("python").parse_columns)
     assert signature.return_annotation == "Columns"
     assert {each.name for each in signature.parameters.values() if "Any" in each.annotation} == {"data"}
-
-
-@pytest.mark.parametrize("name", [name for name in stompcodec.__all__ if not name.startswith("_")])
-def test_the_door_is_documented(name):
-    found = getattr(stompcodec, name)
-    if not isinstance(found, type) and not callable(found):
-        return  # a constant, explained where it is made
-    text = inspect.getdoc(found)
-    assert text
-    assert ">>>" in text, "an example"
-    if inspect.isfunction(found):
-        assert "Raises:" in text or "errors are those of" in text.lower()
