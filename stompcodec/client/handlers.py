@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict
 
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
@@ -14,6 +14,7 @@ __all__ = [
     "POLICIES",
     "WITHOUT_NACK",
     "Policy",
+    "SubscribeOptions",
     "answer_of",
     "check_handling",
     "decide",
@@ -37,6 +38,22 @@ POLICIES: dict[str, tuple[str, bool | None] | None] = {
 WITHOUT_NACK = ("1.0", "legacy")
 #: One of the names above, or a function of the message and the error that returns one of them.
 Policy = str | Callable[[Any, Exception], str]
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """The keywords of `subscribe` without `handler`, for those who pass them on."""
+
+    ack: str
+    prefetch: int | None
+    selector: str | None
+    durable: str | None
+    id: str | None
+    headers: Mapping[str, str] | Iterable[tuple[str, str]]
+    confirm: bool
+    timeout: float | None
+    on_error: Policy
+    concurrency: int
+    key: Callable[[Any], object] | None
 
 
 def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, settles: bool) -> None:

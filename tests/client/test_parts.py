@@ -1,10 +1,13 @@
 """The small parts of the client: delays, deadlines, the outbox, news, options, and the door."""
 
 import dataclasses
+import inspect
+import json
 import random
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,10 +20,12 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.engine import News
+from stompcodec.client.handlers import SubscribeOptions
 from stompcodec.client.outbox import Outbox, Waiting
 from stompcodec.client.receipts import Calls, Deadlines
 
 SECONDS = st.floats(0.01, 100)
+TREE = Path(__file__).parents[2]
 
 
 @given(SECONDS, st.floats(1, 10), st.floats(0, 1), st.integers(1, 20), st.randoms(use_true_random=False))
@@ -179,22 +184,54 @@ def test_the_public_names_of_a_client():
     }
     for name in names:
         assert getattr(stomp.Client, name).__doc__
-    page = Path(__file__).parents[2] / "docs" / "client.md"
+    page = TREE / "docs" / "client.md"
     if page.exists():
         text = page.read_text("utf-8")
         assert [name for name in sorted(names) if not re.search(rf"\.{name}\b|`{name}[`(]", text)] == []
 
 
 def test_the_client_for_threads_is_made_from_that_for_asyncio():
-    script = Path(__file__).parents[2] / "scripts" / "unasync.py"
+    script = TREE / "scripts" / "unasync.py"
     if not script.exists():
         pytest.skip("without the scripts")
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=patience(60))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_options_of_connect_are_those_of_the_client():
+def test_options_that_are_passed_on_have_the_types_of_those_that_take_them():
     fields = {each.name: each.type for each in dataclasses.fields(stomp.Options)}
-    assert {name: str(kind) for name, kind in fields.items()} == {
-        name: kind.__forward_arg__ for name, kind in stomp.ConnectOptions.__annotations__.items()
-    }
+    assert fields == kinds(stomp.ConnectOptions)
+    for client in (stomp.Client, stomp.AsyncClient):
+        taken = {name: each.annotation for name, each in inspect.signature(client.subscribe).parameters.items()}
+        assert taken.keys() - kinds(SubscribeOptions).keys() == {"self", "destination", "handler"}
+        for name, kind in kinds(SubscribeOptions).items():
+            assert re.sub(r"\[\[(Async)?Message\]", "[[Any]", taken[name]) == kind
+
+
+def kinds(options):
+    return {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
+
+
+CONSUMER = Path(__file__).with_name("consumer.py")
+WRONG = {number for number, line in enumerate(CONSUMER.read_text("utf-8").splitlines(), 1) if line.endswith("# wrong")}
+
+
+@pytest.mark.skipif(not (TREE / "pyproject.toml").exists(), reason="without the settings of mypy")
+def test_mypy_flags_what_is_wrong_in_a_program():
+    """From the tree's root, where it shares the cache of `make check`."""
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", CONSUMER]
+    done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=patience(120))
+    assert {int(number) for number in re.findall(r"consumer\.py:(\d+): error", done.stdout)} == WRONG, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
+def test_pyright_flags_what_is_wrong_in_a_program(tmp_path):
+    settings = {"typeCheckingMode": "standard", "include": [str(CONSUMER)], "reportUnusedCoroutine": "error"}
+    settings |= {"reportUnusedExpression": "none", "pythonVersion": "3.10"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "-p", tmp_path, "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    errors = {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    assert errors == WRONG, done.stdout

@@ -1,0 +1,78 @@
+"""A program that uses the client. Type checkers have to flag the lines that end with `# wrong`, and no others."""
+
+from __future__ import annotations
+
+import stompcodec.client as stomp
+
+
+def handle(message: stomp.Message) -> None:
+    message.ack()
+
+
+async def handle_async(message: stomp.AsyncMessage) -> None:
+    await message.ack()
+
+
+def threads(url: str) -> None:
+    with stomp.connect(url, heart_beat=(1000, 1000), reconnect=stomp.Backoff(most=5.0), outbox_full="raise") as client:
+        client.send("/queue/a", b"hello", {"priority": "4"}, receipt=True, timeout=5)
+        receipt = client.send_for_receipt("/queue/a", "hello")
+        receipt.wait()
+        with client.transaction() as transaction:
+            transaction.send("/queue/a", b"1")
+        for message in client.subscribe("/queue/a", ack="client-individual", prefetch=10):
+            with message.processing() as same:
+                body: bytes = same.body
+                print(body, message.headers["destination"])
+        client.subscribe("/queue/b", handler=handle, on_error="requeue")
+        client.on_message("/queue/c", ack="client", concurrency=2)(handle)
+        reply: bytes = client.request("/queue/a", b"?", timeout=1).body
+        one = client.receive("/queue/a")
+        print(reply, one.body if one is not None else None)
+        client.send("/queue/a", 1)  # wrong
+        client.send("/queue/a", b"", recipt=True)  # wrong
+        client.send("/queue/a", b"", receipt=True, wait=False)  # wrong
+        client.send("/queue/a", b"", receipt=True).wait()  # wrong
+        client.subscribe("/queue/b", prefetch="10")  # wrong
+        client.subscribe("/queue/b", nonsense=1)  # wrong
+        client.on_message("/queue/c", nonsense=1)  # wrong
+        client.on_message("/queue/c", concurrency="2")  # wrong
+        print(client.engine)  # wrong
+        print(client.core)  # wrong
+        print(one.body)  # wrong
+    stomp.connect(url, nonsense=1)  # wrong
+    stomp.connect(url, receipt_timeout="5")  # wrong
+    stomp.connect(url, outbox_full="wait")  # wrong
+    stomp.connect(url, heart_beat=1000)  # wrong
+    stomp.connect(1)  # wrong
+    stomp.connect()  # wrong
+
+
+async def asynchronous(url: str) -> None:
+    async with stomp.connect_async(url, login="ann", passcode=lambda: "a token", versions=("1.2",)) as client:
+        await client.send("/queue/a", b"hello", receipt=True)
+        receipt = await client.send_for_receipt("/queue/a", "hello")
+        await receipt
+        await receipt.wait()
+        async with client.transaction() as transaction:
+            await transaction.send("/queue/a", b"1")
+        async for message in client.subscribe("/queue/a", ack="client-individual"):
+            async with message.processing():
+                print(message.text())
+            message.ack()  # wrong
+        subscription = await client.subscribe("/queue/b", handler=handle_async)
+        await subscription.unsubscribe()
+        reply: bytes = (await client.request("/queue/a", b"?")).body
+        print(reply)
+        client.send("/queue/a", b"hello", receipt=True)  # wrong
+        transaction.commit()  # wrong
+        client.drain()  # wrong
+        for _ in client.subscribe("/queue/a"):  # wrong
+            pass
+        with client.transaction():  # wrong
+            pass
+    again = await stomp.connect_async(url)
+    await again.close()
+    stomp.connect_async(url, nonsense=1)  # wrong
+    stomp.connect_async(url, heart_beat=("1", "2"))  # wrong
+    stomp.connect_async(url).send("/queue/a", b"")  # wrong
