@@ -255,11 +255,11 @@ def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
         kind, n, r, p, salt, digest = hashed.split("$")
         parts = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
     except (ValueError, binascii.Error):
-        raise ValueError("it is no hash of a passcode") from None
+        raise ValueError("it is not a hash of a passcode") from None
     if kind != "scrypt" or not (2 <= parts[0] <= _MOST_N and parts[0] & (parts[0] - 1) == 0):
-        raise ValueError("it is no hash of a passcode")
+        raise ValueError("it is not a hash of a passcode")
     if parts[1:3] != (_R, _P) or len(parts[4]) != 32:
-        raise ValueError("it is no hash of a passcode")
+        raise ValueError("it is not a hash of a passcode")
     return parts
 
 

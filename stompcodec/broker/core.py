@@ -536,7 +536,7 @@ class Broker:
             why = why_stuck(intake, now, timeout, rate, session.paused)
             if why is not None:
                 self.uploads.discard(session)
-                session.fail("the large message does not go on", f"{why}: send it again, as a whole.", intake.frame)
+                session.fail("the large message has stalled", f"{why}: send the whole message again.", intake.frame)
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, in seconds; None for never. Ask again after every turn.

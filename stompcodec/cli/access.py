@@ -29,7 +29,7 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--mode", callback=_mode, metavar="OCTAL", help="Mode of new files.  [default: 0600; 0640 with --group]"
     )
-    @click.option("--group", metavar="NAME", help="Group of new files, who may read them.")
+    @click.option("--group", metavar="NAME", help="Group that may read new files.")
     @functools.wraps(command)
     def wrapped(*args: Any, mode: int | None, group: str | None, **options: Any) -> Any:
         try:

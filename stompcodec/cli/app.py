@@ -41,7 +41,7 @@ def app() -> None:
       stompcodec broker --memory                  a broker on 127.0.0.1:61613
       stompcodec sub /queue/a --url host:61613    show messages as they come
       stompcodec pub /queue/a hello -u host:61613
-      stompcodec decode frames.stomp              what is in a file
+      stompcodec decode frames.stomp              the frames of a file
 
     `stompcodec VERB --help` shows the options, examples and exit statuses of a verb.
 

@@ -93,10 +93,10 @@ def subscription_options(function: F) -> F:
     for option in (
         header_option,
         click.option(
-            "--client-id", metavar="NAME", help="Who we are, which some brokers want for durable subscriptions."
+            "--client-id", metavar="NAME", help="The client id, which some brokers require for durable subscriptions."
         ),
-        click.option("--durable", metavar="NAME", help="A durable subscription of that name."),
-        click.option("--selector", metavar="TEXT", help="Which messages, in the broker's language."),
+        click.option("--durable", metavar="NAME", help="Make the subscription durable, with this name."),
+        click.option("--selector", metavar="TEXT", help="Receive only messages that match, in the broker's syntax."),
     ):
         function = option(function)
     return function
@@ -121,11 +121,14 @@ def login_options(function: F) -> F:
             "--passcode-file",
             metavar="FILE",
             type=click.Path(),
-            help="Read the passcode from the first line of FILE. Without it: STOMPCODEC_PASSCODE, the URL, or, if "
-            "there is a login and a terminal, a prompt without echo.",
+            help="Read the passcode from the first line of FILE. Otherwise it is taken from "
+            "STOMPCODEC_PASSCODE, the URL, or a prompt without echo.",
         ),
         click.option(
-            "--login", envvar="STOMPCODEC_LOGIN", metavar="NAME", help="Who connects; or STOMPCODEC_LOGIN, or the URL."
+            "--login",
+            envvar="STOMPCODEC_LOGIN",
+            metavar="NAME",
+            help="The login; also STOMPCODEC_LOGIN, or in the URL.",
         ),
     ):
         function = option(function)
@@ -138,7 +141,7 @@ def connection_options(function: F) -> F:
         click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
         click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
         click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
-        click.option("--vhost", metavar="NAME", help="The virtual host; the one of the URL, or its host."),
+        click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
         login_options,
         click.option(
             "-u",
@@ -147,8 +150,8 @@ def connection_options(function: F) -> F:
             default=_URL,
             show_default=True,
             metavar="URL",
-            help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL); "
-            "or STOMPCODEC_URL.",
+            help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL). "
+            "Also STOMPCODEC_URL.",
         ),
     ):
         function = option(function)
@@ -347,18 +350,18 @@ def explanation(error: Exception) -> str:
         elif "connect" in folded.partition(":")[0]:
             remedy = "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL"
     elif isinstance(error, ReceiptTimeoutError):
-        remedy = "whether the broker has it is unknown; --timeout waits longer"
+        remedy = "it is unknown whether the broker has it; wait longer with --timeout"
     elif isinstance(error, ConfigError):
         remedy = "see --url"
     elif isinstance(error, ConnectionLostError):
         if "certificate" in folded:
             remedy = "trust its issuer with --ca FILE"
         elif any(sign in folded for sign in ("no connected", "handshake", "websocket", "wrong version number")):
-            remedy = "does a STOMP broker listen there, and by this scheme? see --url"
+            remedy = "is it a STOMP broker, and the right scheme? see --url"
         elif "cannot connect" in folded:
             remedy = "is the broker running there? see --url"
         else:
-            remedy = "what had no receipt may be lost"
+            remedy = "messages without a receipt may be lost"
     elif isinstance(error, FrameError):
         return text
     return f"{text} ({remedy})" if remedy else text
@@ -390,7 +393,7 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
         return None
     digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS else (value, "")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 15 or not int(digits):
-        raise click.BadParameter(f"{value!r}: write a number of octets, as in 128M, with K, M, G or T", param=option)
+        raise click.BadParameter(f"{value!r}: write a number of bytes, as in 128M, with K, M, G or T", param=option)
     return int(digits) * _UNITS.get(unit, 1)
 
 

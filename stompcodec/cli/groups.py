@@ -81,7 +81,7 @@ class Verbs(click.Group):
             advice = f"Did you mean {' or '.join(repr(verb) for verb in near)}?"
         else:
             advice = f"The verbs are {', '.join(verbs)}."
-        ctx.fail(f"no such verb {name!r}. {advice}")
+        ctx.fail(f"unknown verb {name!r}. {advice}")
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

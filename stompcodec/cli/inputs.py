@@ -34,7 +34,7 @@ __all__ = [
 
 #: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
-_CAPTURE = "this is a packet capture: take one direction of the TCP stream out of it, with tshark or Wireshark"
+_CAPTURE = "this is a packet capture: extract one direction of the TCP stream with tshark or Wireshark"
 #: Remedies by the first bytes of files that contain STOMP in another format.
 _WRAPPED = {
     b"\n\r\r\n": _CAPTURE,
@@ -56,7 +56,7 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
         name, _, number = value.partition("=")
         digits, unit = (number[:-1], number[-1:].upper()) if number[-1:].upper() in _UNITS else (number, "")
         if name not in Limits._fields or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
-            raise click.BadParameter(f"{value}: write it as NAME=OCTETS, NAME one of {', '.join(Limits._fields)}")
+            raise click.BadParameter(f"{value}: write NAME=BYTES, with NAME one of {', '.join(Limits._fields)}")
         limits = limits._replace(**{name: int(digits) * _UNITS.get(unit, 1)})
     try:
         return checked_limits(limits)
@@ -75,7 +75,7 @@ def _commands(_context: click.Context, _option: click.Parameter, values: tuple[s
 
 #: The option --command, common to all verbs that read or write frames.
 command_option = click.option(
-    "--command", "commands", metavar="NAME", multiple=True, callback=_commands, help="One more command that exists."
+    "--command", "commands", metavar="NAME", multiple=True, callback=_commands, help="Accept this command too."
 )
 
 
@@ -85,7 +85,7 @@ def stream_options(function: F) -> F:
         click.option(
             "--limit",
             "limits",
-            metavar="NAME=OCTETS",
+            metavar="NAME=BYTES",
             multiple=True,
             callback=_limits,
             help="Accept other sizes, as in max_body=1G: max_command_line, max_header_line, max_headers, max_body.",
@@ -96,7 +96,7 @@ def stream_options(function: F) -> F:
             type=click.Choice(["auto", *VERSIONS, "legacy"]),
             default="auto",
             show_default=True,
-            help="The STOMP version. auto follows CONNECTED in the stream; without one it is 1.2.",
+            help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
         ),
         click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
     ):
@@ -127,27 +127,27 @@ def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> s
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
     a.stomp: octet 7: bad-escape: a backslash in a header starts no escape of this STOMP version \
-(fix the sender, or read with --lenient to keep the backslash; --resync goes on behind it)
+(fix the sender, or read with --lenient to keep the backslash; --resync continues after it)
     """
     error = broken.error
     text = ERROR_KINDS[error.kind]
     wrapped = next((hint for magic, hint in _WRAPPED.items() if begin.startswith(magic)), "")
     remedy = wrapped or remedy_of(error)
-    passed = f": {error.limit} is passed" if error.limit else ""
+    passed = f": {error.limit} is exceeded" if error.limit else ""
     near = f", near {error.near!r}" if error.near else ""
     if broken.resumed is not None:
-        further = f"; went on at octet {broken.resumed}"
+        further = f"; continued at octet {broken.resumed}"
     elif resync:
-        further = "; no frame was found behind it"
+        further = "; no further frame was found"
     else:
-        further = "" if wrapped or error.kind == "truncated" else "; --resync goes on behind it"
+        further = "" if wrapped or error.kind == "truncated" else "; --resync continues after it"
     return f"{file}: octet {error.offset}: {error.kind}: {text.what}{passed}{near} ({remedy}{further})"
 
 
 def remedy_of(error: FrameError) -> str:
     """Return the remedy for an error, in terms of the command line."""
     if error.limit:
-        return f"raise it with --limit {error.limit}=OCTETS if frames of this size are wanted"
+        return f"raise it with --limit {error.limit}=BYTES if frames of this size are expected"
     return ERROR_KINDS[error.kind].remedy.replace("lenient=True", "--lenient").replace("commands=", "--command")
 
 

@@ -16,14 +16,14 @@ def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
 
 
 _UNREACHABLE = "the broker cannot be reached, or refused"
-_FOLDER = {2: "wrong usage, or nothing could be read: no data folder, or a broker uses it"}
+_FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
 
 #: Meanings by verb and status.
 STATUSES: dict[str, dict[int, str]] = {
     "decode": _of("every frame was shown", "a file cannot be read, or a frame is broken; good frames were shown"),
     "encode": _of("every frame was written", "a frame cannot be written, or a file cannot be read"),
     "lint": _of("no errors; warnings and notes do not count", "an error was found, or a file cannot be read"),
-    "inspect": _of("every frame was shown", "a frame is broken, there is no such frame, or a file cannot be used"),
+    "inspect": _of("every frame was shown", "a frame is broken or missing, or a file cannot be used"),
     "pub": _of("the broker has every message", f"{_UNREACHABLE}; some messages may not have arrived"),
     "sub": _of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
     "req": _of("the answer was shown", f"{_UNREACHABLE}; or no answer came within --timeout"),
@@ -34,11 +34,11 @@ STATUSES: dict[str, dict[int, str]] = {
         **_USAGE,
         130: "ended by Ctrl-C before it had started",
     },
-    "broker check": _of("everything is whole", "something is damaged or missing; it is listed", _FOLDER),
+    "broker check": _of("everything is intact", "something is damaged or missing; it is listed", _FOLDER),
     "broker salvage": _of(
         "everything was copied",
         "something is lost; it is listed",
-        {2: "wrong usage; no data folder, a broker uses it, or NEW_DIR exists"},
+        {2: "wrong usage; not a data folder, in use by a broker, or NEW_DIR exists"},
     ),
     "broker compact": {
         0: "the data file was rewritten",
@@ -53,7 +53,7 @@ STATUSES: dict[str, dict[int, str]] = {
     },
     "replay": _of("the broker has every message", f"{_UNREACHABLE}; or CAPTURE is missing or damaged"),
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
-    "bench codec": _of("it was measured", "FILE has broken frames, or none"),
+    "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),
     "bench pub": _of("it was measured", _UNREACHABLE),
     "bench sub": _of("it was measured", f"{_UNREACHABLE}; or no message came"),
     "bench rtt": _of("it was measured", f"{_UNREACHABLE}; or a message did not come back within --timeout"),

@@ -189,7 +189,7 @@ def test_hashes_are_slow_by_default():
     ],
 )
 def test_what_is_no_hash_is_refused(text):
-    with pytest.raises(ValueError, match="it is no hash of a passcode"):
+    with pytest.raises(ValueError, match="it is not a hash of a passcode"):
         parse_hash(text)
 
 

@@ -68,9 +68,9 @@ class Shape:
                 raise TransformError("the body is too large")
             made = self._shaped(frame)
         except (TransformError, FrameError) as error:
-            why = str(error) if isinstance(error, TransformError) else "the body is not what its content-encoding says"
+            why = str(error) if isinstance(error, TransformError) else "the body does not match its content-encoding"
             if isinstance(error, FrameError) and error.limit:
-                why = "the body is too large without its content-encoding"
+                why = "the decoded body is too large"
             pairs = [pair for pair in frame.headers.pairs() if pair[0] != ERROR]
             made = serialize_tail(Frame("MESSAGE", [*pairs, (ERROR, why)], frame.body), "1.2")
         if len(made) + len(tail) <= _MOST_KEPT:
@@ -92,7 +92,7 @@ class Shape:
                     pairs = [("content-type", _TYPES[target.notation]), *_without(pairs, "content-type")]
                 pairs = [*pairs, ("message-type", name), ("transformation", name)]
             elif target.kind not in ("any", "byte"):
-                raise TransformError("the message says no transformation: it is no map and no object")
+                raise TransformError("the message has no transformation header, so it is neither a map nor an object")
         if wanted is None:
             wanted = coding
         elif coding == wanted and target is None:
@@ -105,7 +105,7 @@ class Shape:
 
     def _transformed(self, body: bytes, source: transform.Form, target: transform.Form) -> bytes:
         if target.kind != "byte" and len(body) > self._max_transformed:
-            raise TransformError(f"it is larger than {self._max_transformed} octets")
+            raise TransformError(f"it is larger than {self._max_transformed} bytes")
         return transform.transformed(body, source, target, self._max_transformed)
 
 

@@ -103,7 +103,7 @@ def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
     if target.kind == "byte":
         return body
     if source.kind == "byte":
-        raise TransformError("the message is one of octets, no map and no object")
+        raise TransformError("the message is a bytes message, neither a map nor an object")
     root = parse_xml(body) if source.notation == "xml" else parse_json(body, plain_map=source.kind == "map")
     if "map" in (source.kind, target.kind):
         _check_map(root)
@@ -114,10 +114,10 @@ def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
 
 def _check_map(root: Element) -> None:
     if root.name != "map" or root.text.strip():
-        raise TransformError("it is no map: its root is not called map")
+        raise TransformError("it is not a map: its root is not called map")
     for entry in root.children:
         if entry.name != "entry" or len(entry.children) != 2 or entry.children[0].name != "string":
-            raise TransformError("it is no map: an entry is a string and a value")
+            raise TransformError("it is not a map: an entry must be a string and a value")
     root.text = ""
 
 
@@ -205,7 +205,7 @@ def parse_xml(body: bytes) -> Element:
     ) as error:  # ParseError, forbidden input, unknown charset
         line, column = getattr(error, "position", (0, 0))
         where = f" at line {line}, column {column}" if line else ""
-        why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is no XML"
+        why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is not valid XML"
         raise TransformError(f"{why}{where}") from error
     assert isinstance(root, Element)
     return root
@@ -255,13 +255,13 @@ def _write_element(element: Element, pieces: _Pieces) -> None:
 
 def _checked_name(name: str) -> str:
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise TransformError("a name in it is none of XML")
+        raise TransformError("a name in it is not valid in XML")
     return name
 
 
 def _xml_text(text: str, referred: str) -> str:
     if _NO_XML.search(text):
-        raise TransformError("it has control characters, which XML cannot say")
+        raise TransformError("it has control characters, which XML cannot represent")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for character in referred:
         text = text.replace(character, f"&#{ord(character)};")
@@ -292,13 +292,13 @@ def parse_json(body: bytes, plain_map: bool = False) -> Element:
     try:
         value = json_value(body.decode())
     except UnicodeDecodeError:
-        raise TransformError("it is no UTF-8") from None
+        raise TransformError("it is not UTF-8") from None
     if not isinstance(value, dict):
-        raise TransformError("it is no JSON object")
+        raise TransformError("it is not a JSON object")
     if plain_map and not _is_mapped_map(value):
         return _map_of("map", value)
     if len(value) != 1:
-        raise TransformError("it has more or fewer members than one, the root")
+        raise TransformError("it must have exactly one member, the root")
     ((name, content),) = value.items()
     if isinstance(content, list):
         raise TransformError("its root is a list")
@@ -328,7 +328,7 @@ def _element(name: str, value: Any) -> Element:
 
 def _scalar(value: Any) -> str:
     if isinstance(value, (list, dict)):
-        raise TransformError("a list or an object stands where a text should")
+        raise TransformError("a list or an object is in place of a text")
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
@@ -391,7 +391,7 @@ def _by_name(children: Iterable[Element]) -> Iterable[tuple[str, list[Any]]]:
     for child in children:
         group = groups.setdefault(child.name, [])
         if group and child.name != last:
-            raise TransformError("elements of one name stand apart, whose order JSON cannot say")
+            raise TransformError("elements of one name are not adjacent, an order that JSON cannot represent")
         group.append(_value(child))
         last = child.name
     return groups.items()

@@ -164,7 +164,7 @@ class Config:
         taken = [port for port in ports if port]
         strangers = [rule.who for rule in self.rules if not self._knows(rule.who)]
         return [
-            (all(port is None for port in ports), "port", "no port is left to listen on"),
+            (all(port is None for port in ports), "port", "there is no port to listen on"),
             (len(set(taken)) < len(taken), "port", "two listeners cannot share a port"),
             (self.tls_port is not None and not self.tls_cert, "tls_port", "TLS needs a certificate, and its key"),
             (bool(self.tls_key) and not self.tls_cert, "tls_key", "a key needs its certificate, tls_cert"),
@@ -200,7 +200,11 @@ class Config:
             ),
             (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
             (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),
-            (bool(strangers), "rules", f"nobody is called {strangers[0] if strangers else ''!r}: add it to the users"),
+            (
+                bool(strangers),
+                "rules",
+                f"unknown user or group {strangers[0] if strangers else ''!r}: add it to the users",
+            ),
         ]
 
     def _knows(self, who: str) -> bool:

@@ -21,7 +21,7 @@ __all__ = ["KEYS", "explain", "load_config", "markdown", "parse_config"]
 _BY_NAME = {key.name: key for key in KEYS}
 #: Keys of earlier versions, and their replacements.
 _GONE = {
-    "queues.max_total_octets": "this key is gone: set limits.memory instead, which bounds all memory that clients "
+    "queues.max_total_octets": "this key was removed: set limits.memory instead, which bounds all memory that clients "
     "take, not only the bytes of messages"
 }
 
@@ -45,7 +45,7 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}", file=file) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"octet {error.start} is not UTF-8", file=file) from error
+        raise ConfigError(f"byte {error.start} is not UTF-8", file=file) from error
     config = parse_config(source, file)
     folder = os.path.dirname(os.path.abspath(file))
     paths = {name: getattr(config, name) for name in ("data", "large_folder", "tls_cert", "tls_key", "tls_ca")}
@@ -92,7 +92,7 @@ def _parse_toml(source: str, file: str) -> dict[str, Any]:
         table: dict[str, Any] = toml.loads(source)
     except toml.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
-        raise ConfigError(f"it is no TOML: {error}", file=file, line=int(found[1]) if found else None) from None
+        raise ConfigError(f"it is not valid TOML: {error}", file=file, line=int(found[1]) if found else None) from None
     return table
 
 
@@ -133,13 +133,13 @@ def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
 def _unknown(name: str) -> str:
     """Return the message for an unknown key."""
     if _is_table(name):
-        return f"it must be a table: write [{name}] in a line of its own, and its keys below"
+        return f"it must be a table: write [{name}] on a line of its own, and its keys below"
     table, _, last = name.rpartition(".")
     close = [key for key in _BY_NAME if key.endswith("." + last)] or difflib.get_close_matches(name, _BY_NAME, 1)
     beside = [key.rpartition(".")[2] for key in _BY_NAME if key.rpartition(".")[0] == table]
     tables = list(dict.fromkeys(key.partition(".")[0] for key in _BY_NAME))
     hint = f"; did you mean {close[0]}?" if close else "."
-    return f"there is no such key{hint} Allowed here: " + ", ".join(beside if table and beside else tables)
+    return f"unknown key{hint} Allowed here: " + ", ".join(beside if table and beside else tables)
 
 
 def _line_of(source: str, name: str) -> int | None:
@@ -181,7 +181,7 @@ def explain() -> str:
     ['[listen]', '# Address to listen on. 0.0.0.0 or :: opens the broker to the network.', '# host = "127.0.0.1"']
     """
     lines, table = (
-        ["# Configuration of `stompcodec broker`. A line behind # shows a default, or the form of a value."],
+        ["# Configuration of `stompcodec broker`. A line after # shows a default, or an example."],
         "",
     )
     for key in KEYS:
@@ -222,12 +222,12 @@ def markdown() -> str:
 
 _INTRODUCTION = """# Configuration of the broker
 
-`stompcodec broker --config FILE` reads a TOML file. Every key has a default, so an empty file is a good one; flags win
-over the file. Octets are numbers, or texts such as `"64 KiB"`, `"16 MiB"`, `"1 GiB"`. Relative paths start from the
-folder of the file. `stompcodec broker --help-config` prints all of this as a file to start from, and
-`examples/brokers` holds some small ones.
+`stompcodec broker --config FILE` reads a TOML file. Every key has a default, so an empty file is valid. Command-line
+options take precedence over the file. Sizes are in bytes, or texts such as `"64 KiB"`, `"16 MiB"`, `"1 GiB"`. Relative
+paths start from the folder of the file. `stompcodec broker --help-config` prints all keys as a file to start from, and
+`examples/brokers` has some small ones.
 
-This page is made from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
+This page is generated from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
 
 #: Example values of keys without a default.
 _FORMS = {

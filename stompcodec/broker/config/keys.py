@@ -38,12 +38,10 @@ class Key(NamedTuple):
 def _limits(table: str, target: str, when: str) -> list[Key]:
     size, count = values.octets(), values.whole(1, 100_000)
     return [
-        Key(
-            f"{table}.max_command_line", f"{target}.max_command_line", size, f"Longest command line {when}, in octets."
-        ),
-        Key(f"{table}.max_header_line", f"{target}.max_header_line", size, f"Longest header line {when}, in octets."),
+        Key(f"{table}.max_command_line", f"{target}.max_command_line", size, f"Longest command line {when}, in bytes."),
+        Key(f"{table}.max_header_line", f"{target}.max_header_line", size, f"Longest header line {when}, in bytes."),
         Key(f"{table}.max_headers", f"{target}.max_headers", count, f"Most headers of a frame {when}."),
-        Key(f"{table}.max_body", f"{target}.max_body", values.octets(0), f"Largest body {when}, in octets."),
+        Key(f"{table}.max_body", f"{target}.max_body", values.octets(0), f"Largest body {when}, in bytes."),
     ]
 
 
@@ -59,88 +57,93 @@ _SLOW = values.one_of("disconnect", "drop", "block")
 #: All keys of a file, in the order of the documentation.
 KEYS: tuple[Key, ...] = (
     Key("listen.host", "host", values.text, "Address to listen on. 0.0.0.0 or :: opens the broker to the network."),
-    Key("listen.port", "port", values.port, "Port of plain STOMP. 0 takes any free port, false none."),
+    Key("listen.port", "port", values.port, "Port of plain STOMP. 0 picks a free one, false disables it."),
     Key("listen.ports", "ports", values.ports, "Further ports of plain STOMP, for instance [61616]."),
     Key("listen.ws_port", "ws_port", values.port, "Port of STOMP over WebSocket, on any path."),
     Key("listen.tls_port", "tls_port", values.port, "Port of STOMP over TLS. It needs tls.cert."),
-    Key("listen.legacy_port", "legacy_port", values.port, "Port of the older worker dialect, and of nothing else."),
+    Key("listen.legacy_port", "legacy_port", values.port, "Port of the older worker dialect only."),
     Key(
         "listen.detect_legacy",
         "detect_legacy",
         values.flag,
-        "Whether the other ports take the older worker dialect, too: a CONNECT with a username and without login and "
-        "accept-version, or in another case than upper.",
+        "Whether the other ports also accept the older worker dialect. They recognize it by a CONNECT with "
+        "username but without login and accept-version, or by a command that is not in upper case.",
     ),
     Key("tls.cert", "tls_cert", values.text, "File of the certificate and its chain, PEM."),
     Key(
         "tls.key",
         "tls_key",
         values.text,
-        "File of the private key, PEM, where that of the certificate does not hold it.",
+        "File of the private key, PEM, unless the file of the certificate contains it.",
     ),
-    Key("tls.ca", "tls_ca", values.text, "File of the authorities whose certificates clients must show, PEM."),
+    Key(
+        "tls.ca",
+        "tls_ca",
+        values.text,
+        "File of certificate authorities, PEM. With it, clients must present a certificate.",
+    ),
     Key(
         "websocket.origins",
         "ws_origins",
         values.origins,
-        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default "
-        "those of localhost and of loopback addresses if the broker listens on loopback only, else none. Programs that "
-        "send no Origin need no entry.",
+        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By "
+        "default, those of localhost and of loopback addresses if the broker listens on loopback only, "
+        "otherwise none. Programs that send no Origin need no entry.",
     ),
     Key(
         "websocket.hosts",
         "ws_hosts",
         values.hosts,
-        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host, localhost, "
-        "loopback addresses, and the address that a connection comes in on count anyhow; behind a proxy only what is "
-        "listed here, and listen.host.",
+        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host, "
+        "localhost, loopback addresses, and the local address of the connection are always accepted; behind a"
+        " proxy, only these entries and listen.host are.",
     ),
     Key(
         "store.data",
         "data",
         values.text,
-        "Folder for what must outlive the broker. Without it, nothing does; but `stompcodec broker` then takes "
-        "./stompcodec-data, unless --memory is given or store.durable is none.",
+        "Folder for durable messages and subscriptions. Without it nothing is stored, but `stompcodec broker`"
+        " then uses ./stompcodec-data, unless --memory is given or store.durable is none.",
     ),
     Key(
         "store.mode",
         "mode",
         values.mode,
-        'Permissions of the files that hold messages, as an octal text such as "0640", whatever the umask. '
-        "Folders that it makes can be entered by those who may read. Without it 0600, or 0640 with store.group.",
+        'Permissions of the files that hold messages, as an octal text such as "0640", regardless of the '
+        "umask. New folders can be entered by those who may read. Default: 0600, or 0640 with store.group.",
     ),
     Key(
         "store.group",
         "group",
         values.text,
-        "Group of these files and folders, a name or a number. The broker's user has to be a member.",
+        "Group of these files and folders, a name or a number. The broker's user must be a member.",
     ),
     Key(
         "store.durable",
         "durable",
         _DURABLE,
-        "Which messages are stored: those that say persistent:true, all, or none.",
+        "Which messages are stored: those with persistent:true, all, or none.",
     ),
     Key(
         "store.free",
         "store_free",
         values.octets(0),
-        "Least free space on the disk of store.data, in octets. Below, messages that would be stored are refused until "
-        "there is more; acknowledgements go on. 0 turns it off.",
+        "Least free space on the disk of store.data, in bytes. Below that, messages to be stored are refused,"
+        " while acknowledgements continue. 0 disables the check.",
     ),
     Key(
         "broker.dialect",
         "dialect",
         values.one_of(*DIALECTS),
-        "Which broker this one is to behave like: it changes the defaults of others, see docs/broker-extensions.md.",
+        "The broker to imitate. It changes the defaults of other keys, see docs/broker-extensions.md.",
     ),
     Key(
         "limits.memory",
         "memory",
         _SIZE,
-        "Memory for everything that clients make the broker keep, in bytes: messages, unfinished frames, transactions, "
-        "output, subscriptions, destinations. When it is short, the senders to the largest queues wait, and the "
-        "sessions that hold most in unfinished frames and transactions are ended.",
+        "Memory for everything that clients make the broker keep, in bytes: messages, unfinished frames, "
+        "transactions, output, subscriptions, destinations. When it runs short, senders to the largest queues"
+        " wait, and the sessions that hold most in unfinished frames and transactions are ended.",
     ),
     *_limits("limits", "limits", "of a client that has connected"),
     Key("limits.ws_frame", "ws_frame", _SIZE, "Longest frame of WebSocket; a message may have many of them."),
@@ -163,10 +166,11 @@ KEYS: tuple[Key, ...] = (
         "sessions.ttl",
         "ttl",
         _MS,
-        "Milliseconds of silence after which a client without heart-beats is dead: the connection TTL of Artemis. One "
-        "with heart-beats is held to its own interval times ttl_modifier. 0 turns the rules of Artemis off.",
+        "Milliseconds of silence after which a client without heart-beats is disconnected: the connection TTL"
+        " of Artemis. For a client with heart-beats it is its own interval times ttl_modifier. 0 disables "
+        "these rules.",
     ),
-    Key("sessions.ttl_override", "ttl_override", _MS, "The same, where ttl is 0; 0 for none."),
+    Key("sessions.ttl_override", "ttl_override", _MS, "Like ttl, but used if ttl is 0; 0 for none."),
     Key("sessions.ttl_min", "ttl_min", _MS, "Least TTL of a client with heart-beats, in milliseconds."),
     Key("sessions.ttl_max", "ttl_max", _MS, "Greatest TTL of a client with heart-beats, in milliseconds."),
     Key("sessions.ttl_modifier", "ttl_modifier", values.factor, "How many of its intervals make the TTL of a client."),
@@ -181,21 +185,22 @@ KEYS: tuple[Key, ...] = (
         "sessions.window",
         "window",
         values.window,
-        "Octets of unacknowledged messages of a subscription that names no number itself, in client and "
-        "client-individual mode: 0 for one message at a time, -1 for any number, false for queues.prefetch instead.",
+        "Unacknowledged bytes of a subscription that does not set its own limit, in client and "
+        "client-individual mode: 0 for one message at a time, -1 for no limit, false to use queues.prefetch "
+        "instead.",
     ),
     Key("sessions.max_transactions", "max_transactions", _COUNT, "Open transactions of a session."),
     Key(
         "sessions.max_transaction_octets",
         "max_transaction_octets",
         _SIZE,
-        "Octets that the open transactions of a session may hold, together.",
+        "Bytes that the open transactions of a session may hold together.",
     ),
     Key(
         "sessions.write_high",
         "write_high",
         _SIZE,
-        "Octets that may wait to be written to a client. Above, it gets no more messages until they are gone.",
+        "Bytes that may wait to be written to a client. Above that, it gets no more messages until they are written.",
     ),
     Key(
         "sessions.commands",
@@ -215,32 +220,35 @@ KEYS: tuple[Key, ...] = (
         "sessions.same_client",
         "same_client",
         values.one_of("refuse", "replace", "allow"),
-        "What happens to a CONNECT with the client-id of another session: it is refused, it ends the other one, or "
-        "nothing.",
+        "What happens to a CONNECT with the client-id of another session: it is refused, it ends the other "
+        "session, or both stay.",
     ),
     Key(
         "queues.prefixes",
         "queue_prefixes",
         values.prefixes,
-        "What the names of queues begin with. A name without any prefix is a queue, too.",
+        "Prefixes of queue names. A name without any prefix is also a queue.",
     ),
-    Key("queues.temp_prefix", "temp_queue_prefix", values.prefix, "What the names of temporary queues begin with."),
+    Key("queues.temp_prefix", "temp_queue_prefix", values.prefix, "Prefix of the names of temporary queues."),
     Key(
-        "queues.prefetch", "prefetch", _COUNT, "Unacknowledged messages of a subscription that names no number itself."
+        "queues.prefetch",
+        "prefetch",
+        _COUNT,
+        "Unacknowledged messages of a subscription that does not set its own limit.",
     ),
     Key(
         "queues.prefetch_octets",
         "prefetch_octets",
         values.flag,
-        "Whether activemq.prefetchSize is a number of octets, as in Artemis. Otherwise it is one of messages.",
+        "Whether activemq.prefetchSize is a number of bytes, as in Artemis, rather than of messages.",
     ),
-    Key("queues.priority", "priority", values.flag, "Whether messages of higher priority come first."),
-    Key("queues.max_delayed", "max_delayed", _COUNT, "Delayed messages that may wait for their time, over all queues."),
+    Key("queues.priority", "priority", values.flag, "Whether messages of higher priority are delivered first."),
+    Key("queues.max_delayed", "max_delayed", _COUNT, "Scheduled messages that may be waiting, over all queues."),
     Key("queues.max_attempts", "max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."),
     Key("queues.dead_letter", "dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", "dead_letter_expired", values.flag, "Whether expired messages go there, too."),
-    Key("queues.max_messages", "max_queue_messages", _COUNT, "Messages in a queue. Above, its senders wait."),
-    Key("queues.max_octets", "max_queue_octets", _SIZE, "Octets in a queue. Above, its senders wait."),
+    Key("queues.max_messages", "max_queue_messages", _COUNT, "Messages in a queue. Above that, its senders wait."),
+    Key("queues.max_octets", "max_queue_octets", _SIZE, "Bytes in a queue. Above that, its senders wait."),
     Key(
         "queues.max_destinations",
         "max_destinations",
@@ -251,14 +259,14 @@ KEYS: tuple[Key, ...] = (
         "queues.session_destinations",
         "session_destinations",
         _COUNT_OR_0,
-        "How many of them one session may make; 0 for half of max_destinations.",
+        "How many of them one session may create; 0 for half of max_destinations.",
     ),
     Key(
         "queues.user_destinations",
         "user_destinations",
         _COUNT_OR_0,
-        "How many of them the sessions of one user may make, together; 0 for half of max_destinations. Without users, "
-        "those of one address; 0 for three quarters then.",
+        "How many of them the sessions of one user may create together; 0 for half of max_destinations. "
+        "Without users, the limit is per address, and 0 means three quarters.",
     ),
     Key(
         "queues.exclusive",
@@ -271,9 +279,10 @@ KEYS: tuple[Key, ...] = (
         "queues.arguments",
         "queue_arguments",
         values.one_of(*ARGUMENTS),
-        "What the queue arguments in x- headers, such as x-max-length, mean for a queue that was used without them or "
-        "with others: they are ignored there (first), or refused unless this session has used the queue before "
-        "(refuse, as RabbitMQ does). ignore: they mean nothing, also for new queues, as in ActiveMQ.",
+        "What happens if queue arguments in x- headers, such as x-max-length, differ from those of an "
+        "existing queue: they are ignored (first), or the frame is refused unless its session has used the "
+        "queue before (refuse, as RabbitMQ does). With ignore, arguments have no effect even on new queues, "
+        "as in ActiveMQ.",
     ),
     Key(
         "queues.reply_to_subscribes",
@@ -281,71 +290,71 @@ KEYS: tuple[Key, ...] = (
         values.flag,
         "Whether a reply-to with a temporary queue subscribes its sender to it, with the name as the id.",
     ),
-    Key("topics.prefixes", "topic_prefixes", values.prefixes, "What the names of topics begin with."),
-    Key("topics.temp_prefix", "temp_topic_prefix", values.prefix, "What the names of temporary topics begin with."),
+    Key("topics.prefixes", "topic_prefixes", values.prefixes, "Prefixes of topic names."),
+    Key("topics.temp_prefix", "temp_topic_prefix", values.prefix, "Prefix of the names of temporary topics."),
     Key("topics.backlog", "topic_backlog", _COUNT, "Messages that may wait for a slow subscriber."),
-    Key("topics.backlog_octets", "topic_backlog_octets", _SIZE, "Octets that may wait for a slow subscriber."),
+    Key("topics.backlog_octets", "topic_backlog_octets", _SIZE, "Bytes that may wait for a slow subscriber."),
     Key(
         "topics.slow_consumer",
         "slow_consumer",
         _SLOW,
-        "What happens then: the subscriber is sent an ERROR, its oldest messages are dropped, or senders wait.",
+        "What happens beyond that: the subscriber is sent an ERROR, its oldest messages are dropped, or senders wait.",
     ),
-    Key("topics.retain", "retain", values.flag, "Whether the header retain of SEND means something: set or remove."),
-    Key("topics.max_retained_octets", "max_retained_octets", _SIZE, "Octets of all retained messages together."),
+    Key("topics.retain", "retain", values.flag, "Whether the header retain of SEND, set or remove, has an effect."),
+    Key("topics.max_retained_octets", "max_retained_octets", _SIZE, "Bytes of all retained messages together."),
     Key(
         "topics.durable_overflow",
         "durable_overflow",
         values.one_of("block", "drop"),
-        "What happens when the queue of a durable subscription is full: senders wait, or its oldest messages go.",
+        "What happens when the queue of a durable subscription is full: senders wait, or its oldest messages "
+        "are dropped.",
     ),
-    Key("messages.large", "large", _SIZE, "Octets of a body from which on it is kept in a file, not in memory."),
+    Key("messages.large", "large", _SIZE, "Bodies of at least this many bytes are kept in files, not in memory."),
     Key(
         "messages.large_folder",
         "large_folder",
         values.text,
-        "Folder for such files, of this broker alone. The broker marks it, and does not start where files of others "
-        "lie in one that is not marked. Without it they are in store.data, or where there is none among the temporary "
-        "files of the system.",
+        "Folder for these files, used by this broker alone. The broker marks it, and refuses an unmarked "
+        "folder with foreign files. By default the files are in store.data, or in a temporary folder if that "
+        "is not set.",
     ),
     Key(
         "messages.max_large_octets",
         "max_large_octets",
         _SIZE,
-        "Octets in all such files together. Above, large messages are refused.",
+        "Bytes in all these files together. Above that, large messages are refused.",
     ),
     Key(
         "messages.max_uploads",
         "max_uploads",
         _COUNT,
-        "Large messages that may be coming in at one time; at most a quarter of the file descriptors that the broker "
-        "may have. Above, large messages are refused.",
+        "Large messages that may be received at the same time, at most a quarter of the file descriptors that"
+        " the broker may open. Above that, large messages are refused.",
     ),
     Key(
         "messages.user_uploads",
         "user_uploads",
         _COUNT_OR_0,
-        "How many of them the sessions of one user may send at one time, together; 0 for half of max_uploads. Without "
-        "users, those of one address; 0 for three quarters then.",
+        "How many of them the sessions of one user may send at the same time; 0 for half of max_uploads. "
+        "Without users, the limit is per address, and 0 means three quarters.",
     ),
     Key(
         "messages.upload_timeout",
         "upload_timeout",
         values.seconds,
-        "Seconds after which a client is sent an ERROR that has stopped in the middle of a large message.",
+        "Seconds after which a client that stalls in a large message is sent an ERROR.",
     ),
     Key(
         "messages.upload_rate",
         "upload_rate",
         values.octets(0),
-        "Bytes per second that have to come of a large message, on average over upload_timeout. 0: any byte keeps it "
-        "going.",
+        "Least rate of a large message in bytes per second, averaged over upload_timeout. 0 accepts any progress.",
     ),
     Key(
         "messages.jms",
         "jms",
         values.flag,
-        "Whether a message that came without content-length is a text message, and goes out without, as in Artemis.",
+        "Whether a message sent without content-length is a text message, and is delivered without, as in Artemis.",
     ),
     Key(
         "messages.message_id_header",
@@ -357,15 +366,16 @@ KEYS: tuple[Key, ...] = (
         "messages.max_transformed",
         "max_transformed",
         values.octets(0),
-        "Largest body that a subscription with the header transformation gets transformed, before and after, in "
-        "octets; of messages.large octets or more, none is. 0 turns transformations off.",
+        "Largest body, in bytes before and after, that is transformed for a subscription with the header "
+        "transformation. Bodies of messages.large bytes or more are never transformed. 0 disables "
+        "transformations.",
     ),
     Key(
         "messages.max_inflated",
         "max_inflated",
         values.octets(0),
-        "Largest body, decoded, that a subscription with the header content-encoding gets in that coding, in octets; "
-        "of messages.large octets or more, none is. 0 turns it off.",
+        "Largest decoded body, in bytes, that is converted for a subscription with the header "
+        "content-encoding. Bodies of messages.large bytes or more are never converted. 0 disables this.",
     ),
     Key(
         "messages.refuse_message_id",
@@ -391,61 +401,61 @@ KEYS: tuple[Key, ...] = (
         "addresses.anycast_prefix",
         "anycast_prefix",
         values.line,
-        "Destinations that begin with it are queues. It is cut off.",
+        "Destinations with this prefix are queues. The prefix is removed.",
     ),
     Key(
         "addresses.multicast_prefix",
         "multicast_prefix",
         values.line,
-        "Destinations that begin with it are topics. It is cut off.",
+        "Destinations with this prefix are topics. The prefix is removed.",
     ),
     Key(
         "addresses.routing",
         "routing",
         _ROUTING,
-        "What a name without any prefix is, where no setting fits: ANYCAST, a queue, or MULTICAST, a topic.",
+        "The meaning of a name without a prefix that matches no setting: ANYCAST is a queue, MULTICAST a topic.",
     ),
     Key(
         "addresses.routing_headers",
         "routing_headers",
         values.flag,
-        "Whether destination-type on SEND and subscription-type on SUBSCRIBE say what a name without any prefix is. "
-        "Without them, messages to such names take a shorter road.",
+        "Whether destination-type on SEND and subscription-type on SUBSCRIBE decide what a name without a "
+        "prefix means. If not, messages to such names are processed faster.",
     ),
     Key(
         "addresses.wildcards",
         "wildcards",
         values.one_of("none", *SYNTAXES),
-        "Whose wildcards a subscription to topics may have: * is one word; any number of them is > (activemq), # "
-        "(rabbitmq, artemis) or ** (apollo).",
+        "The wildcards that topic subscriptions may use: * is one word; any number of words is > (activemq), "
+        "# (rabbitmq, artemis) or ** (apollo).",
     ),
     Key(
         "addresses.delimiter",
         "delimiter",
         values.line,
-        "What stands between words, for wildcards and for settings; a dot without it.",
+        "Separator of words in wildcards and settings; by default a dot.",
     ),
     Key(
         "addresses.settings",
         "address_settings",
         values.settings,
-        "What holds for names without a prefix: tables [[addresses.settings]] with match (# is any number of words, * "
-        "is one), default_address_routing_type (for SEND), default_queue_routing_type (for SUBSCRIBE), "
-        "auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues (true or false; they "
-        "hold for all names). The first that fits decides.",
+        "Settings of names without a prefix: tables [[addresses.settings]] with match (# is any number of "
+        "words, * is one), default_address_routing_type (for SEND), default_queue_routing_type (for "
+        "SUBSCRIBE), auto_create_addresses, auto_create_queues, auto_delete_addresses and auto_delete_queues "
+        "(true or false; they apply to all names). The first match decides.",
     ),
     Key(
         "addresses.preset",
         "presets",
         values.presets,
-        "Queues and topics that are there from the start: tables [[addresses.preset]] with name, routing (ANYCAST or "
-        "MULTICAST) and queues: the durable subscriptions of a topic, each as CLIENT-ID.NAME.",
+        "Queues and topics that exist from the start: tables [[addresses.preset]] with name, routing (ANYCAST"
+        " or MULTICAST) and queues: the durable subscriptions of a topic, each as CLIENT-ID.NAME.",
     ),
     Key(
         "addresses.composite",
         "composite",
         values.flag,
-        "Whether a destination may be several ones with commas between. Otherwise a comma is a letter of the name.",
+        "Whether a destination may be a list separated by commas. Otherwise a comma is part of the name.",
     ),
     Key(
         "addresses.virtual_topics",
@@ -475,7 +485,8 @@ KEYS: tuple[Key, ...] = (
         "access.virtual_hosts",
         "virtual_hosts",
         values.texts,
-        "Hosts that CONNECT may name; the first is the default. Without the key any name will do, and all are one.",
+        "Hosts that CONNECT may name; the first is the default. By default any name is accepted, and all mean"
+        " the same host.",
     ),
     Key(
         "log.frames",
@@ -488,15 +499,16 @@ KEYS: tuple[Key, ...] = (
         "users",
         "users",
         values.users,
-        'Who may connect: a line NAME = "HASH", or a table [users.NAME] with passcode (the hash), groups and vhosts '
-        "(lists). Without users any login will do, or none. `stompcodec broker --hash-passcode` makes a hash.",
+        'Who may connect: a line NAME = "HASH", or a table [users.NAME] with passcode (the hash), groups and '
+        "vhosts (lists). Without users, any login is accepted, or none. `stompcodec broker --hash-passcode` "
+        "makes a hash.",
     ),
     Key(
         "rules",
         "rules",
         values.rules,
         "Who may do what: tables [[rules]] with who (a user, @GROUP, or *), action (send, subscribe, or *), "
-        "destination (* stands for any characters), vhost, and allow (true or false). The first that fits decides; "
-        "what none allows is refused. Without rules everything is allowed.",
+        "destination (* stands for any characters), vhost, and allow (true or false). The first match "
+        "decides; anything that no rule allows is refused. Without rules everything is allowed.",
     ),
 )

@@ -87,7 +87,7 @@ def octets(least: int = 1) -> Callable[[Any], int]:
         if type(number) is int and least <= number <= 2**62:
             return number
         raise ValueError(
-            f'it must be a number of octets, {least} or more, or a text such as "64 KiB", "16 MiB", "1 GiB"'
+            f'it must be a number of bytes, {least} or more, or a text such as "64 KiB", "16 MiB", "1 GiB"'
         )
 
     return read
@@ -115,7 +115,7 @@ def window(value: Any) -> int | None:
     try:
         return octets(0)(value)
     except ValueError as error:
-        raise ValueError(f"{error}; or -1 for any number of them, or false") from None
+        raise ValueError(f"{error}; or -1 for no limit, or false") from None
 
 
 def seconds(value: Any) -> float:
@@ -140,7 +140,7 @@ def seconds_or_0(value: Any) -> float:
     try:
         return seconds(value)
     except ValueError as error:
-        raise ValueError(str(error).replace("above 0", "from 0 on")) from None
+        raise ValueError(str(error).replace("above 0, at most", "from 0 to")) from None
 
 
 def factor(value: Any) -> float:
@@ -279,7 +279,7 @@ def prefix(value: Any) -> str:
     try:
         return text(value)
     except ValueError:
-        raise ValueError('it must be what names begin with, such as "/queue/"') from None
+        raise ValueError('it must be a prefix of names, such as "/queue/"') from None
 
 
 def prefixes(value: Any) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ def prefixes(value: Any) -> tuple[str, ...]:
     """
     if isinstance(value, list) and value:
         return tuple(map(prefix, value))
-    raise ValueError('it must be a list of what names begin with, such as ["/queue/"]')
+    raise ValueError('it must be a list of prefixes, such as ["/queue/"]')
 
 
 def dead_letter(value: Any) -> str:
@@ -322,7 +322,7 @@ def users(value: Any) -> dict[str, User]:
     {}
     """
     if not isinstance(value, dict):
-        raise ValueError("it must be a table, with a user a line")
+        raise ValueError("it must be a table with one user per line")
     return {name: _user(name, entry) for name, entry in value.items()}
 
 
@@ -351,7 +351,7 @@ def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Calla
         for number, entry in enumerate(value):
             for name, given in entry.items():
                 if name not in readers:
-                    raise At(f"{number}.{name}", f"there is no such key; there are {', '.join(readers)}")
+                    raise At(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
                 try:
                     entry[name] = readers[name](given)
                 except ValueError as error:
@@ -424,7 +424,7 @@ def rules(value: Any) -> tuple[Rule, ...]:
 def _rule(number: int, entry: dict[str, Any]) -> Rule:
     for name, given in entry.items():
         if name not in _RULE:
-            raise At(f"{number}.{name}", f"a rule has no such key; it has {', '.join(_RULE)}")
+            raise At(f"{number}.{name}", f"unknown key of a rule; allowed are {', '.join(_RULE)}")
         try:
             _RULE[name](given)
         except ValueError as error:

@@ -205,9 +205,9 @@ def _of(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
     """Return a node made of others."""
     parts, searched = sum(node.parts for node in nodes), searched + sum(node.searched for node in nodes)
     if parts > MOST_PARTS:
-        raise Misfit(nodes[-1].at, f"more than {MOST_PARTS} names and literals: IN takes many")
+        raise Misfit(nodes[-1].at, f"more than {MOST_PARTS} names and literals (a list after IN counts as one)")
     if searched > MOST_SEARCHED:
-        raise Misfit(nodes[-1].at, f"more than {MOST_SEARCHED} letters of patterns lie between two % and beside a _")
+        raise Misfit(nodes[-1].at, f"more than {MOST_SEARCHED} pattern characters between two % in parts with _")
     return Node(kind, read, nodes[0].at, max(node.depth for node in nodes), parts, searched)
 
 
@@ -372,14 +372,14 @@ def _like(pattern: Token, escape: Token | None) -> Like:
     """Return the pattern of LIKE with its escapes resolved."""
     letter = "" if escape is None else _unquoted(escape)
     if escape is not None and len(letter) != 1:
-        raise Misfit(_at(escape), "ESCAPE is one letter")
+        raise Misfit(_at(escape), "ESCAPE takes one character")
     out: list[str | None] = []
     letters = iter(_unquoted(pattern))
     for found in letters:
         if found == letter:
             found = next(letters, "")
             if not found:
-                raise Misfit(_at(pattern), "the pattern ends with its ESCAPE letter")
+                raise Misfit(_at(pattern), "the pattern ends with its ESCAPE character")
             out.append(found)
         else:
             out.append({"%": "", "_": None}.get(found, found))

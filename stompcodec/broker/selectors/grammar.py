@@ -113,8 +113,8 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
 _ODD = {
     "'": "the text that begins here is not closed by another '",
     '"': 'the name that begins here is not closed by another ", or is empty',
-    **dict.fromkeys("0123456789.", "this is no number"),
-    "!": "this means nothing here: 'not equal' is <>",
+    **dict.fromkeys("0123456789.", "this is not a valid number"),
+    "!": "this is not an operator: 'not equal' is <>",
 }
 #: Words for expected tokens, in the order in which they are listed.
 _WORDS = {
@@ -139,7 +139,7 @@ _WORDS = {
 
 
 def _odd(letter: str) -> str:
-    return _ODD.get(letter, "this letter means nothing here")
+    return _ODD.get(letter, "this character is unexpected")
 
 
 def _expected(terminals: set[str], token: Token) -> str:

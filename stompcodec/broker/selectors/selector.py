@@ -91,7 +91,7 @@ class Selector:
         except Exception:
             if not self._failed:
                 self._failed = True
-                _LOG.exception("a selector fails on message %s: it does not match what it fails on", message.id)
+                _LOG.exception("a selector failed on message %s, which counts as no match", message.id)
             return False
 
     def truth(self, message: Message) -> bool | None:
@@ -143,7 +143,7 @@ def compile_selector(text: str) -> Selector:
             ^
     """
     if len(text.encode("utf-8", "surrogatepass")) > MOST_OCTETS:
-        raise SelectorError(text[: 2 * _SHOWN], 0, f"it is longer than {MOST_OCTETS} octets")
+        raise SelectorError(text[: 2 * _SHOWN], 0, f"it is longer than {MOST_OCTETS} bytes")
     try:
         return Selector(text, condition_of(*_without_prefixes(text)) if text.strip() else _all)
     except Misfit as error:

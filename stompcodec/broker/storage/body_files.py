@@ -49,7 +49,7 @@ class Body:
     >>> path = Path(folder.name, "body"); _ = path.write_bytes(b"hello")
     >>> body = Body(path, 5, zlib.crc32(b"hello"), print)
     >>> print(body)
-    <Body of 5 octets>
+    <Body of 5 bytes>
     >>> del body
     body 5
     >>> folder.cleanup()
@@ -67,7 +67,7 @@ class Body:
             weakref.finalize(self, gone, path.name, size)
 
     def __repr__(self) -> str:
-        return f"<Body of {self.size} octets>"
+        return f"<Body of {self.size} bytes>"
 
 
 def link(path: Path, folder: BodyFolder, name: str) -> None:
@@ -225,9 +225,7 @@ class Bodies:
         except (FileNotFoundError, ValueError):
             return None
         except OSError as error:
-            raise StoreError(
-                f"{path} cannot be read: {error.strerror} (give the broker the right to read it)"
-            ) from error
+            raise StoreError(f"{path} cannot be read: {error.strerror} (let the broker read it)") from error
         return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None
 
     def discard(self, file: str) -> None:

@@ -141,7 +141,7 @@ def kind_of(folder: Path) -> str | None:
             return None
         raise _no_marker(path)
     if int(found[2]) > _VERSION:
-        raise StoreError(f"{folder} is of a newer version of stompcodec (install that, or name another folder)")
+        raise StoreError(f"{folder} belongs to a newer version of stompcodec (install that, or name another folder)")
     return found[1].decode()
 
 
@@ -193,17 +193,17 @@ def examine_data(folder: Path) -> None:
             raise _foreign(folder, "data", odd)
         lost = what_is_lost(folder)
         if lost is not None:
-            log = f", or rescue the rest of {_LOG} by stompcodec broker salvage" if _size(folder / _LOG) else ""
+            log = f", or rescue the rest of {_LOG} with stompcodec broker salvage" if _size(folder / _LOG) else ""
             raise StoreError(
-                f"the data folder {folder} cannot be used: {lost} (put the folder back from a backup{log}; to begin "
-                "anew, name another folder, or move all files of the old store out of this one)"
+                f"the data folder {folder} cannot be used: {lost} (restore the folder from a backup{log}; to start "
+                "over, name another folder, or move all files of the old store out of this one)"
             )
         if marked:
             return
         application = _application_of(folder / DATABASE)
         locked = is_lock(folder / "lock")
         if application not in (None, APPLICATION, 0) or (application == 0 and not locked):
-            raise StoreError(f"{folder / DATABASE} is no store of stompcodec (name another data folder)")
+            raise StoreError(f"{folder / DATABASE} is not a stompcodec store (name another data folder)")
         if application is None or not locked:
             found = [f"{part}/{name}" for part in _PARTS for name in _foreign_in(folder / part)]
             if found:
@@ -349,8 +349,8 @@ def _foreign(folder: Path, kind: str, names: list[str]) -> StoreError:
     key = {"data": "store.data (--data)", "large": "messages.large_folder"}[kind]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return StoreError(
-        f"{_KINDS[kind]} {folder} cannot be used: {names[0]!r}{more} is not of this broker, and lies where its own "
-        f"files go (name another folder for {key}, or move it away)"
+        f"{_KINDS[kind]} {folder} cannot be used: {names[0]!r}{more} does not belong to this broker, but is where its "
+        f"own files go (name another folder for {key}, or move it away)"
     )
 
 

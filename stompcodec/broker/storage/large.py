@@ -62,7 +62,7 @@ class Intake:
 
     >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> for piece in (b"hel", b"lo", END_OF_BODY): intake.take(piece)
-    <Frame SEND destination='/queue/a'> <Body of 5 octets>
+    <Frame SEND destination='/queue/a'> <Body of 5 bytes>
     """
 
     __slots__ = ("_done", "_draft", "came", "cost", "frame", "looked", "still", "time")
@@ -142,7 +142,7 @@ def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: boo
 
     >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> [why_stuck(intake, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
-    [None, None, 'Nothing of it came for 10 s']
+    [None, None, 'No data came for 10 s']
     >>> intake.drop()
     """
     looked, intake.looked = intake.looked, now
@@ -153,10 +153,10 @@ def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: boo
     intake.time += now - looked
     intake.still = 0.0 if intake.still < 0 else intake.still + now - looked
     if intake.still >= timeout:
-        return f"Nothing of it came for {timeout:g} s"
+        return f"No data came for {timeout:g} s"
     if intake.time >= timeout:
         if intake.came < rate * intake.time:
-            return f"Less than {rate} bytes per second of it came for {timeout:g} s"
+            return f"Less than {rate} bytes per second came for {timeout:g} s"
         intake.came, intake.time = 0, 0.0
     return None
 
@@ -205,7 +205,7 @@ class Parcel:
             OSError: it does not.
         """
         if self._body.path.stat().st_size != self._body.size:
-            raise OSError(f"{self._body.path} does not have the {self._body.size} octets of its message")
+            raise OSError(f"{self._body.path} does not have the {self._body.size} bytes of its message")
 
     def take(self) -> list[bytes]:
         """Return the next chunks, limited in size. The file is open only meanwhile.

@@ -59,7 +59,7 @@ class Spool:
     >>> spool = Spool(None, 100)
     >>> draft = spool.draft(); draft.write(b"hel"); draft.write(b"lo")
     >>> body = draft.done(); print(body, spool.octets)
-    <Body of 5 octets> 5
+    <Body of 5 bytes> 5
     >>> del body; spool.octets
     0
     >>> spool.close()
@@ -151,10 +151,14 @@ class Spool:
             Refused: the spool is full, the owner has too many bodies, or no file can be created.
         """
         if self.drafts >= self.most:
-            raise Refused("too many large messages at a time", f"At most {self.most} can come in: send it later.")
+            raise Refused(
+                "too many large messages at a time", f"At most {self.most} can be received at a time: send it later."
+            )
         share = self._owner_most or self.most - self.most // self._others
         if owner and self._owners[owner] >= share:
-            remedy = f"At most {share} of {self._share} can come in (messages.user_uploads): send it later."
+            remedy = (
+                f"At most {share} of {self._share} can be received at a time (messages.user_uploads): send it later."
+            )
             raise Refused("too many large messages at a time", remedy)
         try:
             folder = self._ready()
@@ -217,7 +221,7 @@ class Spool:
             Refused: they would exceed the limit.
         """
         if self.octets + octets > self.limit or self._leaving > self.limit:
-            raise Refused("no room for large messages", "Send it again when others have been taken out of the queues.")
+            raise Refused("no room for large messages", "Send it again when other large messages have been consumed.")
         self._octets += octets
 
     def discard(self, name: str, octets: int) -> None:

@@ -70,16 +70,16 @@ _PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop is blocked meanwhile.
 _BUSY = 0.25
 
-_DAMAGED = "copy what is whole by stompcodec broker salvage, or put the data folder back from a backup"
+_DAMAGED = "copy the intact messages with stompcodec broker salvage, or restore the data folder from a backup"
 #: Remedies, by a part of SQLite's message.
 _REMEDIES = (
     ("full", "free space on the disk"),
-    ("disk i/o", "look for faults of the disk in the log of the system"),
-    ("readonly", "give the broker the right to write to its data folder"),
-    ("unable to open", "give the broker the right to write to its data folder"),
+    ("disk i/o", "look for disk errors in the system log"),
+    ("readonly", "let the broker write to its data folder"),
+    ("unable to open", "let the broker write to its data folder"),
     ("malformed", _DAMAGED),
     ("not a database", _DAMAGED),
-    ("locked", "end the other program that uses the data folder"),
+    ("locked", "stop the other program that uses the data folder"),
 )
 
 
@@ -94,9 +94,9 @@ def fault(what: str, error: Exception) -> StoreError:
     nothing could be written: database or disk is full (free space on the disk)
     """
     said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    remedy = next((remedy for sign, remedy in _REMEDIES if sign in said.lower()), "look at the disk")
+    remedy = next((remedy for sign, remedy in _REMEDIES if sign in said.lower()), "check the disk")
     if isinstance(error, OSError):
-        remedy = "look for free space, quotas and rights of the data folder"
+        remedy = "check free space, quotas and permissions of the data folder"
     return StoreError(f"{what}: {said} ({remedy})")
 
 
@@ -156,16 +156,16 @@ def _check(connection: sqlite3.Connection, path: Path, new: bool) -> None:
     version = _version(connection)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if application != APPLICATION and (application or version or tables):
-        raise StoreError(f"{path} is no store of stompcodec (name another data folder)")
+        raise StoreError(f"{path} is not a stompcodec store (name another data folder)")
     missing = [name for name in TABLES if name not in tables]
     if missing and not (new and not version and not tables):
         raise StoreError(
-            f"{path} lacks the tables {', '.join(missing)} (put the data folder back from a backup; to begin anew, "
+            f"{path} lacks the tables {', '.join(missing)} (restore the data folder from a backup; to start over, "
             "name another folder)"
         )
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"{path} has version {version}, and this broker knows none above {len(MIGRATIONS)} (install a newer one)"
+            f"{path} has version {version}, but this broker supports at most {len(MIGRATIONS)} (install a newer one)"
         )
 
 

@@ -140,7 +140,7 @@ class Writer:
             with suppress(FileExistsError):
                 os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
         elif not self._path.exists():
-            raise StoreError(f"{self._path} is missing (stop the broker, and put the data folder back from a backup)")
+            raise StoreError(f"{self._path} is missing (stop the broker, and restore the data folder from a backup)")
         files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
         for file in files:
             guard(file, self._access)
@@ -164,7 +164,9 @@ class Writer:
                 f" are lost (a copy is in {aside.name})"
             )
         elif wal.torn:
-            self._log.warning("%s: the last transaction is torn, by a power cut or by damage, and is left out", path)
+            self._log.warning(
+                "%s: the last transaction is incomplete, after a power cut or damage, and is ignored", path
+            )
 
     def _read_state(self, db: sqlite3.Connection) -> None:
         row = db.execute("SELECT clean, seq, subscriptions, crc FROM state").fetchone()
@@ -254,7 +256,7 @@ class Writer:
             body = self._bodies.body(file, verify=attempts > 0)
             tail = tail if body is not None else None
         if sound and tail is None:
-            sound, why = False, "its file is gone or torn"
+            sound, why = False, "its file is missing or damaged"
         if not sound:
             self.damage.message(ident, destination, why)
             return None
@@ -360,7 +362,7 @@ class Writer:
             if gone != len(batch.removes):
                 totals = {number: total._replace(rows=None) for number, total in totals.items()}
                 if not self._failed:
-                    self.damage.found(f"{len(batch.removes) - gone} messages that are done with were gone already")
+                    self.damage.found(f"{len(batch.removes) - gone} settled messages were missing already")
             if self._files:
                 large = [key for key in batch.removes if key in self._files]
                 batch.obsolete = [self._files[key].file for key in large]
@@ -507,7 +509,7 @@ class Writer:
                 other.execute("PRAGMA synchronous = FULL")
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            self._log.warning("%s", fault(f"{self._path}-wal cannot be taken over", error))
+            self._log.warning("%s", fault(f"{self._path}-wal cannot be copied into the database", error))
         self.copied = True
 
     def checkpoint(self) -> None:
@@ -520,7 +522,9 @@ class Writer:
             self.totals.take(self._db)
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:  # nothing is lost; if it persists, commits fail and report it
-            self._log.warning("%s", fault(f"{self._path}-wal grows, for it cannot be taken over", error))
+            self._log.warning(
+                "%s", fault(f"{self._path}-wal grows, because it cannot be copied into the database", error)
+            )
 
     def tidy(self) -> bool:
         """Do one step of maintenance while the disk is idle, and return whether there is more to do.
@@ -547,7 +551,7 @@ class Writer:
                 self._shrink_wal(db)
                 self._gave_back = False
         except sqlite3.Error as error:  # for example on a full disk: it is tried again
-            self._log.info("%s", fault(f"{self._path} gives no space back", error))
+            self._log.info("%s", fault(f"{self._path} cannot give space back", error))
         return False
 
     @property

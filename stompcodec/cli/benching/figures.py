@@ -28,7 +28,7 @@ _COLUMNS = {
     "mb_per_s": ("MB/s", "{:,.2f}"),
     "ratio": ("ratio", "{:,.2f}×"),
     "min_ms": ("min ms", "{:.3f}"),
-    "median_ms": ("median", "{:.3f}"),
+    "median_ms": ("p50", "{:.3f}"),
     "p90_ms": ("p90", "{:.3f}"),
     "p99_ms": ("p99", "{:.3f}"),
     "max_ms": ("max", "{:.3f}"),

@@ -94,7 +94,7 @@ def adapter_of(target: str) -> Any:
         return adapter() if isinstance(adapter, type) else adapter
     except Exception as error:  # of any kind, from foreign code
         words = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{target} is no adapter: {words}; give module:name, see run_vectors.py") from error
+        raise ConfigError(f"{target} is not an adapter: {words}; give module:name, see run_vectors.py") from error
 
 
 def vectors(adapter: Any, folders: list[Path], *, lenient: bool, only: str) -> Iterator[Result]:

@@ -76,7 +76,7 @@ class _Side:
         """Yield frames and broken frames. `whole`: the direction was captured from its first byte on."""
         if data is None:
             if self.parser is not None:
-                self._complain("octets are missing in it")
+                self._complain("bytes are missing")
             self._search()
             return
         self._fed += len(data)

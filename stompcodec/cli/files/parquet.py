@@ -98,7 +98,7 @@ def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
         with parquet.ParquetFile(path) as file:
             wanted = [name for name in ("command", "headers", "body", "received_at") if name in file.schema_arrow.names]
             if wanted[:3] != ["command", "headers", "body"]:
-                raise StompError(f"{path}: it has no columns command, headers and body")
+                raise StompError(f"{path}: it lacks the columns command, headers and body")
             for batch in file.iter_batches(batch_size=1000, columns=wanted):
                 for row in batch.to_pylist():
                     yield _micros(row.get("received_at")), _frame(row, path)
@@ -110,7 +110,7 @@ def _frame(row: dict[str, Any], path: Path) -> Frame:
     try:
         return Frame(row["command"], row["headers"] or (), row["body"] or b"")
     except (TypeError, ValueError) as error:
-        raise StompError(f"{path}: a row is no frame: {error}") from None
+        raise StompError(f"{path}: a row is not a frame: {error}") from None
 
 
 def _micros(time: Any) -> int:

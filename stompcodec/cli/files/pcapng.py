@@ -127,7 +127,7 @@ def _old(source: _Source, order: str, unit: int) -> Iterator[Packet]:
             raise _Broken("the file ends inside a packet")
         seconds, fraction, size, _ = struct.unpack(order + "IIII", head)
         if size > _LARGEST:
-            raise _Broken(f"a packet of {size} octets cannot be")
+            raise _Broken(f"a packet of {size} bytes is impossible")
         yield Packet(interface.micros(seconds * 10**unit + fraction), link, source.exactly(size))
 
 
@@ -148,7 +148,7 @@ def _blocks(source: _Source) -> Iterator[Packet]:
             raise _Broken("a block has an impossible size")
         if kind in (_INTERFACE, _PACKET, _SIMPLE):
             if size > _LARGEST:
-                raise _Broken(f"a packet of {size} octets cannot be")
+                raise _Broken(f"a packet of {size} bytes is impossible")
             body = source.exactly(size)
             if kind == _INTERFACE:
                 interfaces.append(_interface(body, order))

@@ -36,9 +36,9 @@ def frame_of(line: bytes) -> Frame:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
+        raise ValueError("not JSON") from None
     if not isinstance(value, dict) or not isinstance(value.get("command"), str):
-        raise ValueError('it is no object with a "command"')
+        raise ValueError('not a JSON object with a "command" key')
     headers = value.get("headers", [])
     try:
         frame = Frame(value["command"], headers)

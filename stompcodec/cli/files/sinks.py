@@ -117,7 +117,7 @@ def _stream(file: str, force: bool) -> BinaryIO:
     try:
         return open(file, "wb" if force else "xb")
     except FileExistsError:
-        raise click.ClickException(f"{file}: it is there already (--force writes over it)") from None
+        raise click.ClickException(f"{file}: it exists already (--force overwrites it)") from None
     except OSError as error:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
@@ -133,9 +133,9 @@ def check_target(file: str, form: str, *, force: bool) -> None:
     if form == "capture" and file == "-":
         raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
     if form == "capture" and os.path.exists(file):
-        raise click.ClickException(f"{file}: it is there already: name another one")
+        raise click.ClickException(f"{file}: it exists already: name another one")
     if file != "-" and not force and os.path.exists(file):
-        raise click.ClickException(f"{file}: it is there already (--force writes over it)")
+        raise click.ClickException(f"{file}: it exists already (--force overwrites it)")
 
 
 def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:

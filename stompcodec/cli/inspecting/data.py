@@ -183,7 +183,9 @@ class Inspection:
         self._judged_as = None if options["version"] == "auto" or self._form == "capture" else options["version"]
         self._conversations: dict[str, Conversation] = {}
         if self._form not in ("raw", "capture", "pcapng"):
-            raise click.UsageError(f"{self._form} holds no octets to look at: convert it first, or name its form")
+            raise click.UsageError(
+                f"{self._form} has no frames in their original bytes: convert it first, or name its format with --from"
+            )
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
         """Yield the entries in order. Problems are reported, and may mean that entries are missing.

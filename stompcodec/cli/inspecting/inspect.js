@@ -89,7 +89,7 @@
     const where = "octet " + entry.at + (entry.length === null ? "" : " to " + (entry.at + entry.length));
     make(parts, "p", "soft", [where, entry.time, entry.flow].filter(Boolean).join(", "));
     if (entry.fault) {
-      const on = entry.fault.on === null ? "" : "; reading went on at octet " + entry.fault.on;
+      const on = entry.fault.on === null ? "" : "; reading continued at octet " + entry.fault.on;
       const text = "Octet " + entry.fault.at + ": " + entry.fault.what + " (" + entry.fault.remedy + on + ")";
       make(parts, "p", "mark error", text);
     }
@@ -101,15 +101,15 @@
       const row = make(table, "tr", part.kind);
       row.dataset.part = String(index);
       row.tabIndex = 0;
-      make(row, "th", "", part.kind === "skipped" ? "(passed over)" : part.name);
+      make(row, "th", "", part.kind === "skipped" ? "(ignored)" : part.name);
       const cell = make(row, "td");
       if (part.kind === "skipped") make(cell, "span", "value", part.written);
-      if (part.kind === "body") make(cell, "span", "soft", entry.size + " octets");
+      if (part.kind === "body") make(cell, "span", "soft", entry.size + " bytes");
       if (part.kind === "header") make(cell, "span", "value", part.meant);
       if (part.kind === "header" && !part.plain) make(cell, "code", "written", part.written);
       drawMarks(cell, marks);
     });
-    if (entry.more) make(parts, "p", "soft", entry.more + " headers more");
+    if (entry.more) make(parts, "p", "soft", entry.more + " more headers");
   }
 
   // Octets

@@ -51,7 +51,7 @@ autocomplete="off" spellcheck="false">
 <main>
 <section id="list" tabindex="0" aria-label="Frames"></section>
 <section id="parts" aria-label="Headers"></section>
-<section id="octets" aria-label="Octets"></section>
+<section id="octets" aria-label="Bytes"></section>
 <section id="body" aria-label="Body"></section>
 </main>
 <script type="application/json" id="book">{book}</script>
@@ -232,6 +232,6 @@ def _marks(entry: Entry, shown: list[Part]) -> list[dict[str, Any]]:
         texts = {"text": cut(printable(mark.text), 400), "remedy": mark.remedy}
         marks.append({"rule": mark.rule, "severity": mark.severity, "part": part, **texts})
     if len(entry.marks) > _MARKS:
-        text = f"{len(entry.marks) - _MARKS} marks more"
+        text = f"{len(entry.marks) - _MARKS} more findings"
         marks.append({"rule": "…", "severity": "note", "part": None, "text": text, "remedy": "see lint"})
     return marks

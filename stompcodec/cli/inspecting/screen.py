@@ -102,13 +102,13 @@ def _list(rows: list[Row], chosen: int, width: int) -> Text:
 
 def _headers(entry: Entry, secrets: bool, width: int) -> Text:
     found = entry.seen.found
-    size = "" if entry.place is None else f", {entry.place.size} octets of body"
+    size = "" if entry.place is None else f", {entry.place.size} bytes of body"
     text = _rule(f"{entry.number}: {cut(entry.command, 60)} at octet {found.start}{size}", width)
     if entry.fault is not None:
         what, remedy = entry.fault_text()
         text.append(f"octet {entry.fault.error.offset}: {what}", _STYLES["error"]).append(f" ({remedy})\n")
         if entry.fault.resumed is not None:
-            text.append(f"reading went on at octet {entry.fault.resumed}\n")
+            text.append(f"reading continued at octet {entry.fault.resumed}\n")
     by_part: dict[int | None, list[Finding]] = {}
     for mark in entry.marks:
         by_part.setdefault(entry.part_of(mark), []).append(mark)
@@ -130,7 +130,7 @@ def _headers(entry: Entry, secrets: bool, width: int) -> Text:
 def _header(text: Text, part: Part, octets: bytes, secrets: bool, longest: int, number: int) -> None:
     written = octets.decode("utf-8", "replace")
     if part.kind == "skipped":
-        text.append(f"{part.start:>8}  (passed over) {cut(printable(written), _VALUE)}\n", "red")
+        text.append(f"{part.start:>8}  (ignored) {cut(printable(written), _VALUE)}\n", "red")
         return
     value = printable(part.value) if secrets else header_value(part.name, part.value)
     text.append(f"{part.start:>8}  ", "dim").append(pad(printable(part.name), min(longest, 40)), _HEADERS[number % 2])
@@ -154,12 +154,12 @@ def _octets(entry: Entry, most: int, secrets: bool, width: int) -> Text:
     end = body + most
     end = len(octets) if end >= len(octets) - 1 else end
     cuts = [(0, end)] if body <= _HEAD else [(0, _HEAD), (body, end)]
-    text = _rule("octets", width)
+    text = _rule("bytes", width)
     for first, last in cuts:
         text.append_text(_hex(octets[first:last], start + first, entry.parts))
     left = len(octets) - sum(last - first for first, last in cuts)
     if left:
-        text.append(f"({left} octets more)\n", "dim italic")
+        text.append(f"({left} more bytes)\n", "dim italic")
     return text
 
 

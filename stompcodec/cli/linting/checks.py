@@ -47,7 +47,7 @@ def check_frame(subject: Subject) -> Iterator[Finding]:
         rule = missing_id(version, frame.command, names)
         yield Finding(rule, start, "error", text, "add it", frame.command, version)
     for offset, detail in _bad_encoding(subject):
-        text = f"the body is not what its content-encoding says: {detail}"
+        text = f"the body does not match its content-encoding: {detail}"
         yield Finding("WISH-ENC-01", offset, "warning", text, "correct the header or the body", frame.command, version)
     for check in CHECKS:
         rule = check.ids.get(version, "")
@@ -170,7 +170,7 @@ def _bad_encoding(subject: Subject) -> Found:
         try:
             decode_content(coding, subject.place.frame.body, subject.limit)
         except FrameError as error:
-            yield subject.at("content-encoding"), error.detail or f"more than {subject.limit} octets"
+            yield subject.at("content-encoding"), error.detail or f"more than {subject.limit} bytes"
 
 
 def _bad_heart_beat(subject: Subject) -> Found:
@@ -290,9 +290,11 @@ CHECKS = (
         *("a body without content-length", "add content-length"),
     ),
     _row("warning", "1.1:CT-01 1.2:CT-01", _without_type, "a body without content-type", "add content-type"),
-    _row("error", "1.1:CT-01 1.2:CT-02", _bad_type, "content-type is no MIME type", "write it as in text/plain"),
+    _row("error", "1.1:CT-01 1.2:CT-02", _bad_type, "content-type is not a MIME type", "write it as in text/plain"),
     _row("error", "1.1:CT-03 1.2:CT-04", _not_utf8, "text that is not UTF-8", "name its charset in content-type"),
-    _row("warning", "1.1:CT-04 1.2:CT-05", _not_of_charset, "text that is not of its charset", "correct the charset"),
+    _row(
+        "warning", "1.1:CT-04 1.2:CT-05", _not_of_charset, "text that does not match its charset", "correct the charset"
+    ),
     _row("warning", "legacy:HDR-03", _header_form, "an unusual header name", "use letters, digits and single hyphens"),
     _row("warning", "legacy:HDR-05", _upper_name, "a header name in upper case", "write it in lower case"),
     _row("warning", "legacy:HDR-07", _delete_octet, "a DEL in a value", "leave it out"),

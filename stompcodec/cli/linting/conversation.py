@@ -72,9 +72,9 @@ class Conversation:
                 )
             self._begin(self._offered)
         elif self._ended == "DISCONNECT" and side == "client":
-            yield _AFTER_DISCONNECT, "error", "a frame behind DISCONNECT", "send nothing more"
+            yield _AFTER_DISCONNECT, "error", "a frame after DISCONNECT", "send nothing more"
         elif self._ended == "ERROR" and side == "server":
-            yield _AFTER_ERROR, "error", "a frame behind ERROR", "close the connection after ERROR"
+            yield _AFTER_ERROR, "error", "a frame after ERROR", "close the connection after ERROR"
         if command in ("DISCONNECT", "ERROR"):
             self._ended = command
         yield from self._subscriptions(subject, command)

@@ -70,9 +70,7 @@ class TextReport(Report):
     def end(self, file: str, frames: int) -> None:
         for rule, count in self.counts.items():
             if self.most and count > self.most:
-                self._console.print(
-                    f"{file}: {rule}: {count - self.most} more, not shown without --most 0", soft_wrap=True
-                )
+                self._console.print(f"{file}: {rule}: {count - self.most} more, shown with --most 0", soft_wrap=True)
         kinds: tuple[Severity, ...] = ("error", "warning", "note")
         counts = ", ".join(f"{kind}s {self._severities[kind]}" for kind in kinds)
         self._console.print(f"{file}: {counts}, frames {frames}", soft_wrap=True)

@@ -185,15 +185,15 @@ def finding_of(broken: Broken) -> Finding:
     text = ERROR_KINDS[error.kind].what
     if error.kind == "unknown-command":
         if known:
-            requirement, text = _WRONG_EOL, "the command line ends with CR LF, which is no line end of this version"
+            requirement, text = _WRONG_EOL, "the command line ends with CR LF, which is not a line end in this version"
         elif command.upper() in dialect_of(version).commands:
             requirement, text = _WRONG_CASE, "the command is not in upper case"
     if error.limit:
-        text += f": {error.limit} is passed"
+        text += f": {error.limit} is exceeded"
     if error.near:
         text += f"; near {error.near!r}"
     if broken.resumed is None and error.kind != "truncated":
-        text += "; no frame was found behind it"
+        text += "; no further frame was found"
     remedy = remedy_of(error).split(", or read with")[0]
     rule = requirement.get(version, error.kind)
     return Finding(rule, error.offset, "error", text, remedy, command if known else "", version)

@@ -174,9 +174,9 @@ class Input:
         self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
         self._options = options
         if not self.broker and not os.path.exists(source):
-            raise click.UsageError(f"{printable(source)}: there is no such file or folder")
+            raise click.UsageError(f"{printable(source)}: no such file or folder")
         if self.broker and (not options["destinations"] or not options["spool"]):
-            raise click.UsageError("a broker needs --destination, what to read, and --spool, a folder for what it sent")
+            raise click.UsageError("a broker needs --destination and --spool, a folder for its messages")
         if options["follow"] and options["available_now"]:
             raise click.UsageError("--follow or --available-now, not both")
         self.url = self.source if self.broker else broker
@@ -263,7 +263,7 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
         if not sign or not name:
             raise click.BadParameter(f"{value!r}: write NAME=VALUE")
         if "passcode" == name.lower():
-            raise click.BadParameter("a passcode is given by STOMPCODEC_PASSCODE or --passcode-file")
+            raise click.BadParameter("give a passcode by STOMPCODEC_PASSCODE or --passcode-file")
         pairs.append((name, text))
     return tuple(pairs)
 
@@ -274,14 +274,14 @@ def input_options(function: F) -> F:
         click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
                      help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
         login_options,
-        click.option("--spool", type=click.Path(), metavar="DIR", help="Of a broker: where it is spooled to."),
-        click.option("--every", metavar="TIME", help='How often a batch begins, as in "10 seconds".'),
+        click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
+        click.option("--every", metavar="TIME", help='How often to begin a batch, as in "10 seconds".'),
         click.option("--checkpoint", type=click.Path(), metavar="DIR",
-                     help="Where a stream keeps how far it is; a folder in the output."),
-        click.option("--available-now", is_flag=True, help="Do what is there and was not done yet, then end."),
-        click.option("--follow", is_flag=True, help="Go on as INPUT grows, until Ctrl-C."),
+                     help="Where a stream keeps its progress. Default: in the output."),
+        click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
+        click.option("--follow", is_flag=True, help="Keep processing as INPUT grows, until Ctrl-C."),
         click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
-                     help="Of a broker: what to subscribe to. Else only its frames; /topic/a* for all that begin so."),
+                     help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -290,11 +290,11 @@ def input_options(function: F) -> F:
 def output_options(function: F) -> F:
     """Add the options of Spark and of the output."""
     for option in (
-        click.option("-q", "--quiet", is_flag=True, help="Show no progress, and no table when all is well."),
+        click.option("-q", "--quiet", is_flag=True, help="Print no progress, and no table on success."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="What Spark has to say."),
-        click.option("--memory", metavar="SIZE", help="Of Spark, as in 2g; 1g."),
-        click.option("--cores", type=click.IntRange(1), metavar="N", help="How many Spark uses; all."),
+        click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="File for the log of Spark."),
+        click.option("--memory", metavar="SIZE", help="Memory of Spark, as in 2g. Default: 1g."),
+        click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of Spark. Default: all."),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -86,9 +86,7 @@ def checked_format(_context: click.Context, _option: click.Parameter, form: str)
     for found in _FIELD.finditer(form):
         _name, letter, escape = found.groups()
         if (letter and letter not in "bdisnth%") or (escape and escape not in _ESCAPES):
-            raise click.BadParameter(
-                f"{found.group()} means nothing: use %b %d %i %s %n %t %h %{{NAME}} %% \\n \\t \\0"
-            )
+            raise click.BadParameter(f"{found.group()} is unknown: use %b %d %i %s %n %t %h %{{NAME}} %% \\n \\t \\0")
     return form
 
 
@@ -176,7 +174,7 @@ def _show_pretty(message: Message, number: int) -> bool:
 
     console = screen()
     text = Text().append(f"{number} ", "dim").append(printable(message.destination), COMMAND_STYLES["MESSAGE"])
-    text.append(f", {len(message.body)} octets\n", "dim")
+    text.append(f", {len(message.body)} bytes\n", "dim")
     for name, value in message.headers.pairs():
         text.append(printable(name), "bold").append(": ", "dim").append(header_value(name, value) + "\n")
     notes, _form, shown = body_of(message.frame)

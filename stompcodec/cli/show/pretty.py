@@ -69,7 +69,7 @@ class PrettyView(View):
         command = printable(frame.command)
         text = Text().append(command, COMMAND_STYLES.get(command, "yellow"))
         version = place.version or "1.2"
-        line = f" at octet {place.start}: {place.size} octets of body, read as {version} "
+        line = f" at octet {place.start}: {place.size} bytes of body, read as {version} "
         text.append(line + "─" * max(0, self._console.width - len(command) - len(line)) + "\n", "dim")
         for name, value in frame.headers.pairs():
             text.append(printable(name), "bold").append(": ", "dim").append(
@@ -106,7 +106,7 @@ def body_of(frame: Frame, most: int = _INFLATED) -> Body:
     except (UnicodeDecodeError, ContentError):
         text = data.decode("utf-8", "replace")
         if "\ufffd" in text or "\0" in text:
-            more = f" and {len(data) - _SHOWN_BINARY} octets more" if len(data) > _SHOWN_BINARY else ""
+            more = f", {len(data) - _SHOWN_BINARY} more bytes" if len(data) > _SHOWN_BINARY else ""
             return Body([*notes, f"binary{more}"], "binary", "\n".join(hex_lines(data[:_SHOWN_BINARY], 0)))
     if len(data) > _INDENTED:
         notes.append(f"the first {_SHOWN} of {len(text)} characters")
@@ -123,11 +123,11 @@ def _inflated(frame: Frame, notes: list[str], most: int) -> bytes:
     try:
         data = decode_content(coding or "gzip", frame.body, most)
     except FrameError as error:
-        reason = f"more than {most} octets" if error.limit else error.detail
-        notes.append(f"content-encoding {cut(printable(coding or 'gzip'), 40)}: shown as it is: {reason}")
+        reason = f"more than {most} bytes" if error.limit else error.detail
+        notes.append(f"content-encoding {cut(printable(coding or 'gzip'), 40)}: not decoded: {reason}")
         return frame.body
     if len(data) != len(frame.body):
-        notes.append(f"content-encoding {cut(printable(coding or 'gzip'), 40)}: {len(data)} octets inflated")
+        notes.append(f"content-encoding {cut(printable(coding or 'gzip'), 40)}: decompressed to {len(data)} bytes")
     return data
 
 

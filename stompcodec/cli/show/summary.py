@@ -122,7 +122,7 @@ class SummaryView(View):
             everything.merge(sizes)
         console = self._console
         console.print(self._table(everything, console.width))
-        console.print(f"octets {self._octets:,}, frames {everything.number:,}, heart-beats {self._heartbeats:,}")
+        console.print(f"bytes {self._octets:,}, frames {everything.number:,}, heart-beats {self._heartbeats:,}")
         seconds = max(self._seconds, 1e-9)
         rate = f"{self._octets / seconds / 1e6:,.1f} MB/s, {everything.number / seconds:,.0f} frames/s"
         line = Text(f"decoded in {self._seconds:.4f} s: ").append(rate, "bold green")
@@ -141,7 +141,7 @@ class SummaryView(View):
         table = Table(box=box.SIMPLE_HEAD, show_footer=False, pad_edge=False, width=min(width, 120))
         table.add_column("command", no_wrap=True, overflow="ellipsis", max_width=20)
         table.add_column("destination", no_wrap=True, overflow="ellipsis", ratio=1)
-        for name in ("frames", "octets in bodies", "min", "median", "p99", "max"):
+        for name in ("frames", "bytes in bodies", "min", "p50", "p99", "max"):
             table.add_column(name, justify="right", no_wrap=True)
         rows = sorted(self._groups.items(), key=lambda row: (-row[1].number, row[0]))
         for (command, destination), sizes in rows[:_MOST_ROWS]:

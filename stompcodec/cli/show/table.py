@@ -88,7 +88,7 @@ class TableView(View):
 
     def end(self, reader: FrameReader) -> None:
         """Print the last line of a file's table."""
-        text = f"frames {self._frames}, octets in bodies {self._octets}, heart-beats {reader.heartbeats}"
+        text = f"frames {self._frames}, bytes in bodies {self._octets}, heart-beats {reader.heartbeats}"
         self._console.print(Text(text, "dim"), soft_wrap=True)
 
     def _row(self, cells: tuple[str, ...]) -> str:

@@ -72,5 +72,5 @@ class HexView(View):
 
     def show(self, found: list[Place], reader: FrameReader) -> None:
         for place in found:
-            print(f"{printable(place.frame.command)} at octet {place.start}, body at {place.body}, {place.size} octets")
+            print(f"{printable(place.frame.command)} at octet {place.start}, body at {place.body}, {place.size} bytes")
             print(*hex_lines(reader.octets(place.start, place.end), place.start), "", sep="\n")

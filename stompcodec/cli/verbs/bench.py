@@ -36,22 +36,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group("bench", cls=Verbs)
 def command() -> None:
-    """Measure: the codec on this machine, or what goes through a broker.
+    """Measure the codec on this machine, or the throughput of a broker.
 
     \b
       stompcodec bench codec --compare stomp.py,stompman
       stompcodec bench sub --feed --clients 4
       stompcodec bench rtt --url stomp://broker:61613 --json
 
-    All figures are measured in this run. Ctrl-C ends it early with the figures so far; the exit status is 130 then.
+    All figures are measured in this run. Ctrl-C ends it early, with the figures so far and exit status 130.
     """
 
 
 def _common(function: F) -> F:
     """Add the options common to all measurements."""
     for option in (
-        click.option("--csv", "form", flag_value="csv", help="Lines with commas between, the first one with names."),
-        click.option("--json", "form", flag_value="json", help="One object, for programs."),
+        click.option("--csv", "form", flag_value="csv", help="Print CSV with a header line."),
+        click.option("--json", "form", flag_value="json", help="Print one JSON object."),
         click.option(
             "--duration",
             type=click.FloatRange(0, min_open=True),
@@ -65,8 +65,8 @@ def _common(function: F) -> F:
             callback=octets,
             default="100",
             show_default=True,
-            metavar="OCTETS",
-            help="Of each body; with K or M also.",
+            metavar="BYTES",
+            help="Size of each body; K and M are allowed.",
         ),
     ):
         function = option(function)
@@ -81,7 +81,7 @@ def _clients(function: F) -> F:
         default=1,
         show_default=True,
         metavar="N",
-        help="Connections, with a thread of this process each.",
+        help="Number of connections, each with a thread.",
     )(function)
 
 
@@ -109,9 +109,11 @@ class _Problems:
 
 @command.command("codec")
 @click.argument("file", metavar="[FILE|-]", required=False, type=click.Path(allow_dash=True))
-@click.option("--frames", type=click.IntRange(1), metavar="N", help="Generate so many; 5000 unless they are large.")
-@click.option("--read", callback=octets, default="65536", show_default=True, metavar="OCTETS", help="Of each feed.")
-@click.option("--compare", callback=_names, metavar="NAMES", help="Other libraries, too: stomp.py,stompman.")
+@click.option(
+    "--frames", type=click.IntRange(1), metavar="N", help="Number of generated frames; 5000 unless they are large."
+)
+@click.option("--read", callback=octets, default="65536", show_default=True, metavar="BYTES", help="Size of each feed.")
+@click.option("--compare", callback=_names, metavar="NAMES", help="Also measure other libraries: stomp.py,stompman.")
 @_common
 def codec(
     file: str | None,
@@ -122,14 +124,13 @@ def codec(
     compare: tuple[str, ...],
     form: str | None,
 ) -> None:
-    """Decode and encode in memory, with each backend, and with other libraries.
+    """Decode and encode in memory with each backend, and with other libraries.
 
-    FILE is a capture or a raw stream of frames, of which the first 32 MiB are measured. Without one, frames like market
+    FILE is a capture or a raw stream of frames, of which the first 32 MiB are used. Without FILE, frames like market
     ticks are generated, with bodies of --size.
 
-    Those who compete take turns of about 1000 frames, round after round, until --duration is over; of each turn the
-    best time counts, of processor time where that clock is fine enough. The ratio tells how many times as long as our
-    backend one takes, which is the first in the table.
+    Libraries take turns of about 1000 frames, round after round, until --duration is over. The best time of each turn
+    counts, in CPU time if that clock is precise enough. The ratio is relative to our backend, the first in the table.
 
     \b
       stompcodec bench codec frames.stomp
@@ -140,7 +141,7 @@ def codec(
     from stompcodec.cli.benching.libraries import ours
 
     if file is not None and frames is not None:
-        raise click.UsageError("--frames is for generated ones: it goes without FILE")
+        raise click.UsageError("--frames generates frames: it cannot be used with FILE")
     problems = _Problems()
     with saying(), interrupts() as interrupted:
         groups, whole = _workload(file, size, frames, read, problems)
@@ -171,13 +172,13 @@ def _workload(
     from stompcodec.cli.benching.codec import MOST, generated, grouped, recorded
 
     if size > MOST or (frames or 0) * size > MOST:
-        raise click.UsageError(f"bodies of more than {MOST // 2**20} MiB in all are not generated")
+        raise click.UsageError(f"the generated bodies must not exceed {MOST // 2**20} MiB in total")
     if file is None:
         groups, whole = grouped(generated(size, frames or max(1, min(_FRAMES, MOST // size))), read, problems)
     else:
         groups, whole = grouped(recorded(file, problems), read, problems)
     if not groups:
-        complain(f"{name_of(file or '-')}: there is no frame to measure")
+        complain(f"{name_of(file or '-')}: no frames to measure")
         sys.exit(1)
     return groups, whole
 
@@ -215,7 +216,7 @@ def _title(facts: dict[str, Any], row: dict[str, Any]) -> str:
     part = "" if facts["whole"] else " (not all of it)"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return (
-        f"{facts['source']}{part}: {row['frames']:,} frames, {row['octets']:,} octets, fed by {facts['read']:,}; "
+        f"{facts['source']}{part}: {row['frames']:,} frames, {row['octets']:,} bytes, fed {facts['read']:,} at a time; "
         f"best of {facts['rounds']} rounds; {versions}"
     )
 
@@ -223,7 +224,7 @@ def _title(facts: dict[str, Any], row: dict[str, Any]) -> str:
 @command.command("pub")
 @click.argument("destination", metavar="[DEST]", default=_TOPIC)
 @header_option
-@click.option("--receipt", is_flag=True, help="Ask for a receipt for each message, not for many at a time.")
+@click.option("--receipt", is_flag=True, help="Request a receipt for each message, not for many at a time.")
 @_clients
 @_common
 @broker_options
@@ -237,10 +238,10 @@ def pub(
     form: str | None,
     **broker: Any,
 ) -> None:
-    """Send to DEST, /topic/stompcodec.bench by default, as fast as the broker takes it.
+    """Send to DEST, /topic/stompcodec.bench by default, as fast as the broker accepts messages.
 
-    Messages count once the broker has confirmed them. Nobody takes them away: those to a queue stay there, until the
-    broker's memory or disk is full; those to a topic without subscribers are gone.
+    Messages count once the broker has confirmed them. They are not consumed: a queue keeps them until the broker's
+    memory or disk is full, and a topic without subscribers drops them.
 
     \b
       stompcodec bench pub --url broker:61613 --clients 4
@@ -272,8 +273,8 @@ def pub(
     show_default=True,
     help="How messages are acknowledged; with client, many at a time.",
 )
-@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Messages on their way without an ACK.")
-@click.option("--feed", "fed", is_flag=True, help="Send messages of --size, too, by one connection more.")
+@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Most unacknowledged messages.")
+@click.option("--feed", "fed", is_flag=True, help="Also send messages of --size, on another connection.")
 @_clients
 @_common
 @broker_options
@@ -289,10 +290,10 @@ def sub(
     timeout: float,
     **broker: Any,
 ) -> None:
-    """Take what comes from DEST, /topic/stompcodec.bench by default: messages are gone then.
+    """Consume messages of DEST, /topic/stompcodec.bench by default.
 
-    Time counts from the first message on, for which --timeout is waited; if the sender ends before, its silence counts,
-    too. Send by --feed, or by `stompcodec bench pub` elsewhere. What --feed has sent is taken out again.
+    Time counts from the first message, which must arrive within --timeout, to the end, even if the sender stops early.
+    Send with --feed, or with `stompcodec bench pub` elsewhere. Messages sent by --feed are all consumed.
 
     \b
       stompcodec bench sub --feed --url broker:61613
@@ -323,7 +324,7 @@ def sub(
             crew.finish()
         silent = crew.ended - max(worker.last for worker in crew.workers)
         if not crew.count and not interrupted():
-            complain(f"no message came in {timeout:g} s (does anybody send there? see --feed)")
+            complain(f"no message came in {timeout:g} s (is anything sent there? see --feed)")
             sys.exit(1)
         _report("sub", destination, crew, form, size=size if fed else None, ack=ack, fed=fed, silent_s=silent)
     sys.exit(130 if interrupted() else 0)
@@ -337,10 +338,10 @@ def sub(
 def rtt(
     destination: str | None, clients: int, size: int, duration: float, form: str | None, timeout: float, **broker: Any
 ) -> None:
-    """Time messages that go through the broker and back, one at a time.
+    """Time messages to the broker and back, one at a time.
 
-    Each client has a topic of its own, or DEST, which has a number at its end (DEST.1, DEST.2) if there is more than
-    one client. The first trip of each is not counted. A message that is not back in --timeout ends it with status 1.
+    Each client has a topic of its own, or DEST, with a number appended (DEST.1, DEST.2) if there are several clients.
+    The first round trip of each is not counted. If a message is not back within --timeout, the status is 1.
 
     \b
       stompcodec bench rtt --url broker:61613
@@ -383,7 +384,7 @@ def _report(
     from stompcodec.cli.benching.figures import rates, show
 
     if not crew.count:
-        complain("nothing was measured: it was over before the first message")
+        complain("nothing was measured: time was over before the first message")
         return
     frame = crew.workers[0].client.connected
     row = {
@@ -400,7 +401,7 @@ def _report(
 
 def _run_title(row: dict[str, Any]) -> str:
     """Return the title of the table."""
-    size = "" if row["size"] is None else f" of {row['size']:,} octets"
+    size = "" if row["size"] is None else f" of {row['size']:,} bytes"
     how = {"receipt": "a receipt for each", "fed": "fed by itself"}
     texts = (
         f"{row['bench']} {row['destination']} at {row['server'] or 'a broker without a name'}",

@@ -37,11 +37,11 @@ _WAYS = {
 }
 #: Remedies if the system refuses a port or an address.
 _REMEDIES = {
-    errno.EADDRINUSE: "another program listens there: stop it, or take another port with {another}; "
+    errno.EADDRINUSE: "another program listens there: stop it, or use another port with {another}; "
     "{free} picks a free one",
     errno.EADDRNOTAVAIL: "no network interface of this machine has the address: see --host",
 }
-_REFUSED_PORT = "ports below 1024 belong to the administrator: take another one with {another}"
+_REFUSED_PORT = "ports below 1024 need administrator rights: use another one with {another}"
 
 
 def _fail(error: Exception, config: Config | None) -> None:
@@ -128,20 +128,24 @@ def _announce(server: Server) -> None:
 
 @click.group("broker", cls=Verbs, invoke_without_command=True)
 @click.pass_context
-@click.option("--config", "file", type=click.Path(), metavar="FILE", help="A TOML file. Flags win over what it says.")
+@click.option(
+    "--config", "file", type=click.Path(), metavar="FILE", help="A TOML file; options take precedence over it."
+)
 @click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=_PORT, metavar="N", help="The port of STOMP; 0 picks a free one.  [default: 61613]")
 @click.option("--ws-port", type=_PORT, metavar="N", help="The port of STOMP over WebSocket, served on any path.")
 @click.option("--tls-port", type=_PORT, metavar="N", help=f"The port of STOMP over TLS; {_TLS_PORT} with --tls-cert.")
 @click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
-@click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Clients need a certificate of these authorities.")
-@click.option("--data", type=click.Path(), metavar="DIR", help=f"Where durable messages live.  [default: ./{_DATA}]")
-@click.option("--memory", is_flag=True, help="Nothing is written to disk.")
-@click.option("--login", metavar="NAME", help="The one user who may connect.")
-@click.option("--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Of --login; or STOMPCODEC_PASSCODE.")
+@click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Require client certificates of these authorities.")
+@click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of durable messages.  [default: ./{_DATA}]")
+@click.option("--memory", is_flag=True, help="Keep everything in memory.")
+@click.option("--login", metavar="NAME", help="The only user who may connect.")
 @click.option(
-    "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports there, as JSON, once it listens."
+    "--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Passcode of --login; also STOMPCODEC_PASSCODE."
+)
+@click.option(
+    "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
 )
 @click.option(
     "--uvloop/--no-uvloop", default=None, help="Event loop: uvloop or asyncio's.  [default: uvloop if installed]"
@@ -151,12 +155,12 @@ def _announce(server: Server) -> None:
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
     show_default=True,
-    help="What to log on standard error; info is a line for each connection.",
+    help="What to log on standard error; info logs each connection.",
 )
 @click.option("--help-config", is_flag=True, is_eager=True, expose_value=False, callback=_help_config,
-              help="Show every key of the TOML file, and end.")  # fmt: skip
+              help="Print every key of the TOML file, and exit.")  # fmt: skip
 @click.option("--hash-passcode", is_flag=True, is_eager=True, expose_value=False, callback=_hash_passcode,
-              help="Ask for a passcode, show it as the TOML file wants it, and end.")  # fmt: skip
+              help="Prompt for a passcode, print its hash for the TOML file, and exit.")  # fmt: skip
 def command(
     context: click.Context,
     /,
@@ -169,17 +173,18 @@ def command(
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
-    One line says where it listens. SIGTERM and SIGINT end it: peers are told, and what is durable is on disk.
+    It prints the addresses on which it listens. On SIGTERM and SIGINT it notifies its clients, saves durable messages,
+    and exits.
 
     \b
       stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data
-      stompcodec broker --memory --port 0    nothing on disk, any free port
+      stompcodec broker --memory --port 0    in memory, on any free port
       stompcodec broker check DIR            look for damage in the data folder of a stopped broker
     """
     if context.invoked_subcommand is not None:
         given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:
-            raise click.UsageError(f"{context.invoked_subcommand} takes none of the broker's options")
+            raise click.UsageError(f"{context.invoked_subcommand} does not take the options of the broker")
         return
     if flags["memory"] and flags["data"] is not None:
         raise click.UsageError("--memory and --data exclude each other")

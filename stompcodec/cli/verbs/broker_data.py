@@ -47,10 +47,10 @@ def _show(findings: Findings, as_json: bool, done: str) -> NoReturn:
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def check(folder: str, as_json: bool) -> None:
-    """Read everything in a data folder, and list what is damaged.
+    """Check a data folder, and list what is damaged.
 
-    DIR is the data folder of a broker that is stopped, or a copy of one. Nothing in it is changed, and a folder that a
-    broker uses is refused. All rows, bodies, totals and the write-ahead log are compared with their checksums.
+    DIR is the data folder of a broker that is stopped, or a copy of one. Nothing in it is changed. A folder in use by
+    a broker is refused. All rows, bodies, totals and the write-ahead log are compared with their checksums.
 
     \b
       stompcodec broker check stompcodec-data
@@ -61,7 +61,7 @@ def check(folder: str, as_json: bool) -> None:
         findings = run(folder)
     except StompError as error:
         _refuse("check", error)
-    _show(findings, as_json, "whole")
+    _show(findings, as_json, "intact")
 
 
 @click.command("salvage")
@@ -69,11 +69,11 @@ def check(folder: str, as_json: bool) -> None:
 @click.argument("new", metavar="NEW_DIR", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def salvage(folder: str, new: str, as_json: bool) -> None:
-    """Copy what is whole in a damaged data folder into a new one, and list the rest.
+    """Copy what is intact in a damaged data folder to a new one, and list the rest.
 
-    DIR is the data folder of a broker that is stopped; it is not changed. It may be one that SQLite calls malformed.
-    NEW_DIR must not exist, and appears when the copy is complete. Start the broker with --data NEW_DIR then. Messages
-    that were acknowledged just before the damage may come again, as redelivered.
+    DIR is the data folder of a broker that is stopped; it is not changed. SQLite may call it malformed. NEW_DIR
+    must not exist, and appears when the copy is complete. Then start the broker with --data NEW_DIR. Messages that were
+    acknowledged just before the damage may be delivered again.
 
     \b
       stompcodec broker salvage stompcodec-data rescued
@@ -91,11 +91,11 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
 @click.command("compact")
 @click.argument("folder", metavar="DIR", type=click.Path())
 def compact(folder: str) -> None:
-    """Rewrite the data file of a broker that is stopped, without the space it no longer needs.
+    """Shrink the data file of a stopped broker.
 
-    Files of this version give space back while the broker is idle. One that an older version made keeps its size until
-    this was done once. It takes some seconds per GiB of messages, and free space of twice their size. If it is
-    interrupted, nothing has changed.
+    Data files of this version shrink while the broker is idle. Those of older versions keep their size until this was
+    done once. It takes some seconds per GiB of messages, and free space of twice their size. An interrupted run changes
+    nothing.
 
     \b
       stompcodec broker compact stompcodec-data

@@ -29,11 +29,11 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("peers", nargs=-1, metavar="[PEER]...", type=click.Choice([*PEERS, "stomp.py"]))
-@click.option("--json", "as_json", is_flag=True, help="One object a library, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per library.")
 def check(peers: tuple[str, ...], as_json: bool) -> None:
     """Check that the STOMP libraries installed here run on our codec.
 
-    Without PEER, libraries that are not installed are passed over; a PEER that is named must be installed.
+    Without PEER, libraries that are not installed are skipped; a PEER must be installed.
 
     \b
       stompcodec compat check
@@ -55,12 +55,12 @@ def _line(verdict: Verdict) -> str:
 
 @command.command("audit")
 @click.argument("folder", type=click.Path(exists=True, readable=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One object a finding or skipped file, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per finding or skipped file.")
 def audit_command(folder: Path, as_json: bool) -> None:
-    """List what will bite in a program written for stomp.py: file, line, problem and remedy.
+    """List pitfalls in a program written for stomp.py: file, line, problem and remedy.
 
-    FOLDER is searched for Python files; it may be one file, too. They are parsed, not run. Links, hidden folders and
-    virtual environments are left out; files that do not parse are named and skipped.
+    FOLDER is searched for Python files, or is one. They are parsed, not run. Links, hidden folders and virtual
+    environments are skipped, and so are files that do not parse, which are listed.
 
     \b
     Found are:

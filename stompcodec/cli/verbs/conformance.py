@@ -58,31 +58,31 @@ class Bar:
 @click.argument(
     "folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option("--lenient", is_flag=True, help="A codec's lenient mode.")
-@click.option("--only", default="", metavar="TEXT", help="Only cases whose topic, id, title or rules hold TEXT.")
-@click.option("--feature", "features", multiple=True, metavar="NAME", help="A broker's scenarios of this feature, too.")
-@click.option("--all", "everything", is_flag=True, help="A broker's scenarios of all features.")
-@click.option("--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Scenarios that run at once.")
+@click.option("--lenient", is_flag=True, help="Test the lenient mode of a codec.")
+@click.option("--only", default="", metavar="TEXT", help="Only cases whose topic, id, title or rules contain TEXT.")
+@click.option("--feature", "features", multiple=True, metavar="NAME", help="Also run scenarios that need this feature.")
+@click.option("--all", "everything", is_flag=True, help="Also run scenarios that need any features.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Scenarios to run in parallel.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=3.0,
     show_default=True,
     metavar="SECS",
-    help="How long a broker may take for what must come.",
+    help="How long to wait for an expected frame.",
 )
-@click.option("--queue-prefix", metavar="TEXT", help="What queues of scenarios begin with; /queue/spec-")
-@click.option("--topic-prefix", metavar="TEXT", help="What topics of scenarios begin with; /topic/spec-")
-@click.option("--rules", is_flag=True, help="Show each rule with its outcome, too.")
-@click.option("--json", "as_json", is_flag=True, help="One object a case, for programs.")
+@click.option("--queue-prefix", metavar="TEXT", help="Prefix of the queues. Default: /queue/spec-")
+@click.option("--topic-prefix", metavar="TEXT", help="Prefix of the topics. Default: /topic/spec-")
+@click.option("--rules", is_flag=True, help="Also print each rule with its outcome.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per case.")
 @login_options
 def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, **options: Any) -> None:
     """Run the conformance suite against TARGET.
 
-    TARGET is a broker, as a URL or host:port (scenarios: sessions with frames that must and must not come; each has
-    destinations of its own), or module:name, an adapter for a codec (vectors: octets and the frames or errors they
-    are), or stompcodec, our own codec. FOLDER holds other cases than ours. A broker that does not answer gets no
-    verdict: the suite ends with one line.
+    TARGET is a broker, as a URL or host:port, tested by scenarios: sessions with expected and forbidden frames, each on
+    its own destinations. Or it is a codec, as module:name of an adapter, or stompcodec for our own, tested by vectors:
+    bytes and the frames or errors they stand for. FOLDER has other cases than ours. If a broker does not answer, the
+    suite fails with one line.
 
     \b
       stompcodec conformance
@@ -111,7 +111,7 @@ def command(target: str, folders: tuple[Path, ...], as_json: bool, rules: bool, 
         )
         raise SystemExit(1) from None
     if not results:
-        raise click.UsageError("no case is chosen")
+        raise click.UsageError("no case was selected")
     if not as_json:
         _show(results, rules)
     if any(result.outcome == "failed" for result in results):

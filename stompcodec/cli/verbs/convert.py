@@ -36,14 +36,16 @@ class Complaints:
 
 @click.command("convert")
 @stream_options
-@click.option("--from", "source_form", type=click.Choice(FORMATS), help="What IN is; by its name and content.")
-@click.option("--to", "target_form", type=click.Choice(FORMATS), help="What OUT is to be; by its name.")
-@click.option("--segment", callback=size, metavar="OCTETS", help="Make a folder of segments of so many, as in 128M.")
-@click.option("--force", is_flag=True, help="Write over OUT; never over a capture.")
+@click.option(
+    "--from", "source_form", type=click.Choice(FORMATS), help="Format of IN. Default: by its name and content."
+)
+@click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
+@click.option("--segment", callback=size, metavar="BYTES", help="Make a folder of segments of this size, as in 128M.")
+@click.option("--force", is_flag=True, help="Overwrite OUT, unless it is a capture.")
 @access_options
-@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
-@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
+@click.option("--resync", is_flag=True, help="Continue after a broken frame.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 def command(
     files: tuple[str, ...],
     source_form: str | None,
@@ -60,13 +62,12 @@ def command(
       a.stompcap           a capture, a folder or a single file     read, written
       a.stomp, others      a raw stream of frames, also .gz         read, written
       a.jsonl              lines as of decode --json, with the time read, written
-      a.pcapng, a.pcap     packets; STOMP over TCP is found in it   read
+      a.pcapng, a.pcap     packets with STOMP over TCP              read
       a.parquet            needs the extra spark                    read, written
 
-    A capture is for you alone, unless --mode or --group says otherwise. Other files are made as the umask says.
+    Only you can read a new capture, unless --mode or --group says otherwise. Other files follow the umask.
 
-    OUT is made when IN could be read: a missing or foreign file leaves nothing behind. Every good frame is written,
-    even if others are broken.
+    OUT is created once IN could be read. Every good frame is written, even if others are broken.
 
     \b
       stompcodec convert frames.stomp frames.jsonl
@@ -131,5 +132,5 @@ def _copy(source: Source, sink: _Lazy, target: str, complaints: Complaints) -> i
             if left <= _TOLD:
                 complaints(f"{source.name}: {each.frame.command} at {each.offset} cannot be written: {error}")
     if left > _TOLD:
-        complaints(f"{target}: {left} frames could not be written in all")
+        complaints(f"{target}: {left} frames could not be written in total")
     return count

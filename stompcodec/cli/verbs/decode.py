@@ -69,16 +69,20 @@ def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
 
 @click.command("decode")
 @stream_options
-@click.option("--json", "view", flag_value="json", help="An object a line, for programs. Nothing is masked.")
-@click.option("--pretty", "view", flag_value="pretty", help="Frame by frame, bodies inflated and indented.")
-@click.option("--hex", "view", flag_value="hex", help="Every octet. Nothing is masked.")
-@click.option("--summary", "view", flag_value="summary", help="Frames by command and destination, sizes, rate.")
-@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
-@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
+@click.option("--json", "view", flag_value="json", help="Print a JSON object per line. Nothing is masked.")
+@click.option(
+    "--pretty", "view", flag_value="pretty", help="Print frame by frame, with bodies decompressed and indented."
+)
+@click.option("--hex", "view", flag_value="hex", help="Print every byte. Nothing is masked.")
+@click.option(
+    "--summary", "view", flag_value="summary", help="Print figures: frames by command and destination, sizes, rate."
+)
+@click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
+@click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
     """Show the frames of files, or of standard input.
 
-    A table by default. Passcodes are masked, but not with --json and --hex. Files packed by gzip are read too.
+    The default is a table. Passcodes are masked, except with --json and --hex. Files may be compressed with gzip.
 
     \b
       stompcodec decode frames.stomp

@@ -92,7 +92,9 @@ def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
 
 @click.command("encode")
 @click.argument("arguments", metavar="[COMMAND | --json [FILE|-]...]", nargs=-1)
-@click.option("-H", "--header", "headers", metavar="NAME:VALUE", multiple=True, help="A header, as it is; repeatable.")
+@click.option(
+    "-H", "--header", "headers", metavar="NAME:VALUE", multiple=True, help="A header, not escaped; repeatable."
+)
 @click.option("-b", "--body", default="", metavar="TEXT|@FILE|-", help="The body: text, a file, or standard input.")
 @click.option("--json", "lines", is_flag=True, help="Read frames from lines of JSON, as decode --json writes them.")
 @click.option(
@@ -110,11 +112,11 @@ def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
     help="Add content-length: to frames with a body, to all, or to none.",
 )
 @command_option
-@click.option("--lenient", is_flag=True, help="Write headers that are no UTF-8 as they were read by decode --lenient.")
+@click.option("--lenient", is_flag=True, help="Write headers that are not UTF-8 as decode --lenient has read them.")
 def command(
     arguments: tuple[str, ...], headers: tuple[str, ...], body: str, lines: bool, version: str, **options: Any
 ) -> None:
-    """Write a frame to standard output: its escapes and content-length are taken care of.
+    """Write a frame to standard output, with escapes and content-length.
 
     With --json, or without a COMMAND, frames are read from lines of JSON.
 
@@ -124,7 +126,7 @@ def command(
     """
     if lines or not arguments:
         if headers or body:
-            raise click.UsageError("-H and -b need a COMMAND, and go without --json")
+            raise click.UsageError("-H and -b need a COMMAND, and cannot be used with --json")
         problems = [_all_lines(file, version, options) for file in arguments or ("-",)]
     elif len(arguments) > 1:
         raise click.UsageError("one COMMAND at a time: name headers with -H and the body with -b")

@@ -116,7 +116,7 @@ def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) 
             chosen = entry
     if chosen is None:
         if not inspection.problems or inspection.count:
-            complain(f"{inspection.name}: there is no frame {number or 1}: it has {inspection.count}")
+            complain(f"{inspection.name}: no frame {number or 1}: it has {inspection.count}")
         return False
     around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
     show_entry(screen(), around, chosen, body, secrets)
@@ -130,22 +130,27 @@ def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) 
     "--frame",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Show this one on the terminal. Default: the first MESSAGE.",
+    help="The frame to show on the terminal. Default: the first MESSAGE.",
 )
-@click.option("--json", "as_json", is_flag=True, help="An object a line: where the parts of each frame are.")
-@click.option("--from", "form", type=click.Choice(["capture", "raw", "pcapng"]), help="What FILE is; by its content.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per frame, with the positions of its parts.")
 @click.option(
-    "--most", type=click.IntRange(min=1), metavar="N", help=f"Frames in the page, or of --json. Default: {_MOST}, all."
+    "--from", "form", type=click.Choice(["capture", "raw", "pcapng"]), help="Format of FILE. Default: by its content."
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Frames in the page, or for --json. Default: {_MOST}, or all.",
 )
 @click.option(
     "--body",
     type=click.IntRange(min=0),
-    metavar="OCTETS",
-    help=f"What is shown of a body. Default: {_BODY_OF_PAGE} in the page, {_BODY_OF_SCREEN} on the terminal.",
+    metavar="BYTES",
+    help=f"How much of a body to show. Default: {_BODY_OF_PAGE} in the page, {_BODY_OF_SCREEN} on the terminal.",
 )
-@click.option("--secrets", is_flag=True, help="Show passcodes and the like.")
-@click.option("--lenient", is_flag=True, help="Pass over what peers get wrong.")
-@click.option("--resync", is_flag=True, help="Go on behind a broken frame.")
+@click.option("--secrets", is_flag=True, help="Show passcodes and other secrets.")
+@click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
+@click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 def command(
     files: tuple[str, ...],
     output: str | None,
@@ -157,10 +162,11 @@ def command(
     secrets: bool,
     **options: Any,
 ) -> None:
-    """Look into the frames of FILE, or of standard input: list, headers with lint marks, octets, body.
+    """Inspect the frames of FILE, or of standard input: list, headers with findings of lint, bytes, body.
 
-    FILE is a raw stream, also packed by gzip, a capture (.stompcap), or packets (.pcapng, .pcap). With -o there is one
-    page of at most 2 MB, which needs no network; it opens at the first MESSAGE. What is broken is an entry of its own.
+    FILE is a raw stream, perhaps compressed with gzip, a capture (.stompcap), or packets (.pcapng, .pcap). With -o, the
+    output is one page of at most 2 MB that needs no network and opens at the first MESSAGE. Broken frames are entries,
+    too.
 
     \b
       stompcodec inspect frames.stomp
@@ -170,10 +176,10 @@ def command(
     if len(files) > 1:
         raise click.UsageError("name one file")
     if (output is not None) + (frame is not None) + as_json > 1:
-        raise click.UsageError("--output, --frame and --json go by themselves")
+        raise click.UsageError("--output, --frame and --json exclude each other")
     file = files[0] if files else "-"
     if output not in (None, "-") and file != "-" and _same(file, output):
-        raise click.UsageError("the page would be written over the file")
+        raise click.UsageError("the page would overwrite the file")
     inspection = Inspection(file, form, complain, options)
     good = True
     if as_json:

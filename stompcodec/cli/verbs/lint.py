@@ -59,7 +59,7 @@ def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
 
 @click.command("lint")
 @stream_options
-@click.option("--json", "form", flag_value="json", help="The same as --format json.")
+@click.option("--json", "form", flag_value="json", help="Short for --format json.")
 @click.option(
     "--format", "form", type=click.Choice(list(REPORTS)), default="text", show_default=True, help="The output."
 )
@@ -72,7 +72,7 @@ def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
 def command(files: tuple[str, ...], form: str, most: int | None, **options: Any) -> None:
     """Check files, or standard input, against the rules of STOMP.
 
-    Each finding names the requirement, the offset, and what to do. Reading goes on behind broken frames.
+    Each finding names the requirement, the offset, and a remedy. Reading continues after broken frames.
 
     \b
       stompcodec lint frames.stomp

@@ -52,10 +52,10 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
         for who, interval in (("we send", beat[0]), ("it sends", beat[1]))
     )
     lines = (
-        ("server", printable(facts["server"] or "it does not say")),
+        ("server", printable(facts["server"] or "not given")),
         ("dialect", _DIALECTS.get(facts["dialect"], facts["dialect"])),
         ("version", f"STOMP {facts['version']}"),
-        ("session", printable(facts["session"] or "it does not say")),
+        ("session", printable(facts["session"] or "not given")),
         ("heart-beats", f"{printable(facts['heart_beat'])}: {agreed}"),
         ("connected in", f"{facts['connect_ms']:.1f} ms"),
     )
@@ -85,10 +85,10 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
     metavar="SECS",
     help="How long to wait between round trips.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One object, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @broker_options
 def command(address: str | None, count: int, interval: float, as_json: bool, url: str, **broker: Any) -> None:
-    """Connect, say what the broker is, and time round trips.
+    """Connect, describe the broker, and time round trips.
 
     A round trip is an empty transaction with a receipt: it leaves nothing behind.
 
@@ -113,4 +113,4 @@ def command(address: str | None, count: int, interval: float, as_json: bool, url
     if as_json:
         click.echo(json.dumps({**facts, "round_trips_ms": trips}))
     elif trips:
-        click.echo(f"min {min(trips):.2f}, median {statistics.median(trips):.2f}, max {max(trips):.2f} ms")
+        click.echo(f"min {min(trips):.2f}, p50 {statistics.median(trips):.2f}, max {max(trips):.2f} ms")

@@ -38,7 +38,7 @@ _PIPE = 400
 
 @click.group("pipeline", cls=Verbs)
 def command() -> None:
-    """Feeds into tables, figures and reports, and back, with Spark.
+    """Turn feeds into tables, figures and reports, or replay them, with Spark.
 
     INPUT is a capture, an archive that `pipeline archive` wrote, or a broker's URL, with --destination and --spool.
 
@@ -57,8 +57,8 @@ def command() -> None:
 
 def _mode(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--append", "mode", flag_value="append", help="Add to the output, if it is there."),
-        click.option("--overwrite", "mode", flag_value="overwrite", help="Replace the output, if it is there."),
+        click.option("--append", "mode", flag_value="append", help="Add to an existing output."),
+        click.option("--overwrite", "mode", flag_value="overwrite", help="Replace an existing output."),
     ):
         function = option(function)
     return function
@@ -74,11 +74,13 @@ def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> 
 
 @command.command("archive")
 @click.argument("source", metavar="INPUT")
-@click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="The folder.")
-@click.option("--dedupe/--no-dedupe", default=True, show_default=True, help="Drop what came again.")
-@click.option("--within", default="10 minutes", show_default=True, metavar="TIME", help="Of a stream, for how long.")
+@click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Output folder.")
+@click.option("--dedupe/--no-dedupe", default=True, show_default=True, help="Drop redelivered frames.")
+@click.option(
+    "--within", default="10 minutes", show_default=True, metavar="TIME", help="For a stream: how far apart they may be."
+)
 @click.option("--partition-by", default="date,destination", type=click.Choice(["date,destination", "date"]),
-              show_default=True, help="What there are folders for.")  # fmt: skip
+              show_default=True, help="The levels of folders.")  # fmt: skip
 @_mode
 @input_options
 @output_options
@@ -107,13 +109,15 @@ def archive(
 
 @command.command("explode")
 @click.argument("source", metavar="INPUT", required=False)
-@click.option("-o", "--output", type=click.Path(), metavar="DIR", help="The folder.")
-@click.option("-p", "--preset", metavar="NAME|FILE", help="What is in the bodies: see --list.")
-@click.option("-s", "--schema", metavar="FILE", help="Of JSON bodies: Spark's JSON of a StructType, DDL, or a preset.")
+@click.option("-o", "--output", type=click.Path(), metavar="DIR", help="Output folder.")
+@click.option("-p", "--preset", metavar="NAME|FILE", help="The format of the bodies: see --list.")
+@click.option(
+    "-s", "--schema", metavar="FILE", help="Schema of JSON bodies: Spark's JSON of a StructType, DDL, or a preset."
+)
 @click.option("--list", "listed", is_flag=True, help="Print the presets.")
-@click.option("--gzip", is_flag=True, help="Inflate JSON bodies that are gzip.")
-@click.option("--max-body", callback=size, default="4M", show_default=True, metavar="OCTETS",
-              help="Larger ones are quarantined.")  # fmt: skip
+@click.option("--gzip", is_flag=True, help="Decompress JSON bodies with gzip.")
+@click.option("--max-body", callback=size, default="4M", show_default=True, metavar="BYTES",
+              help="Larger bodies are quarantined.")  # fmt: skip
 @_mode
 @input_options
 @output_options
@@ -122,7 +126,7 @@ def explode(
     max_body: int, mode: str | None, cores: int | None, memory: str | None, spark_log: str | None, as_json: bool,
     quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine what is not valid, with the reason.
+    """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine invalid ones with the reason.
 
     \b
       stompcodec pipeline explode --list
@@ -133,7 +137,7 @@ def explode(
         _list_presets(as_json)
         return
     if source is None or output is None or (preset is None) == (schema is None):
-        raise click.UsageError("explode wants INPUT, -o DIR, and --preset or --schema, one of them")
+        raise click.UsageError("explode needs INPUT, -o DIR, and either --preset or --schema")
     reading = Input(source, options)
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark import jobs
@@ -167,10 +171,12 @@ def _list_presets(as_json: bool) -> None:
 
 @command.command("metrics")
 @click.argument("source", metavar="INPUT")
-@click.option("-o", "--output", type=click.Path(), metavar="DIR", help="The folder; without it the rows are printed.")
-@click.option("--window", default="1 minute", show_default=True, metavar="TIME", help="How long each is.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="DIR", help="Output folder; without it the rows are printed."
+)
+@click.option("--window", default="1 minute", show_default=True, metavar="TIME", help="Length of a window.")
 @click.option("--watermark", default="10 minutes", show_default=True, metavar="TIME", help="How late a frame may be.")
-@click.option("--sequence", metavar="HEADER", help="A header that ends in a number that grows by one: tells of gaps.")
+@click.option("--sequence", metavar="HEADER", help="A header ending in a number that grows by one, to find gaps.")
 @_mode
 @input_options
 @output_options
@@ -178,7 +184,7 @@ def metrics(
     source: str, output: str | None, window: str, watermark: str, sequence: str | None, mode: str | None,
     cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Count frames, octets, lag, sizes, gaps, redeliveries and errors for each destination and window of time.
+    """Count frames, bytes, lag, sizes, gaps, redeliveries and errors for each destination and window of time.
 
     \b
       stompcodec pipeline metrics archive --window '5 minutes'
@@ -186,7 +192,7 @@ def metrics(
     """
     reading = Input(source, options)
     if reading.streaming and output is None:
-        raise click.UsageError("of a stream, metrics wants -o DIR")
+        raise click.UsageError("for a stream, metrics needs -o DIR")
     with started(cores, memory, spark_log, quiet) as spark:
         from stompcodec.spark import jobs
 
@@ -218,7 +224,7 @@ def deadletters(
 ) -> None:  # fmt: skip
     """List dead letters by their first destination, reason and exception, with samples.
 
-    Record such a queue first: a job that read it from the broker would take the letters away.
+    Record the queue first, because a job that reads from the broker would consume the dead letters.
 
     \b
       stompcodec record broker:61613 /queue/DLQ -o dead.stompcap --wait 5
@@ -272,10 +278,12 @@ def _cell(value: Any) -> str:
 @command.command("replay")
 @click.argument("source", metavar="INPUT")
 @click.argument("url", metavar="URL")
-@click.option("--speed", default="max", show_default=True, metavar="N|max", help="How fast: 1 as it came, 2 twice.")
-@click.option("--to", "to", metavar="DEST", help="Send all to one destination.")
-@click.option("--ids", metavar="HEADER", help="A header for an id that is the same at each replay.")
-@click.option("--receipts/--no-receipts", default=True, show_default=True, help="Ask for receipts on the way.")
+@click.option(
+    "--speed", default="max", show_default=True, metavar="N|max", help="Speed: 1 as recorded, 2 twice as fast."
+)
+@click.option("--to", "to", metavar="DEST", help="Send all messages to this destination.")
+@click.option("--ids", metavar="HEADER", help="A header for an id that is equal in each replay.")
+@click.option("--receipts/--no-receipts", default=True, show_default=True, help="Request receipts now and then.")
 @input_options
 @output_options
 def replay(
@@ -284,8 +292,8 @@ def replay(
 ) -> None:  # fmt: skip
     """Send the frames of an archive or a capture to a broker again.
 
-    At full speed all cores send at once, each a transaction, and the order holds within each. At a pace it is one
-    connection, in order.
+    At full speed all cores send in parallel, each in a transaction and in order. At another speed, one connection sends
+    all in order.
 
     \b
       stompcodec pipeline replay archive broker:61613
@@ -296,7 +304,7 @@ def replay(
 
     pace = _speed(click.get_current_context(), click.get_current_context().command.params[2], speed)
     if is_broker(source) or not is_broker(url):
-        raise click.UsageError("replay wants a capture or an archive, then a broker's URL")
+        raise click.UsageError("replay needs a capture or an archive, then a broker's URL")
     further, options["source_options"] = dict(options["source_options"]), ()  # here they are options of the sink
     options.update(follow=False, available_now=False, checkpoint=None)
     url = url_of(url)
@@ -322,12 +330,18 @@ def replay(
 
 @command.command("report")
 @click.argument("archived", metavar="ARCHIVE", type=click.Path(exists=True))
-@click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="For report.html, report.json.")
-@click.option("--exploded", multiple=True, type=click.Path(exists=True), metavar="DIR", help="Of explode; repeatable.")
-@click.option("--metrics", "measured", type=click.Path(exists=True), metavar="DIR", help="Of metrics.")
-@click.option("--spool", type=click.Path(exists=True), metavar="CAPTURE", help="For the state of the spool.")
-@click.option("--checkpoint", type=click.Path(exists=True), metavar="DIR", help="Of the stream that reads the spool.")
-@click.option("--title", metavar="TEXT", help="Of the page.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Folder of report.html and report.json."
+)
+@click.option(
+    "--exploded", multiple=True, type=click.Path(exists=True), metavar="DIR", help="Output of explode; repeatable."
+)
+@click.option("--metrics", "measured", type=click.Path(exists=True), metavar="DIR", help="Output of metrics.")
+@click.option("--spool", type=click.Path(exists=True), metavar="CAPTURE", help="The spool, to report its state.")
+@click.option(
+    "--checkpoint", type=click.Path(exists=True), metavar="DIR", help="Checkpoint of the stream that reads the spool."
+)
+@click.option("--title", metavar="TEXT", help="Title of the page.")
 @output_options
 def report(
     archived: str, output: str, exploded: tuple[str, ...], measured: str | None, spool: str | None,
@@ -363,7 +377,7 @@ def report(
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def demo(context: click.Context, /, arguments: tuple[str, ...]) -> None:
-    """Show the whole way on this machine: a broker, a feed, tables, a report; the driver is killed half-way.
+    """Demonstrate it on this machine: a broker, a feed, tables, a report; the driver is killed half-way.
 
     \b
       stompcodec pipeline demo

@@ -191,11 +191,11 @@ def _messages(
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
 @click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")
-@click.option("--receipt", is_flag=True, help="Ask for a receipt for each message, not only at the end.")
+@click.option("--receipt", is_flag=True, help="Request a receipt for each message, not only at the end.")
 @click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages per second.")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY so many times.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY this many times.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
     destination: str,
@@ -210,9 +210,9 @@ def command(
     quiet: bool,
     **broker: Any,
 ) -> None:
-    """Send messages to DEST, and end when the broker has them.
+    """Send messages to DEST, and exit when the broker has them.
 
-    The body is an argument, a file, or standard input, which is read too when there is no BODY and no terminal.
+    The body is an argument, a file, or standard input, which is also read if BODY is missing and it is not a terminal.
 
     \b
       stompcodec pub /queue/a hello -p
@@ -220,9 +220,9 @@ def command(
       tail -f log | stompcodec pub /topic/log -l
     """
     if form is not None and count is not None:
-        raise click.UsageError("--count repeats one BODY: it goes without --lines and --json")
+        raise click.UsageError("--count repeats one BODY: it cannot be used with --lines or --json")
     if receipt and tx:
-        raise click.UsageError("--tx has one receipt for all: it goes without --receipt")
+        raise click.UsageError("--tx has one receipt for all: it cannot be used with --receipt")
     if persistent:
         headers = (*headers, ("persistent", "true"))
     messages = _paced(_messages(body, headers, form, count or 1), rate)

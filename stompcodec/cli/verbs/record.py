@@ -65,8 +65,8 @@ class Progress:
         recorder = self.recorder
         seconds = max(time.monotonic() - self._start, 1e-6)
         count = recorder.messages
-        again = f", {recorder.redelivered:,} of them delivered again" if recorder.redelivered else ""
-        again += f", {recorder.duplicates:,} more were there already" if recorder.duplicates else ""
+        again = f", {recorder.redelivered:,} of them redelivered" if recorder.redelivered else ""
+        again += f", {recorder.duplicates:,} more were recorded already" if recorder.duplicates else ""
         return (
             f"{count:,} message{'s' * (count != 1)} recorded, {recorder.octets / 1e6:,.1f} MB,"
             f" {seconds:.0f} s, {count / seconds:,.0f}/s{again}"
@@ -98,7 +98,7 @@ class Progress:
         if text != self.trouble:
             self.trouble = text
             self.clear()
-            complain(f"{text}; nothing is acknowledged until it can be")
+            complain(f"{text}; nothing is acknowledged until this is solved")
 
 
 def _told(state: str, error: Exception | None) -> None:
@@ -108,15 +108,17 @@ def _told(state: str, error: Exception | None) -> None:
 
 @click.command("record")
 @click.argument("destinations", metavar="[URL] DEST...", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, as a.stompcap.")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), metavar="CAPTURE", help="The capture, such as a.stompcap."
+)
 @click.option("--single", is_flag=True, help="Make a single file, not a folder of segments.")
 @click.option(
     "--segment",
     callback=size,
     default="128M",
     show_default=True,
-    metavar="OCTETS",
-    help="Begin a new segment after so many.",
+    metavar="BYTES",
+    help="Begin a new segment at this size.",
 )
 @click.option(
     "--segment-time",
@@ -124,19 +126,19 @@ def _told(state: str, error: Exception | None) -> None:
     default=3600.0,
     show_default=True,
     metavar="SECS",
-    help="Begin a new segment after so long.",
+    help="Begin a new segment after this time.",
 )
-@click.option("--keep", callback=size, metavar="OCTETS", help="Delete the oldest segments beyond so many octets.")
-@click.option("--keep-time", type=click.FloatRange(0), metavar="SECS", help="Delete segments that are older.")
+@click.option("--keep", callback=size, metavar="BYTES", help="Keep at most this much: delete the oldest segments.")
+@click.option("--keep-time", type=click.FloatRange(0), metavar="SECS", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after this time.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1),
     default=1000,
     show_default=True,
     metavar="N",
-    help="Messages on their way that are not on the disk yet.",
+    help="Most messages that are not on the disk yet.",
 )
 @click.option(
     "--dedupe",
@@ -144,7 +146,7 @@ def _told(state: str, error: Exception | None) -> None:
     default="none",
     show_default=True,
     metavar="messageId|header:NAME|none",
-    help="Leave out what is delivered again and in the capture already.",
+    help="Leave out redelivered messages that are in the capture already.",
 )
 @click.option(
     "--dedupe-window",
@@ -152,11 +154,11 @@ def _told(state: str, error: Exception | None) -> None:
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="For --dedupe: how many messages are remembered.",
+    help="For --dedupe: how many messages to remember.",
 )
 @subscription_options
 @access_options
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
     destinations: tuple[str, ...],
@@ -176,9 +178,9 @@ def command(
 ) -> None:
     """Record the messages of queues and topics into a capture, until Ctrl-C or SIGTERM.
 
-    A message is acknowledged once it is on the disk: whatever happens, what the broker has given up is in the capture.
-    A lost connection is made again. What was there is kept: recording goes on behind it. What a broker delivers again
-    after a crash or a lost connection is there twice, unless --dedupe leaves it out.
+    A message is acknowledged once it is on the disk, so no message is lost. A lost connection is restored. An existing
+    capture is continued. Messages redelivered after a crash or a lost connection are recorded twice, unless --dedupe
+    leaves them out.
 
     \b
       stompcodec record host:61613 /topic/feed -o feed.stompcap
@@ -191,7 +193,7 @@ def command(
     if not destinations:
         raise click.UsageError("no DEST: name what to record, as in /queue/a")
     if single and (keep is not None or keep_time is not None):
-        raise click.UsageError("a single file has no segments to delete: --keep goes without --single")
+        raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
     options = subscription_of(broker)
     stopped = threading.Event()
     with stopping(stopped.set), saying():
@@ -218,7 +220,7 @@ def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: 
     holder = holder_of(f"stompcodec record {' '.join(destinations)}", time.time())
     capture = CaptureWriter(output, holder=holder, **options)
     if capture.lost and not quiet:
-        complain(f"{output}: {capture.lost} octets that were never promised were cut off, as after a crash")
+        complain(f"{output}: {capture.lost} unacknowledged bytes at the end were cut off, as after a crash")
     return capture
 
 

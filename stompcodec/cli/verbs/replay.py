@@ -196,9 +196,11 @@ def _send(
 @click.command("replay")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(allow_dash=True))
 @click.argument("broker_url", metavar="[URL]", required=False)
-@click.option("--speed", default="1", show_default=True, callback=_speed, metavar="N|max", help="How fast: 2 is twice.")
-@click.option("--from", "since", metavar="TIME", help="Begin there: 2026-03-01T12:00:00Z, or +SECONDS.")
-@click.option("--to", "until", metavar="TIME", help="End before that.")
+@click.option(
+    "--speed", default="1", show_default=True, callback=_speed, metavar="N|max", help="Speed: 2 is twice as fast."
+)
+@click.option("--from", "since", metavar="TIME", help="Begin at this time: 2026-03-01T12:00:00Z, or +SECONDS.")
+@click.option("--to", "until", metavar="TIME", help="End before this time.")
 @click.option(
     "-d",
     "--destination",
@@ -206,12 +208,16 @@ def _send(
     multiple=True,
     callback=_rules,
     metavar="[OLD=]NEW",
-    help="Send to another destination; /topic/*=/queue/* keeps the rest. Repeatable, the first that fits counts.",
+    help="Send to another destination; /topic/*=/queue/* keeps the rest. Repeatable, the first match counts.",
 )
-@click.option("--receipts", is_flag=True, help="Ask for a receipt for each message, not only at the end.")
-@click.option("--only", type=click.Choice(["MESSAGE", "SEND"]), help="Of a conversation, what one side sent.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="What CAPTURE is; by its name and content.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing when all is well.")
+@click.option("--receipts", is_flag=True, help="Request a receipt for each message, not only at the end.")
+@click.option(
+    "--only", type=click.Choice(["MESSAGE", "SEND"]), help="Only the frames that one side of a conversation sent."
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Format of CAPTURE. Default: by its name and content."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
     capture: str,
@@ -226,10 +232,10 @@ def command(
     quiet: bool,
     **broker: Any,
 ) -> None:
-    """Send the messages of CAPTURE to a broker again, and end when it has them.
+    """Send the messages of CAPTURE to a broker again, and exit when it has them.
 
-    CAPTURE may be anything that convert reads. Headers go along, but for those of the old delivery, and expires. What
-    has no time, as in raw streams, goes as fast as it can.
+    CAPTURE may be anything that convert reads. Headers are kept, except those of the old delivery and expires. Messages
+    without a time, as in raw streams, are sent as fast as possible.
 
     \b
       stompcodec replay feed.stompcap stomp://localhost --speed 10
@@ -258,7 +264,7 @@ def command(
             raise
     tally.clear()
     if span.unknown:
-        complaints(f"{source.name}: {span.unknown} messages were left out: it is not known when they came")
+        complaints(f"{source.name}: {span.unknown} messages were left out, because their time is unknown")
     if not quiet:
         click.echo(tally.text(), err=True)
     if complaints.count:

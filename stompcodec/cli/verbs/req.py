@@ -32,7 +32,7 @@ _BROKER = 10.0
     metavar="SECS",
     help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="The answer as an object, with its headers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object, with its headers.")
 @connection_options
 def command(
     destination: str,
@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Send a request to DEST and show the body of the answer.
 
-    The answer comes to a temporary queue; who answers sends it to the request's reply-to, with its correlation-id.
+    The answer is expected on a temporary queue: send it to the request's reply-to, with its correlation-id.
 
     \b
       stompcodec req /queue/time 'what time is it?'
@@ -61,8 +61,8 @@ def command(
             answer = client.request(destination, content, wait, headers)
         except ReceiptTimeoutError:
             complain(
-                f"no answer came in {wait:g} s (does anybody answer at {printable(destination)}? "
-                "--timeout waits longer)"
+                f"no answer came in {wait:g} s (does anything answer at {printable(destination)}? "
+                "wait longer with --timeout)"
             )
             sys.exit(1)
         if as_json:

@@ -14,16 +14,16 @@ __all__ = ["command"]
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> None:
-    """Print the variables with which Spark starts: a Java, and this Python.
+    """Print the variables that Spark needs: a Java, and this Python.
 
     \b
       eval "$(stompcodec spark-env)"
       spark-submit job.py
 
-    The Java is that of JAVA_HOME or PATH, where Spark starts with it, else the one that pip installed with
-    stompcodec[spark]. Variables of Python that are set already are kept.
+    The Java is the one of JAVA_HOME or PATH if Spark can use it, otherwise the one installed with stompcodec[spark].
+    Variables for Python that are set already are kept.
     """
     from stompcodec.spark.java import spark_env
 

@@ -99,7 +99,7 @@ class Watch:
 @click.command("sub")
 @click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after so many seconds.")
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after this time.")
 @click.option(
     "-f",
     "--format",
@@ -108,34 +108,34 @@ class Watch:
     show_default=True,
     callback=checked_format,
     metavar="FORMAT",
-    help="%b body, %d destination, %i message-id, %s octets, %n number, %t time, %h headers, %{NAME} a header.",
+    help="%b body, %d destination, %i message-id, %s bytes, %n number, %t time, %h headers, %{NAME} a header.",
 )
-@click.option("--json", "view", flag_value="json", help="An object a line, for programs and for pub --json.")
-@click.option("--pretty", "view", flag_value="pretty", help="With headers, the body inflated and indented.")
+@click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as pub --json reads them.")
+@click.option("--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented.")
 @click.option(
     "--dump",
     metavar="DIR",
     type=click.Path(),
-    help="A file for each body, and messages.jsonl, in DIR; see --mode.",
+    help="Write each body to a file in DIR, and messages.jsonl; see --mode.",
 )
 @click.option(
     "--exec",
     "shell_command",
     metavar="CMD",
-    help="Run CMD by the shell for each: the body is its input, STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS "
-    "(JSON) its environment. If it fails, the message is refused (NACK).",
+    help="Run CMD in the shell for each message, with the body as input, and STOMP_DESTINATION, STOMP_MESSAGE_ID and "
+    "STOMP_HEADERS (JSON) in the environment. If it fails, the message is rejected (NACK).",
 )
 @click.option(
     "--ack",
     type=click.Choice(["auto", "client", "client-individual"]),
     default="client-individual",
     show_default=True,
-    help="With auto, what the broker has sent is gone, also if it was not shown.",
+    help="With auto, messages that were sent but not shown are lost.",
 )
-@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Messages on their way without an ACK.")
+@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Most unacknowledged messages.")
 @subscription_options
 @access_options
-@click.option("-q", "--quiet", is_flag=True, help="Do not say that it waits.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print that it is waiting.")
 @broker_options
 def command(
     destinations: tuple[str, ...],
@@ -152,7 +152,7 @@ def command(
 ) -> None:
     """Show the messages of queues and topics as they come.
 
-    A message is acknowledged when it was written, so none is lost; a lost connection is made again.
+    A message is acknowledged once it is written, so none is lost. A lost connection is restored.
 
     \b
       stompcodec sub /queue/a -n 1

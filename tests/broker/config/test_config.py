@@ -184,12 +184,12 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
 @pytest.mark.parametrize(
     ("source", "line", "key", "says"),
     [
-        ("x = [", None, "", "no TOML"),
-        ("[listen]\nport 3", 2, "", "no TOML"),
+        ("x = [", None, "", "not valid TOML"),
+        ("[listen]\nport 3", 2, "", "not valid TOML"),
         ("[limits]\n\n# x\nmax_bod = 3", 4, "limits.max_bod", "did you mean limits.max_body?"),
         ("port = 3", 1, "port", "did you mean listen.port?"),
         ("[sessions]\nprefetch = 3", 2, "sessions.prefetch", "did you mean queues.prefetch?"),
-        ("limits = 3", 1, "limits", "write [limits] in a line of its own"),
+        ("limits = 3", 1, "limits", "write [limits] on a line of its own"),
         ("[nothing.like.it]\nx = 1", 1, "nothing", "Allowed here: listen, tls, websocket, store"),
         ("[limits.before_login.x]\ny = 1", 1, "limits.before_login.x", "max_body"),
         ('[users]\n\nguest = "guest"', 3, "users.guest", "stompcodec broker --hash-passcode"),
@@ -199,10 +199,10 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         (f'[users.guest]\npasscode = "{HASH}"\ngroups = "a"', 1, "users.guest", "must be a list"),
         ('[[rules]]\nwho = "*"\n[[rules]]\nact = "send"', 4, "rules.1.act", "who, action, destination, vhost, allow"),
         ('[[rules]]\nwho = "*"\n[[rules]]\naction = "read"', 4, "rules.1.action", '"send", "subscribe", "*"'),
-        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "bob"', 2, "rules", "nobody is called 'bob'"),
-        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "@staff"', 2, "rules", "nobody is called '@staff'"),
-        ('[[rules]]\nwho = "ada"', 1, "rules", "nobody is called 'ada': add it to the users"),
-        ("[listen]\nport = false", 2, "listen.port", "no port is left"),
+        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "bob"', 2, "rules", "unknown user or group 'bob'"),
+        (f'users.ada = "{HASH}"\n[[rules]]\nwho = "@staff"', 2, "rules", "unknown user or group '@staff'"),
+        ('[[rules]]\nwho = "ada"', 1, "rules", "unknown user or group 'ada': add it to the users"),
+        ("[listen]\nport = false", 2, "listen.port", "there is no port"),
         ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
         ("[listen]\nport = 3\nports = [4, 3]", 2, "listen.port", "cannot share"),
         ("[sessions]\nttl_min = 3\nttl_max = 2", 2, "sessions.ttl_min", "cannot be above ttl_max, 2"),
@@ -249,7 +249,7 @@ def test_users_and_rules():
 def test_replace_is_checked():
     config = parse_config(f'users.ada = "{HASH}"\n[[rules]]\nwho = "ada"')
     assert config.replace(port=1).port == 1
-    with pytest.raises(ConfigError, match="nobody is called 'ada'"):
+    with pytest.raises(ConfigError, match="unknown user or group 'ada'"):
         config.replace(users={"guest": User("guest", HASH)})
 
 
@@ -267,7 +267,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_config(tmp_path / "no.toml")
     (tmp_path / "latin.toml").write_bytes(b'[listen]\nhost = "\xe9"')
-    with pytest.raises(ConfigError, match="octet 17 is not UTF-8"):
+    with pytest.raises(ConfigError, match="byte 17 is not UTF-8"):
         load_config(tmp_path / "latin.toml")
 
 

@@ -79,7 +79,7 @@ def test_searched_letters_of_patterns_are_bounded():
     assert not compile_selector(text).matches(message(b"x"))
     assert compile_selector(text).matches(message(b"x" * MOST_SEARCHED))
     for wrong in ("a LIKE '%_" + "x" * MOST_SEARCHED + "%'", f"{text} OR a LIKE '%_x%'"):
-        with pytest.raises(SelectorError, match="256 letters of patterns"):
+        with pytest.raises(SelectorError, match="256 pattern characters"):
             compile_selector(wrong)
 
 

@@ -443,7 +443,7 @@ def test_a_damaged_large_body_is_kept_without_acknowledgements(
     for _ in range(2):
         settle(bench)
         bench.store.close()
-        assert [one["why"] for one in check(data).lost] == ["its file is gone or damaged"]
+        assert [one["why"] for one in check(data).lost] == ["its file is missing or damaged"]
         assert check(data).problems == []
         (kept,) = (path for path in (data / "bodies").iterdir() if is_body(path.name))
         assert kept.stat().st_size == size

@@ -115,7 +115,7 @@ def test_a_lock_of_somebody_else_is_not_written_to(harm: str, tmp_path: Path) ->
     else:
         (data / "lock").write_text("the key to the cellar\n")
     before = tree(tmp_path)
-    with pytest.raises(StoreError, match="'lock' is not of this broker"):
+    with pytest.raises(StoreError, match="'lock' does not belong to this broker"):
         start(data)
     assert tree(tmp_path) == before
 
@@ -131,7 +131,7 @@ def test_a_database_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
         if locked:
             put_lock(data)
         before = tree(data)
-        with pytest.raises(StoreError, match="is no store of stompcodec"):
+        with pytest.raises(StoreError, match="is not a stompcodec store"):
             start(data)
         assert tree(data) == before
 
@@ -146,7 +146,7 @@ def test_a_database_behind_a_link_is_refused(tmp_path: Path) -> None:
     use(other)
     (data / "messages.sqlite").symlink_to(other / "messages.sqlite")
     before = tree(tmp_path)
-    with pytest.raises(StoreError, match=r"'messages\.sqlite' is not of this broker"):
+    with pytest.raises(StoreError, match=r"'messages\.sqlite' does not belong to this broker"):
         start(data)
     assert tree(tmp_path) == before
 

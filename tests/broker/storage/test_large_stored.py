@@ -166,7 +166,7 @@ def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, 
     consumer = again.peer()
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [b"small"]
-    assert "its file is gone or torn" in caplog.text
+    assert "its file is missing or damaged" in caplog.text
     again.store.close()
 
 
@@ -311,7 +311,7 @@ def test_a_draft_that_is_dropped_gives_its_room_back() -> None:
 
 
 def test_a_body_shows_nothing_of_itself(tmp_path: Path) -> None:
-    assert repr(Body(tmp_path, 7, 0)) == "<Body of 7 octets>"
+    assert repr(Body(tmp_path, 7, 0)) == "<Body of 7 bytes>"
 
 
 def test_the_folder_of_a_broker_is_for_its_user_alone() -> None:

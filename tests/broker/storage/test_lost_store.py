@@ -81,7 +81,7 @@ def test_it_is_refused_and_nothing_is_removed(killed: bool, how: str, tmp_path: 
         status, said = run("check", data)
         assert status == 1, said
         assert "damaged: " in said
-        assert "a start removes" not in said
+        assert "the next start removes" not in said
     after = tree(data)
     assert {name: after.get(name) for name in before if "lock" not in name} == {
         name: value for name, value in before.items() if "lock" not in name

@@ -58,7 +58,7 @@ def test_damage_is_listed(tmp_path: Path) -> None:
     status, said = run("check", tmp_path / "data")
     assert status == 1
     assert "lost: m-3 of /queue/a: its row is damaged" in said
-    assert "lost: m-2 of /queue/a: its file is gone or damaged" in said
+    assert "lost: m-2 of /queue/a: its file is missing or damaged" in said
     assert "1 durable subscriptions are missing" in said
     status, said = run("salvage", tmp_path / "data", tmp_path / "new", "--json")
     record = json.loads(said)
@@ -172,7 +172,7 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path, verb: str) -> None:
 def test_options_of_the_broker_do_not_go_with_a_verb(tmp_path: Path) -> None:
     status, said = run("--port", "0", "check", tmp_path)
     assert status == 2
-    assert "takes none of the broker's options" in said
+    assert "does not take the options of the broker" in said
 
 
 # ---- kills ----

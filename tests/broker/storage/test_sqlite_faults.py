@@ -297,7 +297,7 @@ def test_a_connection_that_is_broken_is_replaced(store, fill, tmp_path, monkeypa
 def test_another_program_that_writes(store, fill, tmp_path):
     other = sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)
     harm, heal = (lambda sql=sql: other.execute(sql) for sql in ("BEGIN IMMEDIATE", "ROLLBACK"))
-    fails_as_a_whole(store, fill, tmp_path / "data", harm, heal, r"locked \(end the other program")
+    fails_as_a_whole(store, fill, tmp_path / "data", harm, heal, r"locked \(stop the other program")
     other.close()
 
 
@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(store, tmp_path, monkeypat
     monkeypatch.setattr(Bodies, "write", failing)
     for seq in range(4):
         store.append("q", message(seq, BIG))
-    with pytest.raises(StoreError, match=r"No space left on device \(look for free space"):
+    with pytest.raises(StoreError, match=r"No space left on device \(check free space"):
         store.commit()
     assert os.listdir(tmp_path / "data" / "bodies") == []
     store.append("q", message(9, BIG))
@@ -358,7 +358,7 @@ def test_a_new_queue_survives_the_fault_of_its_first_batch(store, tmp_path, monk
         store.append("new", message(5))
         store.append("newer", message(6))
         free.set()
-        assert "look for faults of the disk" in str(await first)
+        assert "look for disk errors" in str(await first)
         assert await _later(store) is None
 
     asyncio.run(main())
@@ -421,7 +421,7 @@ def test_a_checkpoint_that_fails_is_told_and_tried_again(store, tmp_path, caplog
         lambda action, *rest: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_PRAGMA else 0
     )
     store._writer.checkpoint()
-    assert "cannot be taken over" in caplog.text
+    assert "cannot be copied into the database" in caplog.text
     store._writer._db.set_authorizer(lambda *rest: sqlite3.SQLITE_OK)
     store.append("q", message(10_000))
     store.close()

@@ -64,7 +64,7 @@ def test_a_file_of_another_program_is_left_alone(tmp_path):
     other = sqlite3.connect(tmp_path / "messages.sqlite")
     other.execute("CREATE TABLE things (id)")
     other.close()
-    with pytest.raises(StoreError, match="no store of stompcodec"):
+    with pytest.raises(StoreError, match="not a stompcodec store"):
         SqliteStore(tmp_path)
     (tmp_path / "messages.sqlite").write_bytes(b"not a database at all" * 1000)
     with pytest.raises(StoreError, match="backup"):
@@ -155,7 +155,7 @@ def test_an_older_file_goes_through_every_step(old, monkeypatch):
     assert found == expected
     assert content(old) == expected  # and not through them again
     monkeypatch.undo()
-    says = f"has version {newest}, and this broker knows none above {newest - 2} \\(install a newer one"
+    says = f"has version {newest}, but this broker supports at most {newest - 2} \\(install a newer one"
     with pytest.raises(StoreError, match=says):
         SqliteStore(old)
 

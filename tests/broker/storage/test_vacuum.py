@@ -218,7 +218,7 @@ def test_compact_refuses_what_it_cannot_do(old: Path, monkeypatch: pytest.Monkey
     assert status == 2
     assert "in use" in said
     store.close()
-    with pytest.raises(StoreError, match="no data folder"):
+    with pytest.raises(StoreError, match="not a broker's data folder"):
         compact(old.parent)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("stompcodec.broker.storage.repair.compact.shutil.disk_usage", lambda _: usage)

@@ -129,9 +129,9 @@ def test_bodies_are_readable(headers: dict[str, str], body: bytes, form: str, te
 
 def test_inflating_is_bounded() -> None:
     data = serialize(Frame("SEND", {"content-encoding": "gzip"}, gzip.compress(bytes(2**20 + 1))))
-    assert any("more than 1048576 octets" in note for note in Page(input=data).entries[0]["body"]["notes"])
+    assert any("more than 1048576 bytes" in note for note in Page(input=data).entries[0]["body"]["notes"])
     data = serialize(Frame("SEND", {"content-encoding": "gzip"}, gzip.compress(b"x" * 2**20)))
-    assert any("1048576 octets inflated" in note for note in Page(input=data).entries[0]["body"]["notes"])
+    assert any("decompressed to 1048576 bytes" in note for note in Page(input=data).entries[0]["body"]["notes"])
 
 
 # Bounds
@@ -170,7 +170,7 @@ def test_bodies_are_cut(most: int, end: int | None) -> None:
     assert page.entries[0]["body"]["text"] == "hello"[: 2 * most]
     assert page.entries[0]["length"] == len(SEND)
     out = run("--body", str(most), input=SEND).output
-    assert ("octets more)" in out) == (end is not None)
+    assert ("more bytes)" in out) == (end is not None)
     assert bytes.fromhex("".join(re.findall(r"^[0-9a-f]{8}  (.{48})", out, re.MULTILINE))) == SEND[:end]
 
 

@@ -91,7 +91,7 @@ def test_a_used_port_names_the_way_out(flag: str, tmp_path: Path) -> None:
     (line,) = result.stderr.splitlines()
     assert line == (
         f"stompcodec broker: cannot listen at 127.0.0.1 port {port}: Address already in use "
-        f"(another program listens there: stop it, or take another port with {flag} N; {flag} 0 picks a free one)"
+        f"(another program listens there: stop it, or use another port with {flag} N; {flag} 0 picks a free one)"
     )
 
 
@@ -111,7 +111,7 @@ def test_a_used_port_of_a_configuration_names_the_way_out(key: str, way: str, tm
         (tmp_path / "broker.toml").write_text(f"[listen]\n{free}{key.format(port)}\n")
         result = CliRunner().invoke(app, ["broker", "--memory", "--config", str(tmp_path / "broker.toml")])
     assert result.exit_code == 1
-    remedy = f"take another port with {way.format('N')}; {way.format(0)} picks a free one)"
+    remedy = f"use another port with {way.format('N')}; {way.format(0)} picks a free one)"
     assert result.stderr.splitlines()[0].endswith(remedy)
 
 

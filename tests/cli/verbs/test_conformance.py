@@ -238,9 +238,9 @@ def test_a_broker_that_goes_away(broker: StompBroker, monkeypatch: pytest.Monkey
     ("arguments", "words"),
     [
         (("no_such_module:X",), "no_such_module"),
-        (("json:NoSuch",), "no adapter"),
-        (("json",), "no adapter"),
-        (("stompcodec", "--only", "no such case"), "no case is chosen"),
+        (("json:NoSuch",), "not an adapter"),
+        (("json",), "not an adapter"),
+        (("stompcodec", "--only", "no such case"), "no case was selected"),
         (("stomp+ssl://localhost",), "stomp: and ws: only"),
         (("stomp://",), "stomp"),
         (("stompcodec", "/no/such/folder"), "does not exist"),

@@ -124,7 +124,7 @@ def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
     for target in ("x.jsonl", capture.name):
         result = run(capture, tmp_path / target)
         assert result.exit_code == 1
-        assert "is there already" in result.stderr
+        assert "exists already" in result.stderr
     assert (tmp_path / "x.jsonl").read_text() == "mine"
     good("--force", capture, tmp_path / "x.jsonl")
     assert run("--force", capture, capture).exit_code == 1
@@ -137,7 +137,7 @@ def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
         ("a.stomp", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "unknown-command"),
         ("a.stomp", octets_of(FRAMES[0]) + b"MESSAGE\n\nhal", "truncated"),
         ("a.stompcap", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "are no whole frames"),
-        ("a.jsonl", b'{"command":"BEGIN"}\n{"command":1}\n', "line 2: it is no object"),
+        ("a.jsonl", b'{"command":"BEGIN"}\n{"command":1}\n', "line 2: not a JSON object"),
         ("a.pcapng", b"\n\r\r\n" + bytes(20), "byte-order mark"),
         ("a.pcapng", b"hello", "it holds no packets"),
         ("a.stomp.gz", gzip.compress(b"\n" * 1000)[:15], "cannot be read"),
@@ -201,7 +201,7 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(arrow.table({"command": ["SEND"]}), tmp_path / "b.parquet")
-    assert "has no columns" in run(tmp_path / "b.parquet", "-").stderr
+    assert "lacks the columns" in run(tmp_path / "b.parquet", "-").stderr
 
 
 # ---- packets ----
@@ -302,7 +302,7 @@ def test_a_packet_that_is_missing_costs_its_frame_only() -> None:
     found = dissected(pcapng([(0, ethernet(data)) for n, data in enumerate(sent) if n != lost]), problems)
     assert sorted(frame.command for _, frame in found) == sorted(set(COMMANDS) - {"SEND"})
     assert len(problems) == 1
-    assert "10.0.0.1:50000 to 10.0.0.2:61613: octets are missing" in problems[0]
+    assert "10.0.0.1:50000 to 10.0.0.2:61613: bytes are missing" in problems[0]
 
 
 def test_a_recording_that_begins_in_the_middle() -> None:

@@ -41,7 +41,7 @@ def test_the_table_is_the_default_and_reads_standard_input() -> None:
     size = len(RAILWAY.partition(b"\n\n")[2]) - 2
     assert first.split()[:5] == ["0", "MESSAGE", "/topic/RTPPM_ALL", "4", str(size)]
     assert second.split()[:3] == [str(len(RAILWAY)), "CONNECT", "-"]
-    assert last == f"frames 2, octets in bodies {size}, heart-beats 1"
+    assert last == f"frames 2, bytes in bodies {size}, heart-beats 1"
 
 
 @pytest.mark.parametrize("width", ["40", "80", "200"])
@@ -78,7 +78,7 @@ def test_pretty() -> None:
     packed = Frame("MESSAGE", {"content-encoding": "gzip"}, gzip.compress(b"<a><b x='1'>t</b><c/></a>"))
     result = run("--pretty", input=RAILWAY + serialize(packed))
     assert '  "RTPPMDataMsgV1": {\n    "owner": "x",\n' in result.output
-    assert "(content-encoding gzip: 25 octets inflated)" in result.output
+    assert "(content-encoding gzip: decompressed to 25 bytes)" in result.output
     assert '<a>\n  <b x="1">t</b>\n  <c/>\n</a>\n' in result.output
     assert "message-id: ID:mq1-33946-140291-1:568:3:44:5474\n" in result.output
 
@@ -100,7 +100,7 @@ def test_summary() -> None:
     assert ["SEND", "/queue/a", "5", "1,010", "1", "3", "1,000", "1,000"] in rows
     assert ["CONNECT", "-", "1", "0", "0", "0", "0", "0"] in rows
     assert ["all", "6", "1,010", "0", "2", "1,000", "1,000"] in rows
-    assert f"octets {len(data):,}, frames 6, heart-beats 4" in result.output
+    assert f"bytes {len(data):,}, frames 6, heart-beats 4" in result.output
     assert "MB/s" in result.output
     assert "frames/s" in result.output
 
@@ -144,7 +144,7 @@ def test_bad_input_shows_what_is_good_then_one_line(view: list[str], tmp_path: P
     assert "SEND" not in result.stdout
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"stompcodec: {file}: octet {len(RAILWAY) + 7}: bad-escape: ")
-    assert "fix the sender, or read with --lenient to keep the backslash; --resync goes on behind it" in line
+    assert "fix the sender, or read with --lenient to keep the backslash; --resync continues after it" in line
 
 
 @pytest.mark.parametrize("view", [[], ["--json"], ["--summary"]])
@@ -155,7 +155,7 @@ def test_resync_reports_each_break(view: list[str], tmp_path: Path) -> None:
     result = run("--resync", *view, str(file))
     assert result.exit_code == 1
     first, second, third = result.stderr.splitlines()
-    assert first.endswith(f"went on at octet {len(RAILWAY + bad)})")
+    assert first.endswith(f"continued at octet {len(RAILWAY + bad)})")
     assert "bad-escape" in second
     assert "truncated" in third
     if view == ["--json"]:
@@ -188,7 +188,7 @@ def test_gzip_captures_are_read(tmp_path: Path) -> None:
 def test_versions_limits_and_commands() -> None:
     assert run("--version", "1.0", "--json", input=b"SEND\na:\\q\n\nx\0").exit_code == 0
     assert "limit-exceeded" in run("--limit", "max_body=1", input=RAILWAY).stderr
-    assert "--limit max_body=OCTETS" in run("--limit", "max_body=1", input=RAILWAY).stderr
+    assert "--limit max_body=BYTES" in run("--limit", "max_body=1", input=RAILWAY).stderr
     assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
     for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1T", "max_headers=9999999"):
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2

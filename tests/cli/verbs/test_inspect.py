@@ -136,22 +136,22 @@ def test_a_fault_is_an_entry() -> None:
     assert "fix the sender" in fault["fault"]["remedy"]
     assert fault["parts"] == [{"part": "fault", "name": "fault", "start": at, "end": at + 1}]
     assert [mark["rule"] for mark in fault["lint"]] == ["S12-ESC-05"]
-    assert "no frame was found" not in fault["lint"][0]["text"]
+    assert "no further frame was found" not in fault["lint"][0]["text"]
     entry = Page(input=data, status=1).entries[1]
     assert entry["fault"]["at"] == at
     assert entry["parts"][0]["start"] == at - len(SEND)
     result = run("--frame", "2", input=data)
     assert result.exit_code == 1
     assert f"octet {at}: a backslash in a header starts no escape" in result.stdout
-    assert "--resync goes on behind it" in result.stderr
+    assert "--resync continues after it" in result.stderr
 
 
 def test_resync_goes_on() -> None:
     first, fault, last = objects("--resync", input=SEND + BROKEN + SEND, status=1)
     assert fault["fault"]["resumed"] == last["offset"] == len(SEND + BROKEN)
     assert first["parts"][0]["end"] == 4
-    assert "no frame was found" not in fault["lint"][0]["text"]
-    assert "no frame was found" in objects("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
+    assert "no further frame was found" not in fault["lint"][0]["text"]
+    assert "no further frame was found" in objects("--resync", input=BROKEN, status=1)[0]["lint"][0]["text"]
 
 
 def test_a_stream_cut_short(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_empty_stream() -> None:
     assert Page(input=b"").entries == []
     result = run(input=b"\n\n")
     assert result.exit_code == 1
-    assert "there is no frame 1: it has 0" in result.stderr
+    assert "no frame 1: it has 0" in result.stderr
 
 
 # Captures and packets
@@ -327,7 +327,7 @@ def test_the_panes() -> None:
     ]
     result = run("--frame", "22", input=data)
     assert result.exit_code == 1
-    assert "there is no frame 22: it has 21" in result.stderr
+    assert "no frame 22: it has 21" in result.stderr
 
 
 def test_no_escape_sequences_in_a_pipe_or_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:

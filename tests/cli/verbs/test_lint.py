@@ -251,7 +251,7 @@ def test_text(tmp_path: Path) -> None:
     ]
     few = run("--most", "1", str(file), str(file)).stdout
     assert few.count("raw colon") == 2
-    assert few.count("S12-FRM-05: 1 more, not shown without --most 0") == 2
+    assert few.count("S12-FRM-05: 1 more, shown with --most 0") == 2
 
 
 def test_github() -> None:

@@ -31,7 +31,7 @@ def run(*arguments: str | Path) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["archive", "none.stompcap", "-o", "a"], "there is no such file or folder"),
+        (["archive", "none.stompcap", "-o", "a"], "no such file or folder"),
         (["archive", "stomp://127.0.0.1:1", "-o", "a"], "--destination"),
         (["archive", "stomp://127.0.0.1:1", "-o", "a", "-d", "/queue/a"], "--spool"),
         (["archive", ".", "-o", "a", "--follow", "--available-now"], "not both"),
@@ -39,8 +39,8 @@ def run(*arguments: str | Path) -> Result:
         (["archive", ".", "-o", "a", "--option", "passcode=x"], "STOMPCODEC_PASSCODE"),
         (["explode", ".", "-o", "a"], "--preset or --schema"),
         (["explode", ".", "-o", "a", "-p", "darwin", "-s", "n int"], "--preset or --schema"),
-        (["explode", ".", "-o", "a", "-p", "darwin", "--max-body", "x"], "write a number of octets"),
-        (["metrics", ".", "--follow"], "wants -o DIR"),
+        (["explode", ".", "-o", "a", "-p", "darwin", "--max-body", "x"], "write a number of bytes"),
+        (["metrics", ".", "--follow"], "needs -o DIR"),
         (["deadletters", "stomp://127.0.0.1:1"], "record the queue first"),
         (["replay", ".", "somewhere"], "a broker's URL"),
         (["replay", ".", "stomp://127.0.0.1:1", "--speed", "0"], "or max"),

@@ -66,7 +66,7 @@ def test_duplicates_are_counted(at: Runner, fresh: str, tmp_path: Path) -> None:
         at.good("pub", fresh, body, "-H", "uuid:x")
     result = at("record", fresh, "-o", path, "-n", "3", "--dedupe", "header:uuid")
     assert bodies(path) == [1, 2, 3]
-    assert "1 more were there already" in result.stderr
+    assert "1 more were recorded already" in result.stderr
 
 
 def test_wrong_usage(at: Runner, fresh: str, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_has_no_time_is_told_where_time_matters(at: Runner, fresh: str, tmp
     path = recorded(tmp_path / "a.stompcap", fresh, 0, -1, -1)
     result = at("replay", path, "--to", "+5")
     assert result.exit_code == 1
-    assert "2 messages were left out: it is not known when they came" in result.stderr
+    assert "2 messages were left out, because their time is unknown" in result.stderr
     assert bodies(at, fresh, 1) == ["0"]
 
 

@@ -45,7 +45,7 @@ def test_nobody_answers(at: Runner, fresh: str) -> None:
         result = at("req", fresh, "hello?", option, "0.2")
         assert result.exit_code == 1
         assert result.stdout == ""
-        assert f"no answer came in 0.2 s (does anybody answer at {fresh}? --timeout waits longer)" in result.stderr
+        assert f"no answer came in 0.2 s (does anything answer at {fresh}? wait longer with --timeout)" in result.stderr
 
 
 def test_the_timeout_bounds_connecting_too(at: Runner) -> None:

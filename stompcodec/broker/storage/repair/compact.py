@@ -39,7 +39,7 @@ def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
     path = Path(folder)
     database = path / DATABASE
     if not database.is_file():
-        raise StoreError(f"{path} is no data folder of a broker (it has no {DATABASE})")
+        raise StoreError(f"{path} is not a broker's data folder (it has no {DATABASE})")
     examine_data(path)
     lock = FolderLock(path)
     try:

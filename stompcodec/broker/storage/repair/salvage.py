@@ -140,7 +140,7 @@ def _read(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"{error.filename or folder}: {error.strerror} (look at the disk and at its rights)"
+            f"{error.filename or folder}: {error.strerror} (check the disk and its permissions)"
         ) from error
 
 
@@ -148,9 +148,9 @@ def _read(folder: Path) -> Iterator[None]:
 def _unused(folder: Path) -> Iterator[None]:
     """Ensure that no broker uses a folder meanwhile, without writing to it."""
     if not folder.is_dir():
-        raise StoreError(f"{folder} is no folder (name the data folder of a broker)")
+        raise StoreError(f"{folder} is not a folder (name the data folder of a broker)")
     if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
-        raise StoreError(f"{folder} is no data folder of a broker (it has no {DATABASE})")
+        raise StoreError(f"{folder} is not a broker's data folder (it has no {DATABASE})")
     try:
         lock = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
@@ -158,7 +158,7 @@ def _unused(folder: Path) -> Iterator[None]:
         return
     except OSError as error:
         raise StoreError(
-            f"{folder / 'lock'} cannot be read: {error.strerror} (use the rights of the broker)"
+            f"{folder / 'lock'} cannot be read: {error.strerror} (run this as the broker's user)"
         ) from error
     with lock:
         try:
@@ -236,7 +236,7 @@ class _Reading:
             what = f"the WAL has a bad frame after {len(wal.taken)} good ones: {wal.lost} transactions or more are lost"
             findings.problems.append(what)
         elif wal.torn:
-            findings.notes.append("the last transaction in the WAL is torn, by a power cut or by damage")
+            findings.notes.append("the last transaction in the WAL is incomplete, after a power cut or damage")
         self._roots = self._pages.tables() if self._pages.count else {}
         self._columns()
 
@@ -339,7 +339,7 @@ class _Reading:
                     done.add(key)
                     yield from self._message(key, row)
         if strays:
-            self.findings.notes.append(f"{strays} messages were found in pages that nothing leads to")
+            self.findings.notes.append(f"{strays} messages were found in pages that belong to no table")
         self._pages.close()
         self.findings.queues = sum(count > 0 for count in self._counted.values())
 
@@ -381,14 +381,14 @@ class _Reading:
             except OSError:
                 whole = False
             if not whole:
-                self._lose(row, "its file is gone or damaged")
+                self._lose(row, "its file is missing or damaged")
                 return
             if tail is None:
                 tail = path.read_bytes()
             else:
                 body = Body(path, file.size, file.crc)
         if not isinstance(tail, bytes) or b"\n\n" not in tail:
-            self._lose(row, "its file is gone" if tail is None else "its row is damaged")
+            self._lose(row, "its file is missing" if tail is None else "its row is damaged")
             return
         if total is None:
             self._lose(row, "the name of its queue is lost")
@@ -414,8 +414,8 @@ class _Reading:
             if total.rows is not None and total.rows != self._rows[number]:
                 less = total.rows - self._rows[number]
                 name = shown(total.name.replace("\0", " ", 1))
-                what = f"{less} messages are missing" if less > 0 else f"{-less} rows are more than its total says"
-                self.findings.problems.append(f"of the queue {name}, {what}")
+                what = f"{less} messages are missing" if less > 0 else f"{-less} rows more than its total says"
+                self.findings.problems.append(f"the queue {name}: {what}")
 
     def look_at_files(self) -> None:
         """Note body files that belong to no message."""
@@ -423,7 +423,7 @@ class _Reading:
         with suppress(FileNotFoundError):
             left = [name for name in os.listdir(self.folder / "bodies") if is_body(name) and name not in known]
             if left:
-                end = ": a start removes them" if not self.findings.problems else ""
+                end = ": the next start removes them" if not self.findings.problems else ""
                 self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
 
 
@@ -478,6 +478,6 @@ def _ask_sqlite(database: Path, findings: Findings) -> None:
                 findings.problems += [part for part in line.splitlines() if part != "ok"]
     except sqlite3.Error as error:
         if "unable to open" in str(error) or "readonly" in str(error):
-            findings.notes.append(f"SQLite's own check was left out: {error}")
+            findings.notes.append(f"SQLite's own check was skipped: {error}")
         else:
             findings.problems.append(f"SQLite cannot read {database.name}: {error}")

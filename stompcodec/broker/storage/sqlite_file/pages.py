@@ -82,7 +82,7 @@ class Pages:
     def page(self, number: int) -> bytes:
         """Return a page in its newest version."""
         if not 1 <= number <= self.count:
-            raise _Bad(f"there is no page {number}")
+            raise _Bad(f"page {number} does not exist")
         if number in self._newer:
             assert self._log is not None
             self._log.seek(self._newer[number])
@@ -118,7 +118,7 @@ class Pages:
                 if kind == _INTERIOR:
                     stack += reversed(self._children(page, start))
                 elif kind != _LEAF:
-                    self._problem(f"page {number} is no page of a table")
+                    self._problem(f"page {number} is not a page of a table")
                 else:
                     yield from self._cells(number, page, start, strict=True)
             except (_Bad, IndexError, StructError) as error:
@@ -186,7 +186,7 @@ class Pages:
         taken = set()
         while left > 0:
             if following in taken or following in self.seen:
-                raise _Bad("its overflow pages go in a circle, or belong to another row")
+                raise _Bad("its overflow pages form a loop, or belong to another row")
             taken.add(following)
             more = self.page(following)
             (following,) = unpack_from(">I", more)
