@@ -17,6 +17,9 @@ SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
+# Whatever the environment says: the tests start Python so often that compiling anew each time would double their time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # With a compiler and Python.h at hand a failed build is an error; without them pure Python is built.
 COMPILER = $(shell $(PYTHON) -c 'import os, sysconfig as s; \
 	print(os.environ.get("CC") or s.get_config_var("CC"), "-isystem", s.get_path("include"))')
@@ -50,7 +53,7 @@ quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff on
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate; in minutes
 	@$(BIN)/python scripts/test.py
 
-test-slow: $(VENV)/package.stamp ## what takes longer: tests marked slow, and all of the suite with the Python backend
+test-slow: $(VENV)/package.stamp $(VENV)/slow.stamp ## what takes longer: tests marked slow, and all of the suite with the Python backend
 	@$(BIN)/python scripts/test.py --slow
 
 test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
@@ -176,9 +179,16 @@ $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 	@$(BUILD) $(BIN)/python scripts/install.py install ".[cli,broker,spark]"
 	@touch $@
 
+# Without the package, which would be built twice. What is imported is compiled then: a tenth of all.
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "Installing the tools of pyproject.toml into $(VENV)"
-	@$(BUILD) $(PIP) install ".[dev,connect]"
+	@$(BIN)/python scripts/requirements.py dev spark > $(VENV)/dev.txt
+	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
+	@touch $@
+
+$(VENV)/slow.stamp: $(VENV)/dev.stamp
+	@$(BIN)/python scripts/requirements.py slow > $(VENV)/slow.txt
+	@$(PIP) install --no-compile --requirement $(VENV)/slow.txt
 	@touch $@
 
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.

