@@ -125,12 +125,24 @@ def child(name: str, operations: tuple[str, ...]) -> None:
     if name in ROWS:
         with Row(name) as row:
             row.check()
+            count("on")
             counted(row.run, row.prepare)
         return
     runs = loops(stompcodec.codec.backend("c"), corpus.load(SCALE, (name,))[name])
+    count("on")
     for operation in operations:
         runs[operation]()
         counted(runs[operation])
+
+
+def count(state: str) -> None:
+    """Switch callgrind's counting "on" or "off", from within the process that it runs."""
+    command = ["vgdb", f"--pid={os.getpid()}", "--wait=60", f"instrumentation {state}"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as switch:
+        while switch.poll() is None:  # valgrind listens while the process works, not while it sleeps
+            pass
+    if switch.returncode:
+        raise RuntimeError(f"vgdb failed with {switch.returncode}")
 
 
 def counted(run, prepare=tuple) -> None:
@@ -172,14 +184,14 @@ def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
     return callgrind([sys.executable, __file__, "--child", name, *judged], turns)
 
 
-def callgrind(command: list[str], turns: int, line: str = "totals", *options: str) -> list[int]:
+def callgrind(command: list[str], turns: int, line: str = "totals") -> list[int]:
     """Run a command under callgrind, and return the instructions of each of its turns, from `os.getpgrp` to
-    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before. `options` are
-    further ones of callgrind."""
+    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before. The command
+    begins by `count("on")`: until then it is five times as fast."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         tool = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
-        tool += ["--quiet", f"--callgrind-out-file={dump}", *options]
+        tool += ["--quiet", "--instr-atstart=no", f"--callgrind-out-file={dump}"]
         done = subprocess.run(tool + command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")

@@ -16,12 +16,11 @@ import argparse
 import gc
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from instructions import callgrind
+from instructions import callgrind, count
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
@@ -120,20 +119,10 @@ def child(kind: str, sizes: list[int]) -> None:
         gc.enable()
 
 
-def count(state: str) -> None:
-    """Switch callgrind's counting "on" or "off", from within the process that it runs."""
-    command = ["vgdb", f"--pid={os.getpid()}", "--wait=60", f"instrumentation {state}"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as switch:
-        while switch.poll() is None:  # valgrind listens while the process works, not while it sleeps
-            pass
-    if switch.returncode:
-        raise RuntimeError(f"vgdb failed with {switch.returncode}")
-
-
 def measure(sizes: list[int], kind: str) -> list[float]:
     """Instructions of a SUBSCRIBE and its UNSUBSCRIBE beside each number of others."""
     command = [sys.executable, __file__, "--child", "--only", kind, "--few", str(sizes[0]), "--many", str(sizes[1])]
-    return [total / COUNTED for total in callgrind(command, len(sizes), "summary", "--instr-atstart=no")]
+    return [total / COUNTED for total in callgrind(command, len(sizes), "summary")]
 
 
 def main() -> int:
