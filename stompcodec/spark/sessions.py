@@ -146,6 +146,8 @@ def _on_this_machine(cores: int | None) -> dict[str, object]:
         "spark.master": f"local[{cores or _cores()}]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Frozen for longer than Spark waits, as when the machine sleeps, it would take itself for lost and exit.
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
         "spark.executorEnv.JAVA_HOME": os.environ["JAVA_HOME"],
     }
 

@@ -66,8 +66,26 @@ print(json.dumps(found))
 spark.stop()
 """
 
+FROZEN = """
+import os, signal, subprocess, sys, time
+from stompcodec.spark import session
 
-def run(command: list[str], env: Mapping[str, str]) -> dict[str, Any]:
+settings = {"executor.heartbeatInterval": "2s", "executor.heartbeat.maxFailures": 2, "network.timeout": "3s"}
+settings |= {"network.timeoutInterval": "100ms", "ui.enabled": False}
+spark = session("frozen", cores=1, **{f"spark.{name}": value for name, value in settings.items()})
+java = spark._jvm.java.lang.ProcessHandle.current().pid()
+for _ in range(4):
+    os.kill(java, signal.SIGSTOP)
+    time.sleep(4)  # longer than network.timeout
+    os.kill(java, signal.SIGCONT)
+    time.sleep(1)
+time.sleep(8)  # more than maxFailures heartbeats
+print(spark.range(10).count())
+spark.stop()
+"""
+
+
+def run(command: list[str], env: Mapping[str, str]) -> Any:
     """What a program prints last, as JSON. It is ended with all that it started."""
     process = subprocess.Popen(
         command,
@@ -84,8 +102,7 @@ def run(command: list[str], env: Mapping[str, str]) -> dict[str, Any]:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(f"not done in {patience(240)} s:\n{process.communicate()[1][-4000:]}") from None
     assert process.returncode == 0, err[-4000:]
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.fixture
@@ -131,6 +148,14 @@ def test_two_executors_share_the_splits(tmp_path: Path, capture: Path, environme
     home = {"JAVA_HOME": shim, "SPARK_HOME": str(a_spark_of_its_own(tmp_path / "spark"))}
     found = run([sys.executable, str(program), str(capture), json.dumps(settings)], {**environment, **home})
     assert found == {"count": FRAMES, "places": FRAMES, "executors": 2, "java": shim}
+
+
+@pytest.mark.slow
+def test_a_machine_that_sleeps_does_not_end_spark(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Spark would take its one executor for lost, find no way to register it again, and exit after some heartbeats."""
+    program = tmp_path / "frozen.py"
+    program.write_text(FROZEN)
+    assert run([sys.executable, str(program)], environment) == 10
 
 
 @pytest.mark.slow
