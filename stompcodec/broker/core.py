@@ -8,7 +8,6 @@ end of a turn of its loop it calls `turn`, and writes what the sessions hold tha
 from __future__ import annotations
 
 import base64
-import heapq
 import itertools
 import logging
 import secrets
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.deadlines import Deadlines
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
@@ -143,37 +143,12 @@ class Broker:
         #: Most messages need nothing special: they can take the quick road.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.spool = _spool(config, helper)
-        #: Those that send a large message, and such as have sent one lately.
-        self.uploads: set[Session] = set()
-        #: Those that get a large message, for which no file descriptor was left.
-        self.lacking_files: list[Session] = []
-        #: By their ids.
-        self.sessions: dict[str, Session] = {}
-        #: Those that remember destinations, in `sinks`.
-        self.senders: dict[Session, None] = {}
-        #: What frames do, by their command.
-        self.handlers: Handlers = HANDLERS if config.log_frames == "off" else logged(HANDLERS)
-        #: What makes sessions: called as `Session` is.
-        self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
-        #: Bytes of messages that fit into the outbox of a session in a turn.
-        self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
-        #: Sessions that the shell has to look at when the turn ends.
-        self.dirty: list[Session] = []
         #: Set by the shell.
         self.wake: Callable[[], None] = lambda: None
         self.stats = Stats()
-        self.now = 0.0
-        self._stopping = False
-        self._routers: dict[str, Router] = {}
-        self._numbers = itertools.count(1)
         self._entropy = entropy
-        self._resumable: list[Refillable] = []
-        #: How many transports were lost since the last turn; and sessions whose end has to wait, with the reasons.
-        self._losses = 0
-        self._lost: deque[tuple[Session, BaseException | None]] = deque()
+        self._routers: dict[str, Router] = {}
         self._opened: list[Topic] = []
-        #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
-        self.failing: list[tuple[Session, Deliverer]] = []
         #: What message-ids are made of.
         self.ident = epoch.encode() + b"-%d"
         #: Of the latest message.
@@ -181,9 +156,39 @@ class Broker:
         #: The store remembers that seqs up to this one may have been given away.
         self._reserved = 0
         self.delayed = Delayed(account, wall, self.place, config.max_delayed)
-        # Times: (when, session id), of which only the one that `_due` knows counts.
-        self._times: list[tuple[float, str]] = []
-        self._due: dict[str, float] = {}
+        self._begin_sessions(config)
+        self._begin_time()
+
+    def _begin_sessions(self, config: Config) -> None:
+        #: By their ids.
+        self.sessions: dict[str, Session] = {}
+        self._numbers = itertools.count(1)
+        #: Command -> what a frame of it does.
+        self.handlers: Handlers = HANDLERS if config.log_frames == "off" else logged(HANDLERS)
+        #: What makes sessions: called as `Session` is.
+        self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
+        #: Bytes of messages that fit into the outbox of a session in a turn.
+        self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
+        #: Sessions that the shell has to look at when the turn ends.
+        self.dirty: list[Session] = []
+        #: Sessions that send a large message, and some that have sent one lately.
+        self.uploads: set[Session] = set()
+        #: Sessions that get a large message, for which no file descriptor was left.
+        self.lacking_files: list[Session] = []
+        #: Sessions that remember destinations, in `sinks`.
+        self.senders: dict[Session, None] = {}
+        #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
+        self.failing: list[tuple[Session, Deliverer]] = []
+        self._resumable: list[Refillable] = []
+        #: How many transports were lost since the last turn; and sessions whose end has to wait, with the reasons.
+        self._losses = 0
+        self._lost: deque[tuple[Session, BaseException | None]] = deque()
+
+    def _begin_time(self) -> None:
+        self.now = 0.0
+        self._stopping = False
+        #: When to look at a session, by its id.
+        self._deadlines = Deadlines()
         self._sweep_at: float | None = None
         self._idle_at = 0.0
         self._retry_at = 0.0
@@ -302,12 +307,12 @@ class Broker:
         self.sessions[session.id] = session
         session.memory.charge(CONNECTION)
         self._share_output()
-        self._set_time(session, now + self.config.login_timeout)
+        self._deadlines.set(session.id, now + self.config.login_timeout)
         return session
 
     def connected(self, session: Session) -> None:
         """CONNECTED was sent: heart-beats begin."""
-        self._due.pop(session.id, None)  # that of the login
+        self._deadlines.drop(session.id)  # that of the login
         self._set_beat(session)
 
     def detach(self, session: Session) -> None:
@@ -316,7 +321,7 @@ class Broker:
             session.memory.close()
             self._share_output()
         self.senders.pop(session, None)
-        self._due.pop(session.id, None)
+        self._deadlines.drop(session.id)
 
     def lose(self, session: Session, error: BaseException | None) -> bool:
         """Return True if a session whose transport is lost has to wait for its end: too many have gone at once."""
@@ -341,7 +346,7 @@ class Broker:
 
     def watch(self, session: Session) -> None:
         """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
-        self._set_time(session, self.now + _STUCK)
+        self._deadlines.set(session.id, self.now + _STUCK)
 
     def _share_output(self) -> None:
         """Output takes a quarter of the memory, if all sessions have some."""
@@ -462,14 +467,12 @@ class Broker:
         """Do what is due: heart-beats, logins that took too long, expiry. Then comes a turn."""
         self.now = now
         for _ in range(AT_ONCE):  # the others in the next turn
-            if not self._times or self._times[0][0] > now:
+            found = self._deadlines.pop(now)
+            if found is None:
                 break
-            due, session_id = heapq.heappop(self._times)
-            session = self.sessions.get(session_id)
-            if session is None or self._due.get(session_id) != due:
-                continue
-            del self._due[session_id]
-            self._look(session, now, now - due)
+            session = self.sessions.get(found[0])
+            if session is not None:
+                self._look(session, now, now - found[1])
         self.delayed.release()
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)
@@ -496,14 +499,7 @@ class Broker:
         """Look again when the connection says so."""
         deadline = session.connection.next_deadline()
         if deadline is not None:
-            self._set_time(session, deadline)
-
-    def _set_time(self, session: Session, deadline: float) -> None:
-        self._due[session.id] = deadline
-        heapq.heappush(self._times, (deadline, session.id))
-        if len(self._times) > 2 * len(self._due) + 100:  # most are of sessions that are gone
-            self._times = [(at, session_id) for session_id, at in self._due.items()]
-            heapq.heapify(self._times)
+            self._deadlines.set(session.id, deadline)
 
     def _sweep(self, now: float) -> None:
         for router in self._routers.values():
@@ -545,9 +541,7 @@ class Broker:
         """
         if self._resumable or self.dirty or self._opened or self.failing:
             return self.now
-        times = [] if self._sweep_at is None else [self._sweep_at]
-        if self._times:
-            times.append(self._times[0][0])
+        times = [at for at in (self._sweep_at, self._deadlines.next) if at is not None]
         if self.delayed.wait is not None:
             times.append(self.now + self.delayed.wait)
         if self.journal.may_commit:

@@ -44,7 +44,7 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LargeBody", "Message", "Pair", "message_of"]
+__all__ = ["LIFE_HEADERS", "LargeBody", "Message", "Pair", "message_of"]
 
 #: A user, and the STOMP version of its session.
 Pair = tuple[str, str]
@@ -53,6 +53,8 @@ Pair = tuple[str, str]
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
 WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
+#: Headers of SEND that change a message's place in its queue, or its time there.
+LIFE_HEADERS = ("priority", "expires", "expiration")
 #: Names that only the broker writes to a legacy consumer, in any case.
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 _CONTROL = re.compile("[\0-\x1f]")
@@ -241,10 +243,9 @@ def message_of(
     else:
         tail = _line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
     message = Message(b"", 0, intern(destination), tail, persistent)
-    priority = get("priority")
+    priority, expires, life = map(get, LIFE_HEADERS)
     if priority is not None:
         message.priority = _PRIORITIES.get(priority, 4)
-    expires, life = get("expires"), get("expiration")
     if expires is not None or life is not None:
         message.expires = _expiry(expires, life, wall())
     return message

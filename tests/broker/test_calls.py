@@ -5,7 +5,10 @@ import sys
 import pytest
 from broker.harness import Bench
 
-from stompcodec import BACKEND
+from stompcodec import BACKEND, Frame
+from stompcodec.broker import message
+from stompcodec.broker.sessions import commands
+from stompcodec.codec import serialize_tail
 
 #: The parser in Python makes calls of its own: they are not the broker's.
 pytestmark = pytest.mark.skipif(BACKEND != "c", reason="counts the broker, not the parser in Python")
@@ -80,3 +83,27 @@ def test_the_end_of_a_turn_costs_by_session_not_by_message():
     bench, sender, _ = bench_of(("/queue/a", "auto"))
     sender.session.receive(sends(b"/queue/a"), 0.0)
     assert calls(lambda: [session.take_output() for session in bench.broker.turn(0.0)]) < 20
+
+
+def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):
+    class Spy:
+        """A frame that notes which headers are asked for."""
+
+        def __init__(self, frame):
+            self.frame, self.asked = frame, set()
+
+        def get(self, name, default=None):
+            self.asked.add(name)
+            return self.frame.get(name, default)
+
+        def __getattr__(self, name):
+            return getattr(self.frame, name)
+
+    bench = Bench()
+    session = bench.peer().session
+    monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
+    spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    commands._send_any(session, spy)
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
+    quick = {"destination", "persistent", "receipt", *session.router.destinations.telling}
+    assert spy.asked - quick == set(commands.SLOW_HEADERS)

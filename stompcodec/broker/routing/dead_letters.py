@@ -10,6 +10,7 @@ from stompcodec.broker.message import WITHOUT, Message
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
+from stompcodec.broker.queues.scheduling import DELAYS
 from stompcodec.codec import Frame, serialize_tail
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SAYS = (
     "dead-letter-first-time",
 )
 #: Headers that meant something before, and would mean it again.
-_OVER = ("destination", "expires", "expiration", "deliver-at", "delay", "AMQ_SCHEDULED_DELAY", "x-delay")
+_OVER = ("destination", "expires", "expiration", "deliver-at", *DELAYS)
 
 
 class DeadLetters:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.journal import Batch, Journal
     from stompcodec.codec import Frame
 
-__all__ = ["ARTEMIS", "HEADER", "MOST_OCTETS", "Mark", "SentKeys", "body_crc", "key_of"]
+__all__ = ["ARTEMIS", "HEADER", "KEY_HEADERS", "MOST_OCTETS", "Mark", "SentKeys", "body_crc", "key_of"]
 
 #: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
-HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"
+KEY_HEADERS = HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"
 #: Bytes of the longest key.
 MOST_OCTETS = 255
 #: Bytes of a digest, and of the part of a scope's name that stands for the user.

@@ -15,10 +15,10 @@ from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.loop_quota import AT_ONCE
-from stompcodec.broker.message import WITHOUT, Message, message_of
+from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, Message, message_of
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.scheduling import marked
-from stompcodec.broker.routing.idempotency import ARTEMIS, HEADER, Mark, body_crc, key_of
+from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, marked
+from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions.acknowledge import acknowledge, grant
 from stompcodec.broker.sessions.commit import abort, begin, commit, keep
 from stompcodec.broker.sessions.connection_ttl import terms
@@ -35,14 +35,10 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "SLOW_HEADERS"]
 
-
-#: Headers that a SEND cannot have on the quick road.
-_SPECIAL = (
-    *("transaction", "reply-to", "expires", "expiration", "priority", "message_group", "JMSXGroupID", "delay"),
-    *("AMQ_SCHEDULED_DELAY", "x-delay", HEADER, ARTEMIS),
-)
+#: Headers that keep a SEND off the quick road. Those who serve them name them.
+SLOW_HEADERS = ("transaction", "reply-to", *LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
 
 
 def _connect(session: Session, frame: Frame) -> None:
@@ -88,7 +84,7 @@ def _send(session: Session, frame: Frame) -> None:
     sink = session.sinks.get(destination)
     if sink is None:
         sink = usual_sink(session, frame, destination)
-    if sink is None or not session.plain or frame.has_any(*_SPECIAL):
+    if sink is None or not session.plain or frame.has_any(*SLOW_HEADERS):
         _send_any(session, frame)
         return
     broker = session.broker

@@ -206,13 +206,8 @@ class Session:
                             break
         except Paused:
             pass
-        except Refused as error:
-            self.fail(error.message, error.remedy, frame)
-        except RemoteProtocolError as error:
-            self.refuse(str(error), error.reply)
-        except Exception:
-            self.broker.log.exception("%s: a fault of the broker", self)
-            self.fail("internal error", "The broker's log tells more.", frame)
+        except Exception as error:
+            self._answer_error(error, frame)
         outbox, memory = self.outbox, self.memory
         if outbox.chunks and not outbox.dirty:
             outbox.schedule_flush()
@@ -221,6 +216,15 @@ class Session:
             self._note_pending(buffered)
         if account.held > account.reserve:
             self.broker.relieve()
+
+    def _answer_error(self, error: Exception, frame: Frame | None) -> None:
+        if isinstance(error, Refused):
+            self.fail(error.message, error.remedy, frame)
+        elif isinstance(error, RemoteProtocolError):
+            self.refuse(str(error), error.reply)
+        else:
+            self.broker.log.exception("%s: a fault of the broker", self)
+            self.fail("internal error", "The broker's log tells more.", frame)
 
     def _spelled(self, frame: Frame) -> Frame:
         """Return a frame with the spelling of names that the broker knows."""
@@ -287,11 +291,8 @@ class Session:
         """Do a share of what a frame asks for. Return True if that was the last one."""
         try:
             self._step()
-        except Refused as error:
-            self.fail(error.message, error.remedy, self._frame)
-        except Exception:
-            self.broker.log.exception("%s: a fault of the broker", self)
-            self.fail("internal error", "The broker's log tells more.", self._frame)
+        except Exception as error:
+            self._answer_error(error, self._frame)
         if self.outbox.chunks:
             self.outbox.schedule_flush()
         return self.steps is None
