@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stompcodec.broker.routing.idempotency import SenderContext
 
 if TYPE_CHECKING:
-    from stompcodec.broker.loop_quota import Turns
+    from stompcodec.broker.loop_quota import LoopQuota
     from stompcodec.broker.memory import Account
     from stompcodec.broker.message import Message
     from stompcodec.broker.peer import Deliverer
@@ -55,7 +55,7 @@ class Host(SenderContext, Protocol):
     @property
     def spool(self) -> Spool: ...
     @property
-    def turns(self) -> Turns: ...
+    def quota(self) -> LoopQuota: ...
     @property
     def send_budget(self) -> int:
         """Bytes of messages that fit into the outbox of a session in a turn."""

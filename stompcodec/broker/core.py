@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Concatenate
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.deadlines import Deadlines
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
@@ -132,9 +132,9 @@ class Broker:
         self.auth = Auth(config.users, config.rules)
         self.account = account = Account(config.memory)
         store = None if config.durable == "none" else store
-        self.turns = Turns()
-        self.turns.wake = lambda: self.wake()
-        self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.turns)
+        self.quota = LoopQuota()
+        self.quota.wake = lambda: self.wake()
+        self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
         self.sent = SentKeys(config, self.journal, account, wall, share_commit)
         #: Which messages are stored: those that ask for it, and all.
@@ -329,7 +329,7 @@ class Broker:
         if self._losses <= _MOST_LOSSES:
             return False
         if not self._lost:
-            self.turns.line_up(Work(self._losing()))
+            self.quota.line_up(Work(self._losing()))
         self._lost.append((session, error))
         return True
 
@@ -342,7 +342,7 @@ class Broker:
                 left -= 1 + len(session.consumers)
                 session.leave(self.now, error)
             if self._lost:
-                yield self.turns
+                yield self.quota
 
     def watch(self, session: Session) -> None:
         """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
@@ -384,9 +384,9 @@ class Broker:
         """
         self.now = now
         self._losses = 0
-        if self.turns.waiting:
-            self.turns.next(now)
-            if self.turns.waiting:
+        if self.quota.waiting:
+            self.quota.next(now)
+            if self.quota.waiting:
                 self.wake()
         self._flush_topics()
         if self._resumable:
@@ -511,7 +511,7 @@ class Broker:
         self._sweep_at = now + _SWEEP_EXPIRED
         expiring = self.sent.sweep(now)
         if expiring is not None:
-            self.turns.line_up(Work(expiring))
+            self.quota.line_up(Work(expiring))
         self.account.release(True)
         self.journal.look_at_space(self.config.store_free)
         self.journal.tidy()
@@ -554,8 +554,8 @@ class Broker:
         self._stopping = True
         for session in list(self.sessions.values()):
             session.fail("broker is shutting down", "Connect again when it is back.")
-        while self.turns.waiting:
-            self.turns.next(now)
+        while self.quota.waiting:
+            self.quota.next(now)
 
 
 def _holds(session: Session) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Protocol
 
-__all__ = ["AT_ONCE", "Line", "Paused", "Turns", "Waiter", "Work"]
+__all__ = ["AT_ONCE", "Line", "LoopQuota", "Paused", "Waiter", "Work"]
 
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
@@ -24,7 +24,7 @@ class Waiter(Protocol):
 
 
 class Line(Protocol):
-    """A place to wait: for the next turn (`Turns`), or for the next write of the store (`Journal`)."""
+    """A place to wait: for the next turn (`LoopQuota`), or for the next write of the store (`Journal`)."""
 
     def line_up(self, waiter: Waiter) -> None:
         """Have `take_turn` called later."""
@@ -36,11 +36,11 @@ class Work:
     Args:
         steps: does one share each time it is resumed, and yields where to wait for the next one.
 
-    >>> turns = Turns()
-    >>> turns.line_up(Work(iter([turns])))
+    >>> quota = LoopQuota()
+    >>> quota.line_up(Work(iter([quota])))
     >>> for _ in range(2):
-    ...     turns.next(0.0)
-    >>> len(turns.blocked)
+    ...     quota.next(0.0)
+    >>> len(quota.blocked)
     0
     """
 
@@ -60,13 +60,13 @@ class Paused(Exception):
     """Raised when a frame is not finished yet: the next frame of its session has to wait."""
 
 
-class Turns:
+class LoopQuota:
     """The time of the loop, and the sessions that have used their share and wait for the next turn.
 
     One read can contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand
     subscriptions, or a RECEIVE with a long selector.
 
-    >>> Turns().is_over(0.0)
+    >>> LoopQuota().used_up(0.0)
     False
     """
 
@@ -86,7 +86,7 @@ class Turns:
         #: Requests another turn. Set by the broker.
         self.wake: Callable[[], object] = lambda: None
 
-    def is_over(self, began: float) -> bool:
+    def used_up(self, began: float) -> bool:
         """Return whether a session that began at that time, or all reads of this turn, have used up their share."""
         return self.clock() - (began if began < self.since else self.since) > _SHARE
 
@@ -109,26 +109,26 @@ class Turns:
 
 
 class Front:
-    """The short line of `Turns`, for work that delays the next commit until it is done.
+    """The short line of `LoopQuota`, for work that delays the next commit until it is done.
 
-    >>> turns = Turns()
-    >>> turns.line_up(Work(print(text) or turns for text in ("first", "second")))
-    >>> turns.front.line_up(Work(print(text) or turns.front for text in ("ahead", "ahead again")))
-    >>> while turns.waiting:
-    ...     turns.next(0.0)
+    >>> quota = LoopQuota()
+    >>> quota.line_up(Work(print(text) or quota for text in ("first", "second")))
+    >>> quota.front.line_up(Work(print(text) or quota.front for text in ("ahead", "ahead again")))
+    >>> while quota.waiting:
+    ...     quota.next(0.0)
     ahead
     first
     ahead again
     second
     """
 
-    __slots__ = ("_turns", "blocked")
+    __slots__ = ("_quota", "blocked")
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, quota: LoopQuota) -> None:
+        self._quota = quota
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()
 
     def line_up(self, waiter: Waiter) -> None:
         """Have a waiter continue in one of the next two turns, however many sessions are waiting."""
         self.blocked[waiter] = None
-        self._turns.wake()
+        self._quota.wake()

@@ -101,11 +101,11 @@ class _Peer:
             return
         now = server.now()
         if not server.marked:
-            server.broker.turns.since = now
+            server.broker.quota.since = now
         self.session.receive(data, now)
         if self.read_in != server.passes:
             self.read_in = server.passes
-        elif server.broker.turns.is_over(now):
+        elif server.broker.quota.used_up(now):
             self.stop_reading()
         if server.marked:
             return
@@ -292,7 +292,7 @@ class Server:
             self.broker.wake = self.mark
             if self.sessions is not None:
                 self.broker.session_class = self.sessions
-            self.broker.turns.clock = self.now
+            self.broker.quota.clock = self.now
             self.broker.open(self.now())
             descriptors = descriptor_limit()
             if descriptors is not None:
@@ -318,7 +318,7 @@ class Server:
         self.turn()
         journal = self.broker.journal
         while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
-            await asyncio.sleep(0 if self.broker.turns.waiting else 0.005)
+            await asyncio.sleep(0 if self.broker.quota.waiting else 0.005)
             self.turn()
         for peer in list(self.peers.values()):
             peer.flush()
@@ -415,7 +415,7 @@ class Server:
         """Something happened: have one turn soon, whatever else happens until then."""
         if not self.marked:
             self.marked = True
-            self.broker.turns.since = self.now()
+            self.broker.quota.since = self.now()
             self._soon = self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
@@ -424,7 +424,7 @@ class Server:
             self._soon.cancel()  # it may come before the one that it had asked for: there is one at a time
         self.marked = False
         self.passes += 1
-        self.broker.turns.since = now = self.now()
+        self.broker.quota.since = now = self.now()
         self._flush_all(self.broker.turn(now))
         account = self.broker.account
         self._heap.note(account.used)

@@ -56,7 +56,7 @@ class Bench:
                 peer = self.peers.get(session)
                 if peer is not None and peer.reading:
                     peer.flush()
-            waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.turns.waiting
+            waiting = self.broker.dirty or self.broker._resumable or self.broker._opened or self.broker.quota.waiting
             if not (waiting or self.soon):
                 assert not self.woken
                 self.audit()

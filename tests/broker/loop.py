@@ -75,7 +75,7 @@ class Loop(Bench):
     @property
     def rests(self) -> bool:
         broker = self.broker
-        return not (broker.dirty or broker._resumable or broker._opened or broker.turns.waiting or self.soon)
+        return not (broker.dirty or broker._resumable or broker._opened or broker.quota.waiting or self.soon)
 
     def watch(self, most: int = MOST) -> None:
         """Turns until there is nothing to do, none of which does too much."""

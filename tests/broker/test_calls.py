@@ -100,10 +100,12 @@ def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(m
             return getattr(self.frame, name)
 
     bench = Bench()
-    session = bench.peer().session
+    peer = bench.peer()
+    peer.put("/queue/a", "where this goes is known now")
+    session = peer.session
     monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
     spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     commands._send_any(session, spy)
-    assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
     quick = {"destination", "persistent", "receipt", *session.router.destinations.telling}
     assert spy.asked - quick == set(commands.SLOW_HEADERS)

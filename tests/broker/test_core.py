@@ -192,7 +192,7 @@ def test_a_stall_of_our_own_is_excused():
 def test_an_idle_broker_has_no_session_times():
     bench = Bench()
     bench.peer(), bench.peer()
-    assert not bench.broker._due
+    assert not bench.broker._deadlines._times
 
 
 def test_times_of_sessions_that_are_gone_do_not_pile_up():
@@ -201,9 +201,9 @@ def test_times_of_sessions_that_are_gone_do_not_pile_up():
         peer = bench.peer(connect=False)
         peer.connect(heart_beat="999999999999999999,0")
         peer.lose()
-    assert len(bench.broker._times) < 300
+    assert len(bench.broker._deadlines._heap) < 300
     assert not bench.broker.sessions
-    assert not bench.broker._due
+    assert not bench.broker._deadlines._times
 
 
 # ---- the shell ----

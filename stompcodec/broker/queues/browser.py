@@ -91,7 +91,7 @@ class Browser(Queue):
         """The end of the subscription. Nothing has to come back, for nothing was taken."""
         del self.source.members[consumer]
         del self._picking.browsers[self]
-        consumer.waiting = False
+        consumer.in_ring = False
         consumer.close()
         self.source.pick_no_more()
         self.source.dispatch()
@@ -99,20 +99,20 @@ class Browser(Queue):
 
     def note(self, message: Message) -> None:
         """Something has become READY."""
-        if self._consumer.waiting and message.seq > self._seq:
+        if self._consumer.in_ring and message.seq > self._seq:
             self.offer(self._consumer)
 
     def offer(self, consumer: Consumer) -> int:
         """Show what was not shown yet, as long as there is credit and room."""
         session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.horizon
-        consumer.waiting = False
+        consumer.in_ring = False
         for count in range(MOST_LOOKS):
             if consumer.outbox.send_budget <= 0:
                 consumer.outbox.starved = True
                 return count
             message = backlog.after_seq(self._seq)
             if message is None or (self._last is not None and message.seq > self._last):
-                consumer.waiting = self._last is None
+                consumer.in_ring = self._last is None
                 self._end()
                 return count
             if consumer.credit <= 0:

@@ -133,6 +133,7 @@ class Consumer:
             "durable",
             "flow",
             "head",
+            "in_ring",
             "key",
             "last",
         ),
@@ -152,7 +153,7 @@ class Consumer:
             "start",
             "tags",
         ),
-        *("unacked", "version", "waiting", "wanted", "window"),
+        *("unacked", "version", "wanted", "window"),
     )
 
     def __init__(self, session: Peer, queue: Source, number: int, wanted: Wanted) -> None:
@@ -177,7 +178,7 @@ class Consumer:
         #: Deliveries that it may still have.
         self.credit = wanted.window if self.flow is None else self.flow.left(0)
         #: It stands in the ring of its queue.
-        self.waiting = False
+        self.in_ring = False
         self.closed = False
         #: The number of the latest delivery, and of the oldest that may be unacknowledged.
         self.last = 0

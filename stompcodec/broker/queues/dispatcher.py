@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from stompcodec.broker.loop_quota import Turns, Waiter
+from stompcodec.broker.loop_quota import LoopQuota, Waiter
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import START, Backlog, Place
 from stompcodec.broker.queues.faults import Undelivered, is_barred
@@ -39,7 +39,7 @@ class Contents(Waiter, Protocol):
         """To the store."""
 
     @property
-    def turns(self) -> Turns | None:
+    def quota(self) -> LoopQuota | None:
         """Where it waits when there is more to do than one turn should take."""
 
     @property
@@ -197,8 +197,8 @@ class Picking:
     def leave(self, consumer: Consumer) -> None:
         """The end of a subscription, or of its room or credit for now, if it is not closed."""
         self.lone = None
-        if consumer.waiting:
-            consumer.waiting = False
+        if consumer.in_ring:
+            consumer.in_ring = False
             self._ring.remove(consumer)
         look = self._look(consumer)
         if look is not None and look.all:
@@ -353,9 +353,9 @@ class Picking:
         """Serve a consumer that has credit, and room. Return how many messages it looked at."""
         if consumer.closed or consumer not in self._looks:
             return 0
-        if not consumer.waiting:
+        if not consumer.in_ring:
             self.lone = None
-            consumer.waiting = True
+            consumer.in_ring = True
             self._ring.add(consumer)
         return self._serve(consumer)
 
@@ -367,14 +367,14 @@ class Picking:
         if (self._holder is None or self._failed) and self._asked < len(self._ring):
             for consumer in list(self._ring):
                 count += self._serve(consumer)
-                if count >= 2 * MOST_LOOKS and self._queue.turns is not None:  # the others are behind those, then
-                    self._queue.turns.line_up(self._queue)
+                if count >= 2 * MOST_LOOKS and self._queue.quota is not None:  # the others are behind those, then
+                    self._queue.quota.line_up(self._queue)
                     break
         return count
 
     def _serve(self, consumer: Consumer) -> int:
         look, queue = self._look(consumer), self._queue
-        if look is None or look.all or not consumer.waiting or queue.parked is not None:
+        if look is None or look.all or not consumer.in_ring or queue.parked is not None:
             return 0
         if self._holder not in (None, consumer) and not self._failed:
             return 0
@@ -453,7 +453,7 @@ class Picking:
         return False
 
     def _hand(self, consumer: Consumer, message: Message) -> None:
-        if consumer.waiting and len(self._ring) > 1:  # behind others of its priority
+        if consumer.in_ring and len(self._ring) > 1:  # behind others of its priority
             self._ring.move(consumer)
         self._queue.hand(consumer, message)
         if message.group is not None and consumer in self._looks:

@@ -58,7 +58,7 @@ class Expiry:
             Work(self._sweep(queue, now)).take_turn(now)
 
     def _sweep(self, queue: Swept, now: float) -> Iterator[Line]:
-        messages, wall, turns = deque(queue.messages), self.wall(), queue.turns
+        messages, wall, quota = deque(queue.messages), self.wall(), queue.quota
         length, others = len(messages), False
         found: list[int] = []
         self._next, self.pending = inf, False  # new messages set it again
@@ -70,12 +70,12 @@ class Expiry:
                         found.append(message.seq)
                     else:
                         others = True
-            if length > AT_ONCE and turns is not None:
-                yield turns
+            if length > AT_ONCE and quota is not None:
+                yield quota
         for at in range(0, len(found), AT_ONCE):
             for message in [] if queue.closed else queue.messages.take_seqs(set(found[at : at + AT_ONCE])):
                 queue.expire(message)
-            if length > AT_ONCE and turns is not None:
-                yield turns if queue.journal is None else queue.journal.line
+            if length > AT_ONCE and quota is not None:
+                yield quota if queue.journal is None else queue.journal.line
         self.pending = self.pending or others
         self._next = now + max(_LEAST, length * _EACH)

@@ -15,7 +15,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import Terms
@@ -52,13 +52,13 @@ class Queue:
         expired: called with a message that expired, made room or cannot be delivered, and the reason. Returns True if
             it became a dead letter. If not, an undeliverable message stays in the queue.
         ranked: messages of higher priority come first.
-        turns: where work waits that takes longer than one turn should; None to do it at once.
+        quota: where work waits that takes longer than one turn should; None to do it at once.
     """
 
     __slots__ = (
         *("_expired", "_gone", "account", "blocked", "bound", "closed", "count", "expiry", "held", "idle"),
         *("journal", "key", "maker", "members", "mending", "messages", "name", "octets", "overflow", "parked"),
-        *("picking", "ready", "terms", "turns", "used"),
+        *("picking", "quota", "ready", "terms", "used"),
     )
 
     def __init__(
@@ -71,14 +71,14 @@ class Queue:
         wall: Callable[[], float],
         expired: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
-        turns: Turns | None = None,
+        quota: LoopQuota | None = None,
     ) -> None:
         self.name = name
         self.key = key
         self.bound = bound
         self.account = account
         self.journal = journal
-        self.turns = turns
+        self.quota = quota
         self._expired = expired
         #: The session that made it.
         self.maker: Maker | None = None
@@ -213,19 +213,19 @@ class Queue:
     def release_blocked(self) -> None:
         """Let waiting senders go on: all at once, or some in each turn as long as there is room."""
         self.account.waiting.pop(self, None)
-        if len(self.blocked) > AT_ONCE and self.turns is not None:
-            self.turns.line_up(Work(self._releasing(self.turns)))
+        if len(self.blocked) > AT_ONCE and self.quota is not None:
+            self.quota.line_up(Work(self._releasing(self.quota)))
             return
         blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
 
-    def _releasing(self, turns: Turns) -> Iterator[Line]:
+    def _releasing(self, quota: LoopQuota) -> Iterator[Line]:
         while self.blocked and (self.closed or self.is_low):
             for session in list(islice(self.blocked, AT_ONCE)):
                 del self.blocked[session]
                 session.unblock(self)
-            yield turns
+            yield quota
         if self.blocked:
             self.account.wait(self)
 
@@ -347,14 +347,14 @@ class Queue:
         """Requeue UNACKED messages in their old places, many of them a share in each turn."""
         if self.closed:
             self.forget(messages)
-        elif len(messages) > AT_ONCE and self.turns is not None:
+        elif len(messages) > AT_ONCE and self.quota is not None:
             self.suspend()
-            self.turns.line_up(Work(self._restoring(messages, self.turns)))
+            self.quota.line_up(Work(self._restoring(messages, self.quota)))
         else:
             self._put_back(messages)
             self.dispatch()
 
-    def _restoring(self, messages: list[Message], turns: Turns) -> Iterator[Line]:
+    def _restoring(self, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
         """Requeue the last messages first, so that each has its place in front. The queue is parked meanwhile."""
         messages = sorted(messages, key=attrgetter("seq"))
         while messages:
@@ -365,7 +365,7 @@ class Queue:
             else:
                 self._put_back(some)
             if messages:
-                yield turns
+                yield quota
         self.go_on()
 
     def _put_back(self, messages: list[Message]) -> None:
@@ -425,7 +425,7 @@ class Queue:
             if consumer.credit > 0 and outbox.send_budget > 0:
                 break
             del ready[0]  # it comes back with credit, or with a new budget
-            consumer.waiting = False
+            consumer.in_ring = False
             if outbox.send_budget <= 0:
                 outbox.starved = True
         else:
@@ -460,9 +460,9 @@ class Queue:
             messages, journal = self.messages.line, self.journal
             while messages and self.ready:
                 message = messages.popleft()
-                if count >= AT_ONCE and self.turns is not None:
+                if count >= AT_ONCE and self.quota is not None:
                     messages.appendleft(message)
-                    self._wait(self.turns)
+                    self._wait(self.quota)
                     return count
                 if message.persistent and journal is not None and journal.is_full and journal.store is not None:
                     messages.appendleft(message)
@@ -549,8 +549,8 @@ class Queue:
         """Let a consumer that has credit, or room, stand in the ring again. Return how many messages went out."""
         if self.picking is not None:
             return self.picking.offer(consumer)
-        if not consumer.waiting and not consumer.closed:
-            consumer.waiting = True
+        if not consumer.in_ring and not consumer.closed:
+            consumer.in_ring = True
             (self.ready if self.parked is None else self.parked).append(consumer)
         return self.dispatch() if self.messages.line else 0
 
@@ -569,12 +569,12 @@ class Queue:
         if self.picking is not None:
             self.picking.drop(consumer)
             self.pick_no_more()
-        elif consumer.waiting:
-            consumer.waiting = False
+        elif consumer.in_ring:
+            consumer.in_ring = False
             self._gone += 1
             ring = self.ready if self.parked is None else self.parked
             if self._gone * _MOST_GONE >= len(ring):
-                ring[:] = [other for other in ring if other.waiting]
+                ring[:] = [other for other in ring if other.in_ring]
                 self._gone = 0
         return consumer.close()
 
@@ -654,7 +654,7 @@ class Queue:
         if self.picking is None:
             self.picking = Picking(self, self.messages.indexed())
             ring = self.ready if self.parked is None else self.parked
-            self.picking.begin(self.members, (consumer for consumer in ring if consumer.waiting))
+            self.picking.begin(self.members, (consumer for consumer in ring if consumer.in_ring))
             self.ready, self._gone = [], 0
             if self.parked is not None:
                 self.parked = []
@@ -781,17 +781,17 @@ class Queue:
         """
         messages = [*self.messages, *self.held.values()]
         self.close()
-        if len(messages) > AT_ONCE and self.turns is not None:
-            self.turns.line_up(Work(self._forgetting(messages, self.turns, done)))
+        if len(messages) > AT_ONCE and self.quota is not None:
+            self.quota.line_up(Work(self._forgetting(messages, self.quota, done)))
             return True
         self.forget(messages)
         return False
 
-    def _forgetting(self, messages: list[Message], turns: Turns, done: Callable[[], object]) -> Iterator[Line]:
+    def _forgetting(self, messages: list[Message], quota: LoopQuota, done: Callable[[], object]) -> Iterator[Line]:
         while messages:
             some = messages[-AT_ONCE:]
             del messages[-AT_ONCE:]
             self.forget(some)
             if messages:
-                yield turns if self.journal is None else self.journal.line
+                yield quota if self.journal is None else self.journal.line
         done()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker
@@ -104,7 +104,7 @@ class Destinations:
         self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
-        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.turns, account)
+        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account)
         words = self.addresses.wildcards.words
         self.retained = Retained(
             self._retained_queue,
@@ -284,12 +284,12 @@ class Destinations:
         journal = self._journal if stored else None
         return Queue(
             *(name, f"{self._vhost}\0{key}", self._bound, self._account, journal, self._wall),
-            *(self._expired, self._config.priority, self._journal.turns),
+            *(self._expired, self._config.priority, self._journal.quota),
         )
 
     def topic_queue(self, address: Address) -> Queue:
         """A queue for one subscription to a topic."""
-        return Queue(address.name, "", self._backlog, self._account, None, self._wall, turns=self._journal.turns)
+        return Queue(address.name, "", self._backlog, self._account, None, self._wall, quota=self._journal.quota)
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
@@ -391,12 +391,12 @@ class Destinations:
 
     def expire(self, now: float) -> None:
         """Look for expired messages, in some queues in each turn."""
-        turns = self._journal.turns
+        quota = self._journal.quota
         if not self._expiring:
             self._expiring = True
-            Work(self._expire(now, turns)).take_turn(now)
+            Work(self._expire(now, quota)).take_turn(now)
 
-    def _expire(self, now: float, turns: Turns) -> Iterator[Line]:
+    def _expire(self, now: float, quota: LoopQuota) -> Iterator[Line]:
         durables = (durable.queue for durable in self.durables)
         for count, queue in enumerate([*self.queues.values(), *durables, *self.retained.queues.values()], 1):
             if not queue.closed:
@@ -404,7 +404,7 @@ class Destinations:
                 if is_unused(queue, now) and self.queues.get(queue.name) is queue:
                     self.delete(queue.name)
             if not count % _LOOKS:
-                yield turns
+                yield quota
         self._expiring = False
 
     def agree(self, queue: Queue, terms: Terms | None, session: Peer) -> None:

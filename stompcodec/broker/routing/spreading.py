@@ -9,7 +9,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Bundle:
             outbox = consumer.outbox
             # As `Outbox.deliver`, whose call would cost 3 % here. It stands in the ring, so nothing is READY.
             try:
-                if plain and consumer.direct and not consumer.acks and consumer.waiting and outbox.send_budget > 0:
+                if plain and consumer.direct and not consumer.acks and consumer.in_ring and outbox.send_budget > 0:
                     start = consumer.start
                     chunk = chunks.get(start)
                     if chunk is None:
@@ -130,9 +130,9 @@ class _Round:
         #: How many of them have got it.
         self._done = 0
 
-    def go_on(self, turns: Turns) -> bool:
+    def go_on(self, quota: LoopQuota) -> bool:
         """Give it to more subscriptions, until the turn is over. Return whether all have it."""
-        began = turns.clock()
+        began = quota.clock()
         if self._places is None:
             mine = [each for each in self._asking() if each.place < self._before]
             mine.sort(key=attrgetter("place"))
@@ -143,7 +143,7 @@ class _Round:
             some = self._consumers[self._done : min(self._done + _STEP, last)]
             self._done += len(some)
             self.bundle.give([consumer for consumer in some if consumer is not None and not consumer.closed])
-            if turns.is_over(began):
+            if quota.used_up(began):
                 break
         return self._done >= len(self._consumers)
 
@@ -164,14 +164,14 @@ class Spreading:
     A subscription stands in one line only: that of its topic, or the one for all that ask for several topics.
 
     Args:
-        turns: where it waits for the next turn.
+        quota: where it waits for the next turn.
         account: of the broker's memory.
     """
 
-    __slots__ = ("_account", "_next", "_rounds", "_turns", "blocked")
+    __slots__ = ("_account", "_next", "_quota", "_rounds", "blocked")
 
-    def __init__(self, turns: Turns, account: Account) -> None:
-        self._turns = turns
+    def __init__(self, quota: LoopQuota, account: Account) -> None:
+        self._quota = quota
         self._account = account
         self._rounds: deque[_Round] = deque()
         #: The place of the next subscription.
@@ -214,12 +214,12 @@ class Spreading:
         slow: list[Source] = []
         while self._rounds:
             first = self._rounds[0]
-            if first.go_on(self._turns):
+            if first.go_on(self._quota):
                 self._rounds.popleft()
                 self._account.used -= first.bundle.cost
                 slow = fullest(first.bundle.slow)
             if self._rounds:
-                yield self._turns
+                yield self._quota
         blocked, self.blocked = self.blocked, {}
         for session in blocked:
             for queue in slow:

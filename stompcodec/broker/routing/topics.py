@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address
-from stompcodec.broker.loop_quota import Turns
+from stompcodec.broker.loop_quota import LoopQuota
 from stompcodec.broker.memory import Account
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing.addresses import Addresses
@@ -30,7 +30,7 @@ class Topics:
         opened: where topics enter themselves that are to be flushed.
         check_room: takes a new name, and who makes it; raises Refused when there are too many, or it is too long.
         shares: where topics are counted.
-        turns: where those wait who give messages to very many subscriptions.
+        quota: where those wait who give messages to very many subscriptions.
         account: of the broker's memory.
     """
 
@@ -40,7 +40,7 @@ class Topics:
         opened: list[Topic],
         check_room: Callable[[str, Maker | None], None],
         shares: Shares,
-        turns: Turns,
+        quota: LoopQuota,
         account: Account,
     ) -> None:
         self.by_name: dict[str, Topic] = {}
@@ -49,10 +49,10 @@ class Topics:
         self._check_room = check_room
         self._shares = shares
         self._patterns: Patterns[Consumer | Durable] = Patterns()
-        self._turns = turns
+        self._quota = quota
         self._account = account
         #: To those who ask for several topics.
-        self._spreading = Spreading(turns, account)
+        self._spreading = Spreading(quota, account)
 
     def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
         """Where a SEND goes; None when nobody would get it. Where only a pattern asks for the topic, it is made.
@@ -74,7 +74,7 @@ class Topics:
         topic = self.by_name.get(address.name)
         if topic is None:
             self._check_room(address.name, maker)
-            line = Spreading(self._turns, self._account)
+            line = Spreading(self._quota, self._account)
             topic = Topic(address.name, self._opened, self._patterns, self._words(address), line, self._spreading)
             topic.maker = maker
             self.by_name[address.name] = topic

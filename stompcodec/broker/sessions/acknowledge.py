@@ -46,7 +46,7 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
             hold_receipts(session, frame)
         browser.settle([(0, message) for message in messages])
     confirm(session, frame)
-    if not consumer.waiting and not consumer.closed:
+    if not consumer.in_ring and not consumer.closed:
         browser.offer(consumer)
 
 
@@ -60,10 +60,10 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
         browser.settle([(0, message) for message in messages])
         messages = browser.first(through)
         if messages:
-            yield journal.line if persistent else session.broker.turns
+            yield journal.line if persistent else session.broker.quota
     if not session.ended:
         confirm(session, frame)
-    if not consumer.waiting and not consumer.closed:
+    if not consumer.in_ring and not consumer.closed:
         browser.offer(consumer)
 
 

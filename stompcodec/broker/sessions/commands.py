@@ -189,7 +189,7 @@ def _ack(session: Session, frame: Frame) -> None:
             receipt = get("receipt")
             if receipt is not None:
                 send_receipt(session, receipt)
-            if not consumer.waiting:
+            if not consumer.in_ring:
                 queue.offer(consumer)
             return
     _acknowledge(True, session, frame)
@@ -232,7 +232,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         session.router.reject(consumer.queue, deliveries, get("requeue") != "false")
     if not consumer.window:
         let_go(session, consumer)
-    elif not consumer.waiting:
+    elif not consumer.in_ring:
         consumer.queue.offer(consumer)
 
 

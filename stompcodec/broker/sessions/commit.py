@@ -208,7 +208,7 @@ def _resolved(
     session: Session, transaction: Transaction, pinned: dict[Queue, None]
 ) -> Generator[Line, None, deque[_Share]]:
     """Look up where everything goes, some of it in each turn: if one SEND cannot be done, nothing is."""
-    turns, shares, waiting = session.broker.turns, deque[_Share](), 0
+    quota, shares, waiting = session.broker.quota, deque[_Share](), 0
     for operations in _in_shares(transaction.operations):
         if session.ended:
             raise Refused("the session has ended", "COMMIT again.")
@@ -223,7 +223,7 @@ def _resolved(
                 pinned[sink] = None
                 sink.mending += 1
         shares.append(_Share(operations, sinks, [()] * len(sinks), octets))
-        yield turns
+        yield quota
     if waiting:
         session.broker.delayed.check_room(waiting)
     return shares
@@ -257,7 +257,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
             session.broker.place(entry.message)
         _apply_some(session, share.operations, share.sinks, share.queues, rejected)
         if shares:
-            yield session.broker.turns
+            yield session.broker.quota
     for (queue, requeue), deliveries in rejected.items():
         session.router.reject(queue, deliveries, requeue)
     if transaction.retains and session.broker.stores_some and not session.ended:
@@ -279,7 +279,7 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
         batch.first = broker.seq + 1 if batch.first is None else min(batch.first, broker.seq + 1)
         for number, share in enumerate(shares):
             if number:
-                yield broker.turns.front
+                yield broker.quota.front
             for at, entry in enumerate(share.operations):
                 sink = share.sinks[at]
                 if isinstance(entry, Settling):
@@ -323,7 +323,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
             _apply_some(session, share.operations, share.sinks, share.queues, rejected)
             journal.charge(batch, -share.octets)
             if shares:
-                yield session.broker.turns.front
+                yield session.broker.quota.front
         for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
             session.router.reject(queue, deliveries, requeue)
     finally:

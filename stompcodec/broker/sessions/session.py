@@ -195,7 +195,7 @@ class Session:
                     break
                 left -= 1
                 if not left:
-                    if self.broker.turns.is_over(now):
+                    if self.broker.quota.used_up(now):
                         self.wait_for_turn()
                         break
                     left = _EACH
@@ -266,9 +266,9 @@ class Session:
 
     def wait_for_turn(self) -> None:
         """Let other sessions run. What is left stays with the connection or the shell, and no more is read."""
-        turns = self.broker.turns
-        if self.block(turns):
-            turns.line_up(self)
+        quota = self.broker.quota
+        if self.block(quota):
+            quota.line_up(self)
 
     def take_turn(self, now: float) -> None:
         """Go on with what its peer has sent, unless memory is short and the session waits for something else, too."""
@@ -276,7 +276,7 @@ class Session:
         if short and self.is_held_up and not self.leaving and self.steps is None:
             self.rest()
             return
-        self.unblock(self.broker.turns)
+        self.unblock(self.broker.quota)
         if self.steps is not None and not self._is_done():
             return
         if short and self.paused and not self.leaving:
@@ -315,7 +315,7 @@ class Session:
         if line is None:
             self.steps = self._frame = None
         elif self.steps is steps:  # else the session has ended, and others do the rest
-            self.block(self.broker.turns)
+            self.block(self.broker.quota)
             line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
@@ -326,11 +326,11 @@ class Session:
             error: why; None when the peer ended it.
         """
         self.broker.now = now
-        turns = self.broker.turns
+        quota = self.broker.quota
         self.leaving = True
         while self.waits_for_turn:  # what it has sent counts, and it was read from the transport already
-            turns.blocked.pop(self, None)
-            self.unblock(turns)
+            quota.blocked.pop(self, None)
+            self.unblock(quota)
             if self.broker.account.is_full:  # but nobody has a receipt for it
                 break
             self.receive(b"", now)
@@ -358,9 +358,9 @@ class Session:
             return
         self.ended = True
         if self.steps is not None:  # what it has asked for is done to the end, in the line where it waits
-            turns = self.broker.turns
-            ahead = turns.front.blocked.pop(self, self) is None
-            (turns.front if ahead else turns).line_up(Work(self.steps))
+            quota = self.broker.quota
+            ahead = quota.front.blocked.pop(self, self) is None
+            (quota.front if ahead else quota).line_up(Work(self.steps))
             self.steps = self._frame = None
         self.outbox.send_budget = 0  # nothing that goes back may come here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
@@ -634,7 +634,7 @@ class Session:
     @property
     def waits_for_turn(self) -> bool:
         """It has had its share of the loop, and not done all that its peer has sent."""
-        return self.broker.turns in self._blockers
+        return self.broker.quota in self._blockers
 
     @property
     def is_held_up(self) -> bool:
@@ -644,14 +644,14 @@ class Session:
     def rest(self) -> None:
         """Leave what its peer has sent where it is, as long as the session waits for something."""
         self._rests = True
-        self._blockers.add(self.broker.turns)
+        self._blockers.add(self.broker.quota)
         self._look_paused()
 
     def _look_rest(self) -> None:
         """Have a turn when the session waits for nothing else any more."""
         if not self.is_held_up or self.leaving:
             self._rests = False
-            self.broker.turns.line_up(self)
+            self.broker.quota.line_up(self)
 
     def depart(self) -> None:
         """Note that the transport is gone. What was read from it before still counts, and waits only for its turn."""

@@ -37,7 +37,7 @@ def settling(
     for at in range(0, len(deliveries), AT_ONCE):
         some = deliveries[at : at + AT_ONCE]
         if at:
-            yield journal.line if persistent else session.broker.turns
+            yield journal.line if persistent else session.broker.quota
         if persistent and not session.ended:
             hold_receipts(session, frame)
         if accepted:
@@ -48,5 +48,5 @@ def settling(
         confirm(session, frame)
     if not accepted:
         queue.go_on()
-    if not consumer.waiting and not consumer.closed:
+    if not consumer.in_ring and not consumer.closed:
         queue.offer(consumer)

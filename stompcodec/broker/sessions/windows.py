@@ -95,7 +95,7 @@ class Windows:
             self.total += size
             self.overdue += max(0, len(consumer.unacked) - size)
         for consumer in grown:
-            if not consumer.waiting:
+            if not consumer.in_ring:
                 consumer.queue.offer(consumer)
 
 

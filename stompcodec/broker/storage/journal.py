@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Turns, Waiter, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import CallSoon, Store
@@ -124,7 +124,7 @@ class Journal:
         log: where a fault of the store is told.
         call_soon: has the loop call something, from any thread; None to write while everybody waits.
         wake: called when a batch has been written in the background: somebody has something to send.
-        turns: where those go on who wait for a new batch.
+        quota: where those go on who wait for a new batch.
         account: where messages are charged that have left their queues, until that is written.
     """
 
@@ -135,9 +135,9 @@ class Journal:
         call_soon: CallSoon | None,
         wake: Callable[[], None],
         account: Account,
-        turns: Turns | None = None,
+        quota: LoopQuota | None = None,
     ) -> None:
-        self.turns = turns or Turns()
+        self.quota = quota or LoopQuota()
         self.store = store
         self._log = log
         self._call_soon = call_soon
@@ -189,7 +189,7 @@ class Journal:
     @property
     def line(self) -> Line:
         """Where to wait before more is taken out of the store: for the next turn, or for a new batch."""
-        return self if self.store is not None and self.is_full else self.turns
+        return self if self.store is not None and self.is_full else self.quota
 
     def line_up(self, waiter: Waiter) -> None:
         """Have somebody go on when there is a new batch."""
@@ -318,7 +318,7 @@ class Journal:
         batch, self.batch = self.batch, Batch()
         lined_up, self._lined_up = self._lined_up, {}
         for waiter in lined_up:
-            self.turns.line_up(waiter)
+            self.quota.line_up(waiter)
         self.busy, self._inside = batch, True
         self.store.commit_later(partial(self._done, batch), self._call_soon)
         self._inside = False
@@ -326,7 +326,7 @@ class Journal:
     def _done(self, batch: Batch, error: StoreError | None) -> None:
         if batch.long and error is None:
             self._part(batch)
-            self.turns.front.line_up(Work(self._taking_effect(batch)))
+            self.quota.front.line_up(Work(self._taking_effect(batch)))
         else:
             self.busy = None
             if error is None:
@@ -345,7 +345,7 @@ class Journal:
         try:
             for action in batch.actions:
                 left -= 1
-                for line in action(True) or (() if left else (self.turns.front,)):
+                for line in action(True) or (() if left else (self.quota.front,)):
                     left = AT_ONCE
                     yield line
             for waiter in batch.waiters:
@@ -378,7 +378,7 @@ class Journal:
                 del self.blocked[session]
                 session.unblock(self)
             if self.blocked:
-                yield self.turns
+                yield self.quota
 
     def _committed(self, batch: Batch) -> None:
         for action in batch.actions:

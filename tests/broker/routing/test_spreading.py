@@ -62,7 +62,7 @@ def receive(peer: Peer, command: str, body: bytes = b"", **headers: str) -> None
 def counts(bench: Bench) -> list[int]:
     """Return how many messages each turn wrote, up to the one that had nothing left to do."""
     found = [one_turn(bench)]
-    while bench.broker.turns.waiting or bench.broker.dirty:
+    while bench.broker.quota.waiting or bench.broker.dirty:
         found.append(one_turn(bench))
         assert len(found) < 1000, "the broker never rests"
     return found

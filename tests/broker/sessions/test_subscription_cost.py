@@ -165,7 +165,7 @@ def test_all_of_them_cost_the_sum_of_each(kind: str) -> None:
         def lose() -> None:
             for peer in crowd.peers:
                 peer.session.lost(0.0)
-            while broker.turns.waiting:
+            while broker.quota.waiting:
                 list(broker.turn(0.0))
 
         return bytecodes(lose) / size

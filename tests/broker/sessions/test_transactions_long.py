@@ -495,7 +495,7 @@ def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any]) ->
 def test_commits_of_others_do_not_wait_for_all_who_want_a_turn(lost: bool) -> None:
     """No commit begins while a transaction goes into one, or takes effect: these shares come in every second turn."""
     bench = Bench(FaultyStore(background=True))
-    turns = bench.broker.turns
+    turns = bench.broker.quota
     busy = [0] * 300
 
     def working(number: int) -> Iterator[Line]:

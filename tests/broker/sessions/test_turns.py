@@ -29,7 +29,7 @@ def bench() -> Bench:
         bench.now += 1
         return bench.now
 
-    bench.broker.turns.clock = clock
+    bench.broker.quota.clock = clock
     return bench
 
 
@@ -48,7 +48,7 @@ def one_turn(bench: Bench) -> None:
     bench.woken = False
     for session in bench.broker.turn(bench.now):
         bench.peers[session].flush()
-    assert bench.woken is bool(bench.broker.turns.blocked), "as long as somebody waits there is a next turn"
+    assert bench.woken is bool(bench.broker.quota.blocked), "as long as somebody waits there is a next turn"
 
 
 def test_a_share_at_a_time(bench: Bench) -> None:
@@ -71,10 +71,10 @@ def test_others_have_their_turns(bench: Bench) -> None:
         peer.session.receive(many(20, start=100 * number), bench.now)
     assert waiting(bench) == 24
     for expected in (32, 40, 48, 52, 56, 60):
-        assert bench.broker.turns.blocked
+        assert bench.broker.quota.blocked
         one_turn(bench)
         assert waiting(bench) == expected
-    assert not bench.broker.turns.blocked
+    assert not bench.broker.quota.blocked
     consumer = bench.peer()
     consumer.subscribe(QUEUE)
     bodies = [int(body) for body in consumer.bodies()]
@@ -87,7 +87,7 @@ def test_what_comes_meanwhile_stands_behind(bench: Bench) -> None:
     sender = bench.peer()
     sender.session.receive(many(20), bench.now)
     sender.session.receive(many(20, start=20), bench.now)
-    assert len(bench.broker.turns.blocked) == 1
+    assert len(bench.broker.quota.blocked) == 1
     bench.turn()
     consumer = bench.peer()
     consumer.subscribe(QUEUE)
@@ -109,7 +109,7 @@ def test_one_that_is_lost_has_sent_it_all(bench: Bench) -> None:
     sender.session.receive(many(50), bench.now)
     sender.lose()
     assert waiting(bench) == 50
-    assert not bench.broker.turns.blocked
+    assert not bench.broker.quota.blocked
 
 
 @pytest.mark.parametrize("wrong", [b"NONSENSE\n\n\0", serialize(Frame("ACK", {"id": "nothing"}))])
@@ -119,14 +119,14 @@ def test_what_is_wrong_is_found_in_its_place(bench: Bench, wrong: bytes) -> None
     bench.turn()
     assert waiting(bench) == 20
     assert [frame.command for frame in sender.take()] == ["ERROR"]
-    assert not bench.broker.turns.blocked
+    assert not bench.broker.quota.blocked
 
 
 def test_one_that_is_shut_out_waits_no_more(bench: Bench) -> None:
     sender = bench.peer()
     sender.session.receive(many(50), bench.now)
     bench.broker.stop(bench.now)
-    assert not bench.broker.turns.blocked
+    assert not bench.broker.quota.blocked
     bench.turn()
     assert [frame.command for frame in sender.take()] == ["ERROR"]
 
@@ -228,7 +228,7 @@ class Endless:
 
     def take_turn(self, now: float) -> None:
         self.shares += 1
-        self.server.broker.turns.line_up(self)
+        self.server.broker.quota.line_up(self)
 
 
 def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
@@ -237,7 +237,7 @@ def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
     async def main() -> int:
         async with serve(Config(port=0)) as server:
             endless = Endless(server)
-            server.broker.turns.line_up(endless)
+            server.broker.quota.line_up(endless)
             for _ in range(10):
                 server.turn()
             before = endless.shares
@@ -282,12 +282,12 @@ def test_who_is_read_again_when_the_share_of_all_is_over_waits() -> None:
                 peer.opened(wire)  # type: ignore[arg-type]
                 peer.received(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
             server.turn()
-            server.broker.turns.clock = lambda: server.now() + 1
+            server.broker.quota.clock = lambda: server.now() + 1
             for peer in peers:
                 peer.received(many(1))
             peers[0].received(many(1))
             seen = [list(wire.calls) for wire in wires]
-            server.broker.turns.clock = server.now
+            server.broker.quota.clock = server.now
             for _ in range(3):
                 server.turn()
             for peer in peers:

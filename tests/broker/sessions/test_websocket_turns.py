@@ -95,7 +95,7 @@ def test_tiny_frames_have_a_share_of_a_turn(flood: bytes, monkeypatch: pytest.Mo
             assert sum(turns.counts) == FLOODERS * (FLOOD + 1)
             assert max(turns.counts) <= 512 * (FLOODERS + 1), "a read may hold 18,000"
             assert queue(server) == FLOODERS
-            assert not server.broker.turns.blocked
+            assert not server.broker.quota.blocked
             assert not any(peer.session.paused for peer in server.peers.values())
             await client.close()
 
@@ -262,7 +262,7 @@ def test_one_that_leaves_has_sent_it_all_in_shares(way: str, sends: Callable[[],
             await until(lambda: not server.peers)
             assert queue(server) == sum(turns.counts) == 1200
             assert max(turns.counts) <= 4 * 8 + 16
-            assert not server.broker.turns.blocked
+            assert not server.broker.quota.blocked
             assert not server.broker.sessions
 
     run(main, CONFIG.replace(ws_port=0))
@@ -306,7 +306,7 @@ def test_an_error_ends_it_in_its_place() -> None:
             assert b"ERROR" in await raw.rest()
             await until(lambda: not server.peers)
             assert not queue(server)
-            assert not server.broker.turns.blocked
+            assert not server.broker.quota.blocked
 
     run(main, CONFIG.replace(ws_port=0))
 
@@ -315,7 +315,7 @@ def test_the_broker_stops_in_the_middle() -> None:
     async def main(server: Server) -> None:
         async with browser(server) as raw:
             await raw.send(frame(BINARY) * 15_000)
-            await until(lambda: bool(server.broker.turns.blocked))
+            await until(lambda: bool(server.broker.quota.blocked))
             began = time.monotonic()
             await server.stop()
             assert not server.peers
