@@ -9,7 +9,8 @@ from typing import Any
 from engine import drive
 
 from stompcodec import Frame, FrameError
-from stompcodec.content import ContentError, decode_content, encode_content, encoding_of, json_text, json_value
+from stompcodec.content import decode_content, encode_content, encoding_of, json_text, json_value
+from stompcodec.errors import ContentError
 from stompcodec.heartbeat import parse_heart_beat
 
 CODINGS = ("gzip", "x-gzip", "deflate", "base64", "identity", "", "gzip, base64", "deflate,gzip", "base64,base64,gzip")

@@ -13,8 +13,7 @@ from case import Case, case_of, feed, pieces, rolls
 from engine import drive
 
 from stompcodec import FrameError, _codec_c, _codec_py
-from stompcodec.content import ContentError
-from stompcodec.errors import ERROR_KINDS
+from stompcodec.errors import ERROR_KINDS, ContentError
 
 
 def check(data: bytes) -> None:

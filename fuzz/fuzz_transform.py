@@ -1,4 +1,4 @@
-"""Invariant: a body of any octets is transformed into a body of the other notation within its bound, or TransformError
+"""Invariant: a body of any octets is transformed into a body of the other notation within its bound, or ContentError
 says why not, soon; what came out says the same as what went in; and coming back, nothing changes any more.
 
 An input is an octet that chooses the forms and the bound, then the body.
@@ -11,7 +11,8 @@ import time
 import covered  # noqa: F401
 from engine import drive
 
-from stompcodec.broker.bodies.xml_json import FORMS, Element, Form, TransformError, parse_json, parse_xml, transformed
+from stompcodec.broker.bodies.xml_json import FORMS, Element, Form, parse_json, parse_xml, transformed
+from stompcodec.errors import ContentError
 
 NAMES = sorted(FORMS)
 BOUNDS = (100, 10_000)
@@ -26,7 +27,7 @@ def check(data: bytes) -> None:
     began = time.monotonic()
     try:
         made = transformed(body, source, target, BOUNDS[how // 49 % 2])
-    except TransformError as error:
+    except ContentError as error:
         if len(str(error)) < 100:
             return
         raise AssertionError("an error shows too much") from error
@@ -43,7 +44,7 @@ def check_back(made: bytes, target: Form, source: Form) -> None:
     """There and back: the tree is the same, and the octets are once they are ours."""
     try:
         back = transformed(made, target, source, MOST)
-    except TransformError as error:  # JSON says what XML cannot
+    except ContentError as error:  # JSON says what XML cannot
         if source.notation == "xml" or has_order(READ[target.notation](made)):
             return
         raise AssertionError("what XML says, JSON can say") from error

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from encodings.aliases import aliases
 from typing import Protocol
 
-from stompcodec.errors import FrameError, StompError
+from stompcodec.errors import ContentError, FrameError
 
 __all__ = [
-    "ContentError",
     "decode_content",
     "encode_content",
     "encoding_of",
@@ -26,17 +25,6 @@ __all__ = [
     "text_of",
     "typed_headers",
 ]
-
-
-class ContentError(StompError, ValueError):
-    """A body that cannot be decoded to text. The message says why and shows nothing of the body.
-
-    >>> from stompcodec.frame import Frame
-    >>> Frame("MESSAGE", {"content-type": "image/png"}, b"x").text()
-    Traceback (most recent call last):
-        ...
-    stompcodec.content.ContentError: the content-type 'image/png' is not text: use frame.body
-    """
 
 
 class HasContent(Protocol):

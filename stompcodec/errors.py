@@ -13,6 +13,7 @@ __all__ = [
     "SECRET_WORDS",
     "ConfigError",
     "ConnectionLostError",
+    "ContentError",
     "ErrorFrame",
     "FrameError",
     "LocalProtocolError",
@@ -261,6 +262,17 @@ def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> 
         elif value != value.strip(" ") and min(both) >= " ":
             why = "has a space at an end of its value"
     return f"header {name[:40]!a} {why}"
+
+
+class ContentError(StompError, ValueError):
+    """A body that cannot be decoded to text, or converted. The message says why and shows nothing of the body.
+
+    >>> from stompcodec.frame import Frame
+    >>> Frame("MESSAGE", {"content-type": "image/png"}, b"x").text()
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.ContentError: the content-type 'image/png' is not text: use frame.body
+    """
 
 
 class MissingExtraError(StompError, ImportError):

@@ -13,7 +13,7 @@ from stompcodec.broker.memory import (
     destination_cost,
     frame_cost,
     selector_cost,
-    sink_cost,
+    target_cost,
 )
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.queue import Queue
@@ -141,8 +141,8 @@ def _held(session: Session) -> int:
 
 
 def _subscriptions(session: Session) -> int:
-    remembered = [*session.sinks, *(session.declared or ())]
-    return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(sink_cost, remembered))
+    remembered = [*session.cached_targets, *(session.declared or ())]
+    return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(target_cost, remembered))
 
 
 def _destinations(router: Router) -> int:

@@ -175,7 +175,7 @@ class Broker:
         self.uploads: set[Session] = set()
         #: Sessions that get a large message, for which no file descriptor was left.
         self.lacking_files: list[Session] = []
-        #: Sessions that remember destinations, in `sinks`.
+        #: Sessions that remember destinations, in `cached_targets`.
         self.senders: dict[Session, None] = {}
         #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
         self.failing: list[tuple[Session, Deliverer]] = []
@@ -208,7 +208,7 @@ class Broker:
                 self.journal,
                 self.wall,
                 self.place,
-                self._forget_sinks,
+                self._forget_targets,
                 self._opened,
                 lambda: self.seq,
             )
@@ -231,11 +231,11 @@ class Broker:
             message.tail = b"%bamqMessageId:STOMP%d\n%b" % (message.tail[:first], seq, message.tail[first:])
             message.size = len(message.tail)
 
-    def _forget_sinks(self) -> None:
+    def _forget_targets(self) -> None:
         """Destinations have gone. Only those are told who remember any: each has looked one up since the last time."""
         senders, self.senders = self.senders, {}
         for session in senders:
-            session.forget_sinks()
+            session.forget_targets()
 
     def open(self, now: float) -> None:
         """Read what the store holds into the queues.

@@ -35,8 +35,8 @@ __all__ = [
     "destination_cost",
     "frame_cost",
     "selector_cost",
-    "sink_cost",
     "subscription_cost",
+    "target_cost",
     "transaction_cost",
 ]
 
@@ -58,7 +58,7 @@ DESTINATION = 1800
 #: A connection, including what the transport keeps for it.
 CONNECTION = 5120
 #: A destination that a session remembers.
-_SINK = 120
+_TARGET = 120
 #: The marker of a SEND with an idempotency key in a transaction.
 MARK = 250
 #: An idempotency key, and a scope of such keys: its dictionary, with the destination.
@@ -300,9 +300,9 @@ def selector_cost(selector: str | None) -> int:
     return 0 if selector is None else _SELECTOR + _SELECTOR_CHARACTER * len(selector)
 
 
-def sink_cost(destination: str) -> int:
+def target_cost(destination: str) -> int:
     """Return the cost of a destination that a session remembers."""
-    return _SINK + getsizeof(destination)
+    return _TARGET + getsizeof(destination)
 
 
 def destination_cost(name: str) -> int:

@@ -99,7 +99,7 @@ def test_destinations_that_a_session_remembers():
     peer = bench.peer()
     for number in range(1500):
         peer.put(f"/queue/{number}")
-    assert len(peer.session.sinks) <= 1000
+    assert len(peer.session.cached_targets) <= 1000
 
 
 # ---- peers that misbehave ----

@@ -50,11 +50,11 @@ def _ack_of_another(right: Any) -> Any:
 
 
 def _half_stored(right: Any) -> Any:
-    def _store(session: Any, transaction: Transaction, sinks: Any) -> Any:
+    def _store(session: Any, transaction: Transaction, queues: Any) -> Any:
         sends = [number for number, operation in enumerate(transaction.operations) if isinstance(operation, Sending)]
         if len(sends) > 1:  # the last one comes into memory alone
-            sinks = [None if number == sends[-1] else sink for number, sink in enumerate(sinks)]
-        return right(session, transaction, sinks)
+            queues = [None if number == sends[-1] else queue for number, queue in enumerate(queues)]
+        return right(session, transaction, queues)
 
     return _store
 

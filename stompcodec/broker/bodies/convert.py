@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.bodies import xml_json as transform
-from stompcodec.broker.bodies.xml_json import FORMS, TransformError
+from stompcodec.broker.bodies.xml_json import FORMS
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.content import decode_content, encode_content
-from stompcodec.errors import FrameError, MissingExtraError
+from stompcodec.errors import ContentError, FrameError, MissingExtraError
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
@@ -65,10 +65,10 @@ class Shape:
         frame = message.frame
         try:
             if message.body is not None:
-                raise TransformError("the body is too large")
+                raise ContentError("the body is too large")
             made = self._shaped(frame)
-        except (TransformError, FrameError) as error:
-            why = str(error) if isinstance(error, TransformError) else "the body does not match its content-encoding"
+        except (ContentError, FrameError) as error:
+            why = str(error) if isinstance(error, ContentError) else "the body does not match its content-encoding"
             if isinstance(error, FrameError) and error.limit:
                 why = "the decoded body is too large"
             pairs = [pair for pair in frame.headers.pairs() if pair[0] != ERROR]
@@ -92,7 +92,7 @@ class Shape:
                     pairs = [("content-type", _TYPES[target.notation]), *_without(pairs, "content-type")]
                 pairs = [*pairs, ("message-type", name), ("transformation", name)]
             elif target.kind not in ("any", "byte"):
-                raise TransformError("the message has no transformation header, so it is neither a map nor an object")
+                raise ContentError("the message has no transformation header, so it is neither a map nor an object")
         if wanted is None:
             wanted = coding
         elif coding == wanted and target is None:
@@ -105,7 +105,7 @@ class Shape:
 
     def _transformed(self, body: bytes, source: transform.Form, target: transform.Form) -> bytes:
         if target.kind != "byte" and len(body) > self._max_transformed:
-            raise TransformError(f"it is larger than {self._max_transformed} bytes")
+            raise ContentError(f"it is larger than {self._max_transformed} bytes")
         return transform.transformed(body, source, target, self._max_transformed)
 
 

@@ -20,14 +20,19 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from stompcodec.content import json_value
-from stompcodec.errors import MissingExtraError, StompError
+from stompcodec.errors import ContentError, MissingExtraError
 
-__all__ = ["FORMS", "Element", "Form", "TransformError", "parse_json", "parse_xml", "require_xml", "transformed"]
-__all__ += ["write_json", "write_xml"]
-
-
-class TransformError(StompError, ValueError):
-    """A body that cannot be transformed. The message says why, without quoting the body."""
+__all__ = [
+    "FORMS",
+    "Element",
+    "Form",
+    "parse_json",
+    "parse_xml",
+    "require_xml",
+    "transformed",
+    "write_json",
+    "write_xml",
+]
 
 
 class Form(NamedTuple):
@@ -92,7 +97,7 @@ def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
         most: maximum size of the result in bytes.
 
     Raises:
-        TransformError: it is not in that form, cannot be expressed in the other, or becomes too large.
+        ContentError: it is not in that form, cannot be expressed in the other, or becomes too large.
         MissingExtraError: reading XML needs a package that is missing.
 
     Rules: WISH-TRF-01 to WISH-TRF-04.
@@ -103,7 +108,7 @@ def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
     if target.kind == "byte":
         return body
     if source.kind == "byte":
-        raise TransformError("the message is a bytes message, neither a map nor an object")
+        raise ContentError("the message is a bytes message, neither a map nor an object")
     root = parse_xml(body) if source.notation == "xml" else parse_json(body, plain_map=source.kind == "map")
     if "map" in (source.kind, target.kind):
         _check_map(root)
@@ -114,10 +119,10 @@ def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
 
 def _check_map(root: Element) -> None:
     if root.name != "map" or root.text.strip():
-        raise TransformError("it is not a map: its root is not called map")
+        raise ContentError("it is not a map: its root is not called map")
     for entry in root.children:
         if entry.name != "entry" or len(entry.children) != 2 or entry.children[0].name != "string":
-            raise TransformError("it is not a map: an entry must be a string and a value")
+            raise ContentError("it is not a map: an entry must be a string and a value")
     root.text = ""
 
 
@@ -134,9 +139,9 @@ class _Builder:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if name.startswith("{"):
-            raise TransformError("it has namespaces")
+            raise ContentError("it has namespaces")
         if len(self._open) >= _MAX_DEPTH:
-            raise TransformError(f"it is nested deeper than {_MAX_DEPTH}")
+            raise ContentError(f"it is nested deeper than {_MAX_DEPTH}")
         element = Element(name)
         element.attributes.update(attributes)
         if self._open:
@@ -162,7 +167,7 @@ class _Builder:
         if not mixed:
             element.text = text
         elif text.strip():
-            raise TransformError("there is text between its elements")
+            raise ContentError("there is text between its elements")
 
 
 def _xml_parser() -> Any:
@@ -186,7 +191,7 @@ def parse_xml(body: bytes) -> Element:
     """Return the tree of an XML document. DTDs, entities, namespaces and text between elements are refused.
 
     Raises:
-        TransformError: it is not such a document.
+        ContentError: it is not such a document.
         MissingExtraError: a package is missing.
 
     >>> parse_xml(b"<pojo><name>Dejan</name></pojo>")
@@ -196,7 +201,7 @@ def parse_xml(body: bytes) -> Element:
     try:
         parser.feed(body)
         root = parser.close()
-    except TransformError:
+    except ContentError:
         raise
     except (
         SyntaxError,
@@ -206,7 +211,7 @@ def parse_xml(body: bytes) -> Element:
         line, column = getattr(error, "position", (0, 0))
         where = f" at line {line}, column {column}" if line else ""
         why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is not valid XML"
-        raise TransformError(f"{why}{where}") from error
+        raise ContentError(f"{why}{where}") from error
     assert isinstance(root, Element)
     return root
 
@@ -222,14 +227,14 @@ class _Pieces:
         self.parts += parts
         self.left -= sum(map(len, parts))
         if self.left < 0:
-            raise TransformError("it becomes too large")
+            raise ContentError("it becomes too large")
 
 
 def write_xml(root: Element, most: int) -> bytes:
     """Return a tree as XML in UTF-8, without white space between elements.
 
     Raises:
-        TransformError: XML cannot represent it, or it is larger than `most` bytes.
+        ContentError: XML cannot represent it, or it is larger than `most` bytes.
 
     >>> write_xml(parse_json(b'{"pojo":{"@id":"1","name":"A & B"}}'), 1000)
     b'<pojo id="1"><name>A &amp; B</name></pojo>'
@@ -255,13 +260,13 @@ def _write_element(element: Element, pieces: _Pieces) -> None:
 
 def _checked_name(name: str) -> str:
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise TransformError("a name in it is not valid in XML")
+        raise ContentError("a name in it is not valid in XML")
     return name
 
 
 def _xml_text(text: str, referred: str) -> str:
     if _NO_XML.search(text):
-        raise TransformError("it has control characters, which XML cannot represent")
+        raise ContentError("it has control characters, which XML cannot represent")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for character in referred:
         text = text.replace(character, f"&#{ord(character)};")
@@ -270,7 +275,7 @@ def _xml_text(text: str, referred: str) -> str:
 
 def _within(octets: bytes, most: int) -> bytes:
     if len(octets) > most:
-        raise TransformError("it becomes too large")
+        raise ContentError("it becomes too large")
     return octets
 
 
@@ -284,7 +289,7 @@ def parse_json(body: bytes, plain_map: bool = False) -> Element:
         plain_map: an object that is not a map in the mapped convention is read as a map whose members are the entries.
 
     Raises:
-        TransformError: it is not such an object.
+        ContentError: it is not such an object.
 
     >>> write_xml(parse_json(b'{"size":5}', plain_map=True), 1000)
     b'<map><entry><string>size</string><int>5</int></entry></map>'
@@ -292,16 +297,16 @@ def parse_json(body: bytes, plain_map: bool = False) -> Element:
     try:
         value = json_value(body.decode())
     except UnicodeDecodeError:
-        raise TransformError("it is not UTF-8") from None
+        raise ContentError("it is not UTF-8") from None
     if not isinstance(value, dict):
-        raise TransformError("it is not a JSON object")
+        raise ContentError("it is not a JSON object")
     if plain_map and not _is_mapped_map(value):
         return _map_of("map", value)
     if len(value) != 1:
-        raise TransformError("it must have exactly one member, the root")
+        raise ContentError("it must have exactly one member, the root")
     ((name, content),) = value.items()
     if isinstance(content, list):
-        raise TransformError("its root is a list")
+        raise ContentError("its root is a list")
     return _element(name, content)
 
 
@@ -322,13 +327,13 @@ def _element(name: str, value: Any) -> Element:
         else:
             element.children += (_element(key, each) for each in (inner if isinstance(inner, list) else [inner]))
     if element.text and element.children:
-        raise TransformError("there is text between its elements")
+        raise ContentError("there is text between its elements")
     return element
 
 
 def _scalar(value: Any) -> str:
     if isinstance(value, (list, dict)):
-        raise TransformError("a list or an object is in place of a text")
+        raise ContentError("a list or an object is in place of a text")
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
@@ -362,7 +367,7 @@ def write_json(root: Element, most: int) -> bytes:
     """Return a tree as JSON by the mapped convention, in UTF-8. Numbers and booleans are written as such.
 
     Raises:
-        TransformError: JSON cannot represent it, or it is larger than `most` bytes.
+        ContentError: JSON cannot represent it, or it is larger than `most` bytes.
 
     >>> write_json(parse_xml(b"<list><int>5</int><int>007</int><null/></list>"), 1000)
     b'{"list":{"int":[5,"007"],"null":""}}'
@@ -371,7 +376,7 @@ def write_json(root: Element, most: int) -> bytes:
     try:
         return _within(text.encode(), most)
     except UnicodeEncodeError:
-        raise TransformError("it has lone surrogates") from None
+        raise ContentError("it has lone surrogates") from None
 
 
 def _value(element: Element) -> Any:
@@ -391,7 +396,7 @@ def _by_name(children: Iterable[Element]) -> Iterable[tuple[str, list[Any]]]:
     for child in children:
         group = groups.setdefault(child.name, [])
         if group and child.name != last:
-            raise TransformError("elements of one name are not adjacent, an order that JSON cannot represent")
+            raise ContentError("elements of one name are not adjacent, an order that JSON cannot represent")
         group.append(_value(child))
         last = child.name
     return groups.items()

@@ -24,7 +24,7 @@ from stompcodec.broker.sessions.commit import abort, begin, commit, keep
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import let_go, ping, receive
-from stompcodec.broker.sessions.send import check_space, goals_of, parts_of, put, put_keyed, usual_sink
+from stompcodec.broker.sessions.send import cached_target, check_space, parts_of, put, put_keyed, targets_of
 from stompcodec.broker.sessions.settling import settling
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending, Settling
@@ -81,10 +81,10 @@ def _send(session: Session, frame: Frame) -> None:
     """
     get = frame.get
     destination = get("destination", "")
-    sink = session.sinks.get(destination)
-    if sink is None:
-        sink = usual_sink(session, frame, destination)
-    if sink is None or not session.plain or frame.has_any(*SLOW_HEADERS):
+    queue = session.cached_targets.get(destination)
+    if queue is None:
+        queue = cached_target(session, frame, destination)
+    if queue is None or not session.plain or frame.has_any(*SLOW_HEADERS):
         _send_any(session, frame)
         return
     broker = session.broker
@@ -95,14 +95,14 @@ def _send(session: Session, frame: Frame) -> None:
         _send_any(session, frame)
         return
     if get("persistent") != "true" or not broker.stores_some:
-        full = sink.put_plain(destination, broker.ident, seq, tail)
+        full = queue.put_plain(destination, broker.ident, seq, tail)
     else:
         if broker.journal.short:
-            check_space(session, (sink,))
+            check_space(session, (queue,))
         hold_receipts(session, frame)
-        full = sink.put(Message(broker.ident % seq, seq, intern(destination), tail, True))
+        full = queue.put(Message(broker.ident % seq, seq, intern(destination), tail, True))
     if full:
-        sink.block(session)
+        queue.block(session)
     receipt = get("receipt")
     if receipt is not None:
         send_receipt(session, receipt)
@@ -118,20 +118,20 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
             broker.sent.is_known(session, known, frame)
         confirm(session, frame)
         return
-    goals = goals_of(session, frame)
+    targets = targets_of(session, frame)
     persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
     if broker.journal.short and (persistent or is_streamed(frame)):
-        check_space(session, [goal.sink if transaction is None else None for goal in goals])
+        check_space(session, [target.queue if transaction is None else None for target in targets])
     if is_streamed(frame):
         session.take_large(frame, partial(_send_any, session))
         return
     if reply_to is not None:
         reply_to = reply_address(session, reply_to)
-    for number, goal in enumerate(goals):
+    for number, target in enumerate(targets):
         mark = marks[number] if marks is not None else None
         if mark is not None and transaction is None and broker.sent.is_known(session, mark, frame):
             continue
-        message = message_of(frame, goal.destination, persistent, broker.wall, reply_to)
+        message = message_of(frame, target.destination, persistent, broker.wall, reply_to)
         if body is not None:
             message.with_body(body)
         elif broker.config.jms and is_text(frame):
@@ -141,12 +141,12 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
-            keep(session, transaction, Sending(goal, message, mark))
+            keep(session, transaction, Sending(target, message, mark))
             continue
-        if goal.sink is not None:
-            if persistent or (goal.retain is not None and broker.stores_some):  # the one before goes from the store
+        if target.queue is not None:
+            if persistent or (target.retain is not None and broker.stores_some):  # the one before goes from the store
                 hold_receipts(session, frame)
-            (put if mark is None else put_keyed)(session, goal.sink, message)
+            (put if mark is None else put_keyed)(session, target.queue, message)
         if mark is not None:
             if persistent:
                 hold_receipts(session, frame)

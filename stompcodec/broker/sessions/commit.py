@@ -13,9 +13,9 @@ from stompcodec.broker.memory import MARK, OPERATION
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.sessions.goal import Sink
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
-from stompcodec.broker.sessions.send import check_space, in_order, put_late, sink_of
+from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
+from stompcodec.broker.sessions.target import QueueOrTopic
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class _Share(NamedTuple):
     """The part of a long transaction that one turn is for."""
 
     operations: list[Sending | Settling]
-    sinks: list[Sink | None]
+    queues: list[QueueOrTopic | None]
     """Where each operation goes; None for nowhere."""
-    queues: list[Sequence[Queue]]
+    stored_in: list[Sequence[Queue]]
     """The queues that each message is stored for."""
     octets: int
     """In the bound."""
@@ -124,8 +124,8 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
     """
     if transaction.keyed:
         _drop_known(session, transaction, frame)
-    sinks = [
-        sink_of(session, operation.goal) if isinstance(operation, Sending) else None
+    queues = [
+        queue_of(session, operation.target) if isinstance(operation, Sending) else None
         for operation in transaction.operations
     ]
     waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in transaction.operations)
@@ -136,9 +136,9 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
         if isinstance(operation, Sending):
             session.broker.place(operation.message)
             first = first or operation.message.seq
-    queues: list[Sequence[Queue]] = [()] * len(sinks)
+    stored_in: list[Sequence[Queue]] = [()] * len(queues)
     if transaction.is_persistent:
-        queues = _store(session, transaction, sinks)
+        stored_in = _store(session, transaction, queues)
         session.behind = session.broker.journal.batch
         session.broker.journal.charge(session.behind, transaction.base + transaction.octets)
         session.plain = False
@@ -146,7 +146,7 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
         if isinstance(operation, Sending) and operation.mark is not None:
             stored, broker = operation.message.persistent, session.broker
             broker.sent.enter(operation.mark, broker.now, stored=stored, batch=session.behind)
-    in_order(session, partial(_apply, session, transaction, sinks, queues), first)
+    in_order(session, partial(_apply, session, transaction, queues, stored_in), first)
 
 
 def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> None:
@@ -212,17 +212,17 @@ def _resolved(
     for operations in _in_shares(transaction.operations):
         if session.ended:
             raise Refused("the session has ended", "COMMIT again.")
-        sinks: list[Sink | None] = []
+        queues: list[QueueOrTopic | None] = []
         octets = 0
         for entry in operations:
             octets += _octets(entry)
-            sink = sink_of(session, entry.goal) if isinstance(entry, Sending) else None
+            queue = queue_of(session, entry.target) if isinstance(entry, Sending) else None
             waiting += isinstance(entry, Sending) and entry.message.due is not None
-            sinks.append(sink)
-            if isinstance(sink, Queue) and sink not in pinned:  # idle as it may be, it stays
-                pinned[sink] = None
-                sink.mending += 1
-        shares.append(_Share(operations, sinks, [()] * len(sinks), octets))
+            queues.append(queue)
+            if isinstance(queue, Queue) and queue not in pinned:  # idle as it may be, it stays
+                pinned[queue] = None
+                queue.mending += 1
+        shares.append(_Share(operations, queues, [()] * len(queues), octets))
         yield quota
     if waiting:
         session.broker.delayed.check_room(waiting)
@@ -251,11 +251,11 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
                 continue
             if entry.mark is not None:
                 if session.broker.sent.is_known(session, entry.mark, frame):
-                    share.sinks[at] = None
+                    share.queues[at] = None
                     continue
                 session.broker.sent.enter(entry.mark, session.broker.now, stored=False)
             session.broker.place(entry.message)
-        _apply_some(session, share.operations, share.sinks, share.queues, rejected)
+        _apply_some(session, share.operations, share.queues, share.stored_in, rejected)
         if shares:
             yield session.broker.quota
     for (queue, requeue), deliveries in rejected.items():
@@ -281,20 +281,20 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
             if number:
                 yield broker.quota.front
             for at, entry in enumerate(share.operations):
-                sink = share.sinks[at]
+                queue = share.queues[at]
                 if isinstance(entry, Settling):
                     _settle_stored(store, entry)
                     continue
                 if entry.mark is not None:  # others have sent meanwhile
                     if sent.is_known(session, entry.mark, frame):
-                        share.sinks[at] = None
+                        share.queues[at] = None
                         continue
                     sent.enter(entry.mark, broker.now, stored=entry.message.persistent, batch=batch)
                 broker.place(entry.message)
-                if sink is not None:
-                    share.queues[at] = queues = sink.stores(entry.message)
-                    for queue in queues:
-                        store.append(queue.key, entry.message)
+                if queue is not None:
+                    share.stored_in[at] = queue.stores(entry.message)
+                    for each in share.stored_in[at]:
+                        store.append(each.key, entry.message)
     finally:
         journal.staging = False
 
@@ -320,7 +320,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
     try:
         while shares:
             share = shares.popleft()
-            _apply_some(session, share.operations, share.sinks, share.queues, rejected)
+            _apply_some(session, share.operations, share.queues, share.stored_in, rejected)
             journal.charge(batch, -share.octets)
             if shares:
                 yield session.broker.quota.front
@@ -339,32 +339,36 @@ def _settle_stored(store: Store, operation: Settling) -> None:
                 store.remove(queue.key, message)
 
 
-def _store(session: Session, transaction: Transaction, sinks: list[Sink | None]) -> list[Sequence[Queue]]:
+def _store(session: Session, transaction: Transaction, queues: list[QueueOrTopic | None]) -> list[Sequence[Queue]]:
     """What it does in the store. Returns the queues that each message is stored for."""
     store = session.broker.journal.store
     assert store is not None
     found: list[Sequence[Queue]] = []
-    for operation, sink in zip(transaction.operations, sinks):
-        queues: Sequence[Queue] = ()
+    for operation, queue in zip(transaction.operations, queues):
+        stored_in: Sequence[Queue] = ()
         if isinstance(operation, Settling):
             _settle_stored(store, operation)
-        elif sink is not None:
-            queues = sink.stores(operation.message)
-            for queue in queues:
-                store.append(queue.key, operation.message)
-        found.append(queues)
+        elif queue is not None:
+            stored_in = queue.stores(operation.message)
+            for each in stored_in:
+                store.append(each.key, operation.message)
+        found.append(stored_in)
     return found
 
 
 def _apply(
-    session: Session, transaction: Transaction, sinks: list[Sink | None], queues: list[Sequence[Queue]], committed: bool
+    session: Session,
+    transaction: Transaction,
+    queues: list[QueueOrTopic | None],
+    stored_in: list[Sequence[Queue]],
+    committed: bool,
 ) -> None:
     """What it does outside of the store. Or, if the commit has failed, as if it had been aborted."""
     if not committed:
         session.router.stop((), transaction.abort())
         return
     rejected: dict[tuple[Source, bool], list[Delivery]] = {}
-    _apply_some(session, transaction.operations, sinks, queues, rejected)
+    _apply_some(session, transaction.operations, queues, stored_in, rejected)
     for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
         session.router.reject(queue, deliveries, requeue)
 
@@ -372,19 +376,19 @@ def _apply(
 def _apply_some(
     session: Session,
     operations: Sequence[Sending | Settling],
-    sinks: Sequence[Sink | None],
-    queues: Sequence[Sequence[Queue]],
+    queues: Sequence[QueueOrTopic | None],
+    stored_in: Sequence[Sequence[Queue]],
     rejected: dict[tuple[Source, bool], list[Delivery]],
 ) -> None:
-    for operation, sink, stored in zip(operations, sinks, queues):
+    for operation, queue, stored in zip(operations, queues, stored_in):
         if isinstance(operation, Settling):
-            queue = operation.consumer.queue
+            source = operation.consumer.queue
             if operation.accepted:
-                queue.settle(operation.deliveries, stored=True)
+                source.settle(operation.deliveries, stored=True)
             else:
-                rejected.setdefault((queue, operation.requeue), []).extend(operation.deliveries)
-        elif sink is not None:
-            put_late(session, sink, operation.message, stored)
+                rejected.setdefault((source, operation.requeue), []).extend(operation.deliveries)
+        elif queue is not None:
+            put_late(session, queue, operation.message, stored)
 
 
 def _octets(operation: Sending | Settling) -> int:

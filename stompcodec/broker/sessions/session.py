@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Paused, Work
-from stompcodec.broker.memory import below_cost, frame_cost, sink_cost
+from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.sessions.connection_ttl import Terms
@@ -59,11 +59,11 @@ class Session:
     """
 
     __slots__ = (
-        *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_sinks_cost", "behind", "broker"),
-        *("by_number", "client_id", "closing", "connection", "consumers", "declared", "discard", "ended", "exact"),
-        *("failing", "handlers", "hopeless", "id", "intake", "leaving", "listener", "maker", "memory", "more"),
-        *("next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain", "router", "secure"),
-        *("selectors", "shared_batch", "sinks", "steps", "transactions", "ttl", "user", "version", "waits_on"),
+        *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
+        *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
+        *("ended", "exact", "failing", "handlers", "hopeless", "id", "intake", "leaving", "listener", "maker"),
+        *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain", "router"),
+        *("secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "user", "version", "waits_on"),
         "windows",
     )
 
@@ -101,8 +101,8 @@ class Session:
         self.windows = Windows(config.max_unacked, self.consumers)
         self.transactions: dict[str, Transaction] = {}
         #: Where its SENDs go, for destinations that it has sent to.
-        self.sinks: dict[str, Queue | Topic] = {}
-        self._sinks_cost = 0
+        self.cached_targets: dict[str, Queue | Topic] = {}
+        self._targets_cost = 0
         #: Queues that it has used, where their arguments are checked; None for none.
         self.declared: dict[str, None] | None = None
 
@@ -369,10 +369,10 @@ class Session:
         if discard is not None:
             discard()
         self.memory.release()
-        self._sinks_cost = 0
+        self._targets_cost = 0
         consumers = list(self.consumers.values())
         self.consumers.clear()
-        self.by_number, self.sinks, self.declared = {}, {}, None
+        self.by_number, self.cached_targets, self.declared = {}, {}, None
         if self.intake is not None:
             self.intake.drop()
             self.intake = None
@@ -582,20 +582,20 @@ class Session:
 
     # ---- destinations that it uses ----
 
-    def remember(self, destination: str, sink: Queue | Topic) -> None:
+    def cache_target(self, destination: str, queue: Queue | Topic) -> None:
         """Note where SENDs to a destination go."""
-        cost = 0 if destination in self.sinks else sink_cost(destination)
-        self.sinks[destination] = sink
+        cost = 0 if destination in self.cached_targets else target_cost(destination)
+        self.cached_targets[destination] = queue
         self.broker.senders[self] = None
-        self._sinks_cost += cost
+        self._targets_cost += cost
         self.memory.charge(cost)
 
-    def forget_sinks(self) -> None:
+    def forget_targets(self) -> None:
         """Look up anew where SENDs go."""
-        self.sinks.clear()
-        if self._sinks_cost:
-            self.memory.charge(-self._sinks_cost)
-            self._sinks_cost = 0
+        self.cached_targets.clear()
+        if self._targets_cost:
+            self.memory.charge(-self._targets_cost)
+            self._targets_cost = 0
 
     def declare(self, queue: str) -> bool:
         """Note that it uses a queue. Return True if it has done so before, as far as that is remembered."""
@@ -606,9 +606,9 @@ class Session:
         if len(self.declared) >= _MOST_DECLARED:
             oldest = next(iter(self.declared))
             del self.declared[oldest]
-            self.memory.charge(-sink_cost(oldest))
+            self.memory.charge(-target_cost(oldest))
         self.declared[queue] = None
-        self.memory.charge(sink_cost(queue))
+        self.memory.charge(target_cost(queue))
         return False
 
     # ---- waiting ----
@@ -620,7 +620,7 @@ class Session:
         refused instead.
         """
         if holder in self._blockers or self.ended or self.acknowledges(holder):
-            self.forget_sinks()  # it is looked at again
+            self.forget_targets()  # it is looked at again
             return False
         self._blockers.add(holder)
         self._look_paused()

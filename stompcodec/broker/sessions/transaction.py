@@ -8,7 +8,7 @@ from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.sessions.goal import Goal
+from stompcodec.broker.sessions.target import Target
 
 __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 
@@ -16,7 +16,7 @@ __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 class Sending(NamedTuple):
     """A SEND that waits."""
 
-    goal: Goal
+    target: Target
     message: Message
     mark: Mark | None = None
     """Of its idempotency key."""
@@ -90,7 +90,7 @@ class Transaction:
     def retains(self) -> bool:
         """A retained message may go by it, and that one was stored."""
         return any(
-            isinstance(operation, Sending) and operation.goal.retain is not None for operation in self.operations
+            isinstance(operation, Sending) and operation.target.retain is not None for operation in self.operations
         )
 
     def abort(self) -> list[tuple[Source, Message]]:

@@ -14,7 +14,8 @@ from stompcodec import FrameError
 from stompcodec.cli.linting.rules import Finding, Severity, ids, missing_id
 from stompcodec.cli.linting.subject import Line, Subject, sender_of
 from stompcodec.cli.screen import cut, printable
-from stompcodec.content import ContentError, decode_content, encoding_of, text_of
+from stompcodec.content import decode_content, encoding_of, text_of
+from stompcodec.errors import ContentError
 from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import UNESCAPED, WITH_BODY
 from stompcodec.states import missing_headers

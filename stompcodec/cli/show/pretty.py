@@ -17,7 +17,8 @@ from stompcodec import Frame, FrameError
 from stompcodec.cli.reader import FrameReader, Place
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, printable
 from stompcodec.cli.show.view import View
-from stompcodec.content import ContentError, decode_content, text_of
+from stompcodec.content import decode_content, text_of
+from stompcodec.errors import ContentError
 
 __all__ = ["PrettyView", "body_of"]
 

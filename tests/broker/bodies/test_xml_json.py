@@ -18,13 +18,13 @@ from stompcodec.broker.bodies import xml_json as transform
 from stompcodec.broker.bodies.xml_json import (
     FORMS,
     Element,
-    TransformError,
     parse_json,
     parse_xml,
     write_json,
     write_xml,
 )
 from stompcodec.content import decode_content, encode_content
+from stompcodec.errors import ContentError
 
 MAP_XML = (
     "<map>\n  <entry>\n    <string>name</string>\n    <string>Dejan</string>\n  </entry>\n  <entry>\n"
@@ -135,7 +135,7 @@ def transformed(body, source, target):
 )
 def test_hostile_xml_is_refused_at_once(body, why):
     began = time.perf_counter()
-    with pytest.raises(TransformError, match=why):
+    with pytest.raises(ContentError, match=why):
         parse_xml(body)
     assert time.perf_counter() - began < patience(5)
 
@@ -158,7 +158,7 @@ def test_hostile_xml_is_refused_at_once(body, why):
     ],
 )
 def test_hostile_json_is_refused(body, why):
-    with pytest.raises(TransformError, match=why):
+    with pytest.raises(ContentError, match=why):
         parse_json(body)
 
 
@@ -174,7 +174,7 @@ def test_hostile_json_is_refused(body, why):
     ],
 )
 def test_what_xml_cannot_say_and_what_outgrows_its_bound(body, why):
-    with pytest.raises(TransformError, match=why):
+    with pytest.raises(ContentError, match=why):
         transformed(body, "jms-object-json", "jms-object-xml")
 
 
@@ -186,7 +186,7 @@ def test_what_xml_cannot_say_and_what_outgrows_its_bound(body, why):
     ],
 )
 def test_an_order_that_json_cannot_say_is_refused(body):
-    with pytest.raises(TransformError, match="not adjacent"):
+    with pytest.raises(ContentError, match="not adjacent"):
         transformed(body, "jms-object-xml", "jms-object-json")
 
 
@@ -195,7 +195,7 @@ def test_a_mixed_list_in_a_plain_map_comes_as_xml_in_its_order():
     assert made == (
         b"<map><entry><string>k</string><list><int>1</int><string>a</string><int>2</int></list></entry></map>"
     )
-    with pytest.raises(TransformError, match="not adjacent"):
+    with pytest.raises(ContentError, match="not adjacent"):
         transformed(made, "jms-map-xml", "jms-map-json")
 
 
@@ -210,9 +210,9 @@ def test_a_mixed_list_in_a_plain_map_comes_as_xml_in_its_order():
     ],
 )
 def test_a_map_has_the_form_of_a_map(body):
-    with pytest.raises(TransformError, match="not a map"):
+    with pytest.raises(ContentError, match="not a map"):
         transformed(body, "jms-object-xml", "jms-map-json")
-    with pytest.raises(TransformError, match="not a map"):
+    with pytest.raises(ContentError, match="not a map"):
         transformed(body, "jms-map-xml", "jms-map-xml")
 
 
@@ -221,7 +221,7 @@ def test_no_result_is_larger_than_its_bound_in_octets():
     for write in (write_xml, write_json):
         octets = write(tree, MOST)
         assert write(tree, len(octets)) == octets
-        with pytest.raises(TransformError, match="too large"):
+        with pytest.raises(ContentError, match="too large"):
             write(tree, len(octets) - 1)
 
 
@@ -229,7 +229,7 @@ def test_what_outgrows_its_bound_is_not_even_built():
     body = b'{"a":{"' + b"n" * 200 + b'":[' + b"1," * 100_000 + b"1]}}"
     tree = parse_json(body)
     with tracing():
-        with pytest.raises(TransformError, match="too large"):
+        with pytest.raises(ContentError, match="too large"):
             write_xml(tree, 10_000)
         assert peak() < 10**6
 

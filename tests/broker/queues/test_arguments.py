@@ -162,7 +162,7 @@ def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
     use(peer, first)
     for number in range(3):  # with and without what the session remembers of its SENDs
         use(peer, by, id=f"again-{number}", **DEAD_LETTERS, **{"x-max-length": "1"})
-        peer.session.forget_sinks()
+        peer.session.forget_targets()
     assert not peer.closed, peer.take()
     assert queue_of(bench).terms is None
 

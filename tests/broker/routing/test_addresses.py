@@ -77,7 +77,7 @@ def test_headers_can_be_switched_off():
     peer = bench.peer()
     peer.put("a", "x", destination_type="MULTICAST")
     assert bench.broker.queues["/", "a"].count == 1
-    assert "a" in peer.session.sinks
+    assert "a" in peer.session.cached_targets
 
 
 def test_a_header_counts_whatever_came_before():
@@ -98,7 +98,7 @@ def test_a_header_counts_whatever_came_before():
     assert listener.bodies() == [b"1", b"2"] * 2
     listener.subscribe("/topic/a", "3")
     assert listener.bodies() == [b"2"]
-    assert set(peer.session.sinks) == {"\0a", "\0/topic/a"}
+    assert set(peer.session.cached_targets) == {"\0a", "\0/topic/a"}
     peer.put("a", "q", message_id="1")
     assert peer.error().headers["message"] == "message-id must not be set"
 
@@ -123,7 +123,7 @@ def test_prefixes_are_cut_off():
     for _ in range(2):
         sender.put("jms.queue.a", "q")
         sender.put("jms.topic.a", "t")
-    assert set(sender.session.sinks) == {"jms.queue.a", "jms.topic.a"}
+    assert set(sender.session.cached_targets) == {"jms.queue.a", "jms.topic.a"}
     assert (queue.bodies(), topic.bodies()) == ([b"q"] * 2, [b"t"] * 2)
     sender.put("jms.queue.", "x")
     assert sender.error().headers["message"] == "no destination"

@@ -140,7 +140,7 @@ def test_an_exclusive_queue_is_its_sessions():
     owner.send("UNSUBSCRIBE", id="1")
     sender.put("/queue/mine", "2", persistent="true")
     assert len(list(bench.store.load())) == 1
-    assert "/queue/mine" in sender.session.sinks
+    assert "/queue/mine" in sender.session.cached_targets
     owner.lose()
     bench.peer().put("/queue/x", "x", persistent="true")
     assert [found.destination for found in bench.store.load()] == ["/queue/x"]

@@ -15,7 +15,7 @@ def fall_silent(peer: Peer) -> None:
     """Let time pass until the broker gives the peer up."""
     bench = peer.bench
     while not peer.closed:
-        bench.now = max(bench.now, bench.broker._due[peer.session.id])  # past the sweeps, which are many
+        bench.now = max(bench.now, bench.broker._deadlines._times[peer.session.id])  # past the sweeps, which are many
         bench.broker.tick(bench.now)
         bench.turn()
 

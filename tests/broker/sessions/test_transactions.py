@@ -201,7 +201,7 @@ def test_a_commit_that_is_refused_does_nothing():
     peer.send("BEGIN", transaction="t")
     peer.ack(message, transaction="t")
     peer.put("/queue/a", "1", transaction="t")
-    peer.session.forget_sinks()
+    peer.session.forget_targets()
     peer.put("/queue/b", "2", transaction="t")
     bench.wait(100)  # /queue/b is idle, and goes
     other.put("/queue/c", "x")
