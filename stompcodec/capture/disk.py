@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.disk.access import PRIVATE, Access, create
+from stompcodec.disk.files import lock, sync
 from stompcodec.errors import StoreError
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 __all__ = [
     "FARTHEST",
@@ -25,13 +20,9 @@ __all__ = [
     "is_segment",
     "names_of",
     "segment_name",
-    "sync",
-    "sync_folder",
     "write",
 ]
 
-#: The byte that is locked on Windows, where locked bytes cannot be read. No file is that long.
-_FAR = 2**62
 #: The largest offset. A file with a larger one in its name is not a segment.
 FARTHEST = 2**62
 #: Bytes of the note that names the holder of a lock.
@@ -105,11 +96,7 @@ class Lock:
         except OSError as error:
             raise fail(path, "opened", error) from error
         try:
-            if sys.platform == "win32":
-                os.lseek(self._file, _FAR, os.SEEK_SET)
-                msvcrt.locking(self._file, msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._file)
         except OSError:
             found = "" if holder is None else _noted(self._file)
             os.close(self._file)
@@ -122,27 +109,6 @@ class Lock:
     def release(self) -> None:
         """Release the lock."""
         os.close(self._file)
-
-
-def sync(file: int) -> None:
-    """Write the data and the length of a file to the disk."""
-    if sys.platform == "darwin":
-        fcntl.fcntl(file, fcntl.F_FULLFSYNC)  # fsync does not empty the disk's cache there
-    elif hasattr(os, "fdatasync"):
-        os.fdatasync(file)
-    else:
-        os.fsync(file)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write the names of new files to the disk. Windows has no such call and does not need it."""
-    if sys.platform == "win32":
-        return
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def write(file: int, data: bytes) -> None:

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from stompcodec.capture.disk import cut, fail, sync, sync_folder, write
+from stompcodec.capture.disk import cut, fail, write
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -29,6 +29,7 @@ from stompcodec.capture.index import (
     trailer,
 )
 from stompcodec.disk.access import PRIVATE, Access, copy_access, create, opener
+from stompcodec.disk.files import sync, sync_folder
 from stompcodec.errors import StoreError
 
 __all__ = ["SegmentWriter"]

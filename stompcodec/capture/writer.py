@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from stompcodec.capture.disk import Lock, fail, is_segment, names_of, segment_name, sync_folder
+from stompcodec.capture.disk import Lock, fail, is_segment, names_of, segment_name
 from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_rows
 from stompcodec.capture.segment import SegmentWriter
 from stompcodec.codec import Frame, serialize
 from stompcodec.disk.access import PRIVATE, Access, make_folder
+from stompcodec.disk.files import sync_folder
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spec import dialect_of
 

@@ -15,18 +15,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.disk.access import PRIVATE, Access, create, make_folder
+from stompcodec.disk.files import lock, sync_folder
 from stompcodec.errors import StoreError
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 __all__ = [
     "APPLICATION",
@@ -100,16 +95,15 @@ class FolderLock:
         except OSError as error:
             raise _unusable(folder, kind, error) from error
         try:
-            _lock(self._file)
+            lock(self._file)
         except OSError:
             owner = _owner(self._file)
             os.close(self._file)
             raise StoreError(
                 f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)"
             ) from None
-        if sys.platform != "win32":  # where a locked file cannot be read
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
+        os.ftruncate(self._file, 0)
+        os.write(self._file, b"%d\n" % os.getpid())
 
     def release(self) -> None:
         """Release the folder. The lock file stays, because removing it would let two processes lock two files."""
@@ -165,14 +159,14 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
     try:
         if kind_of(folder) is not None:
             return
-        _sync(folder)  # sync what the marker vouches for first
+        sync_folder(folder)  # sync what the marker vouches for first
         file = create(folder / MARKER, os.O_RDWR, access)
         try:
             os.write(file, _line(kind))
             os.fsync(file)
         finally:
             os.close(file)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         raise _unusable(folder, kind, error) from error
 
@@ -313,16 +307,6 @@ def _has_bodies(folder: Path) -> bool:
     return False
 
 
-def _sync(folder: Path) -> None:
-    """Sync the names in a folder to disk. Windows cannot do that, and need not."""
-    if sys.platform != "win32":
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-
-
 def _application_of(database: Path) -> int | None:
     """Return the application_id of a database; None if the file is missing, empty, or not a database."""
     octets = _read(database, 100)
@@ -383,13 +367,6 @@ def _read(path: Path, most: int = _MOST) -> bytes | None:
         return b""
     finally:
         os.close(file)
-
-
-def _lock(file: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _owner(file: int) -> str:

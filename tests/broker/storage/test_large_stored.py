@@ -266,7 +266,7 @@ def test_a_broker_that_takes_its_folder_is_not_dead(
 ) -> None:
     """Another broker looks for folders of dead ones after a lock was made, and before it is held."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lock = folder_module._lock
+    lock = folder_module.lock
 
     def late(file: int) -> None:
         refused = []
@@ -279,7 +279,7 @@ def test_a_broker_that_takes_its_folder_is_not_dead(
                     refused.append(error)
 
         with monkeypatch.context() as patch:
-            patch.setattr(folder_module, "_lock", lock)
+            patch.setattr(folder_module, "lock", lock)
             patch.setattr(BodyFolder, "sweep", sweep)
             spool_module._remove_dead()
         for error in refused:
@@ -288,7 +288,7 @@ def test_a_broker_that_takes_its_folder_is_not_dead(
 
     spool = Spool(None, 100)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "_lock", late)
+        patch.setattr(folder_module, "lock", late)
         draft = spool.draft()
     draft.write(b"hello")
     body = draft.done()

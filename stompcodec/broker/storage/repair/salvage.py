@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +22,7 @@ from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total
+from stompcodec.disk.files import lock, sync_folder
 from stompcodec.errors import StoreError
 
 __all__ = ["Findings", "check", "salvage"]
@@ -130,7 +130,7 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
         if os.path.lexists(target):
             raise StoreError(f"{target} exists by now (name another folder, and start again)")
         os.rename(part, target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     return reading.findings
 
 
@@ -152,7 +152,7 @@ def _unused(folder: Path) -> Iterator[None]:
     if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
         raise StoreError(f"{folder} is not a broker's data folder (it has no {DATABASE})")
     try:
-        lock = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
+        file = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
     except FileNotFoundError:
         yield
         return
@@ -160,16 +160,9 @@ def _unused(folder: Path) -> Iterator[None]:
         raise StoreError(
             f"{folder / 'lock'} cannot be read: {error.strerror} (run this as the broker's user)"
         ) from error
-    with lock:
+    with file:
         try:
-            if sys.platform == "win32":
-                import msvcrt
-
-                msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file.fileno())
         except OSError:
             raise StoreError(
                 f"a broker uses the data folder {folder} (stop it, or name a copy of the folder)"
@@ -196,15 +189,6 @@ def _unlocked(part: Path) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "posix":
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
 
 
 class _Reading:

@@ -1,0 +1,51 @@
+"""Locks of files, and syncs to the disk, on each operating system."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = ["lock", "sync", "sync_folder"]
+
+#: The byte that is locked on Windows, where locked bytes cannot be read. No file is that long.
+_FAR = 2**62
+
+
+def lock(file: int) -> None:
+    """Lock an open file until it is closed, or the process ends.
+
+    Raises:
+        OSError: it is locked already, by another process or by another descriptor of this one.
+    """
+    if sys.platform == "win32":
+        os.lseek(file, _FAR, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def sync(file: int) -> None:
+    """Write the data and the length of a file to the disk."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)  # fsync does not empty the disk's cache there
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(file)
+    else:
+        os.fsync(file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names of new files to the disk. Windows has no such call and does not need it."""
+    if sys.platform != "win32":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
