@@ -1,6 +1,8 @@
 """Heart-beats as arithmetic: the header, the negotiated intervals, and when a beat is due.
 
 No clock is read. Intervals are in milliseconds, as on the wire; times are in seconds of the caller's clock.
+
+The rules are S12-HB-02 to S12-HB-12, and ART-TTL-02 to ART-TTL-09 for Artemis.
 """
 
 from __future__ import annotations
@@ -29,8 +31,6 @@ def parse_heart_beat(value: str) -> tuple[int, int]:
     Raises:
         FrameError: "bad-heart-beat", also for numbers of more than 100 digits.
 
-    Rules: S12-HB-02, S12-HB-03, S12-HB-04.
-
     >>> parse_heart_beat("10000,0")
     (10000, 0)
     """
@@ -57,8 +57,6 @@ def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[in
 
     Raises:
         FrameError: "bad-heart-beat".
-
-    Rules: S12-HB-05, S12-HB-06, S12-HB-07.
 
     >>> negotiate_heart_beat("1000,2000", "3000,4000")
     (4000, 3000)
@@ -135,8 +133,6 @@ def artemis_ttl(version: str, connect: str | None, acceptor: Mapping[str, object
         FrameError: "bad-heart-beat".
         ValueError: a setting is not a number, or the modifier is not positive and finite.
 
-    Rules: ART-TTL-02 to ART-TTL-08.
-
     >>> artemis_ttl("1.2", "20000,0", {"connectionTtlMax": 30000})
     {'connection_ttl': 30000, 'connected_client_to_server': 15000}
     """
@@ -165,8 +161,6 @@ def artemis_server_ping(connect: str | None) -> int:
 
     Raises:
         FrameError: "bad-heart-beat".
-
-    Rule: ART-TTL-09.
 
     >>> artemis_server_ping("0,100")
     500

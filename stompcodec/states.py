@@ -2,6 +2,9 @@
 
 The tables hold for both sides. A server that has sent ERROR stops reading: frames that were already on their way are
 dropped, and are not violations.
+
+The rules are those of CON, DIS, ERR, NEG and CTD in each version, LEG-CON-05, WISH-NEG-01 to WISH-NEG-03, and the MUST
+rows about headers of commands, such as S12-SND-01 and S10-UNS-01.
 """
 
 from __future__ import annotations
@@ -85,8 +88,6 @@ def next_state(sender: Sender, state: State, command: str, version: str | None =
         command: the command in upper case.
         version: the negotiated version; None before negotiation.
 
-    Rules: S12-CON-01, S12-CON-02, S12-CON-05, S12-DIS-02, S12-ERR-02, LEG-CON-05, and those of 1.0 and 1.1.
-
     >>> next_state("client", State.NEW, "STOMP")
     <State.CONNECTING: 'connecting'>
     >>> next_state("client", State.DISCONNECTING, "SEND") is None
@@ -151,8 +152,6 @@ def missing_headers(version: str | None, sender: Sender, command: str, headers: 
     Raises:
         ValueError: the version is unknown.
 
-    Rules: the MUST rows of requirements about headers of commands, such as S12-SND-01 and S10-UNS-01.
-
     >>> missing_headers("1.2", "client", "SUBSCRIBE", [("destination", "/queue/a")])
     ['id']
     >>> missing_headers("1.0", "client", "UNSUBSCRIBE", [])
@@ -188,8 +187,6 @@ def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
     Raises:
         FrameError: "no-common-version".
 
-    Rules: S12-NEG-03, S12-NEG-04, S12-NEG-05.
-
     >>> negotiate("1.0,1.1,2.0", ["1.0", "1.1", "1.2"])
     '1.1'
     """
@@ -210,8 +207,6 @@ def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> s
     Raises:
         FrameError: "no-common-version": the server chose a version that was not offered.
 
-    Rules: S12-CTD-01, S12-NEG-04, S11-NEG-02.
-
     >>> negotiate_client(None, ["1.0", "1.2"])
     '1.0'
     """
@@ -230,8 +225,6 @@ def negotiate_wishlist(client_version: str | None, server_version: str | None) -
 
     Raises:
         FrameError: "no-common-version": one of the two is not a version.
-
-    Rules: WISH-NEG-01, WISH-NEG-02, WISH-NEG-03.
 
     >>> negotiate_wishlist("1.2", "1.1"), negotiate_wishlist("1.2", None)
     ('1.1', '1.0')

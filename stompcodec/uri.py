@@ -23,19 +23,8 @@ from stompcodec.errors import ConfigError, may_be_secret
 __all__ = ["Address", "parse_uri"]
 
 
-class _Scheme(NamedTuple):
-    name: str
-    tls: bool
-    websocket: bool
-    port: int
-
-
-_SCHEMES = {
-    "stomp": _Scheme("stomp", False, False, 61613),
-    "stomp+ssl": _Scheme("stomp+ssl", True, False, 61614),
-    "ws": _Scheme("ws", False, True, 80),
-    "wss": _Scheme("wss", True, True, 443),
-}
+#: Scheme -> its default port.
+_PORTS = {"stomp": 61613, "stomp+ssl": 61614, "ws": 80, "wss": 443}
 _ALIASES = {"tcp": "stomp", "stomp+tls": "stomp+ssl", "stomps": "stomp+ssl", "ssl": "stomp+ssl"}
 
 #: The last @ ends login and passcode, since a login may be a mail address.
@@ -130,24 +119,25 @@ def _address(uri: str, common: dict[str, str]) -> Address:
             " with / ? # in a login or passcode as %2F %3F %23"
         )
     name = match["scheme"].lower()
-    scheme = _SCHEMES.get(_ALIASES.get(name, name))
-    if scheme is None:
-        raise _error(f"there is no scheme {name[:20]}: use one of {', '.join((*_SCHEMES, *_ALIASES))}, failover")
-    port = scheme.port if match["port"] is None else int(match["port"])
+    scheme = _ALIASES.get(name, name)
+    if scheme not in _PORTS:
+        raise _error(f"there is no scheme {name[:20]}: use one of {', '.join((*_PORTS, *_ALIASES))}, failover")
+    websocket = scheme in ("ws", "wss")
+    port = _PORTS[scheme] if match["port"] is None else int(match["port"])
     if not 0 < port < 65536:
         raise _error(f"the port is {port}: it must be 1 to 65535")
     login, colon, passcode = (match["user"] or "").partition(":")
     own = _options(match["query"])
-    options = {**common, **(own if scheme.websocket else _known(own))}
+    options = {**common, **(own if websocket else _known(own))}
     path = match["path"] or "/"
-    vhost = ("" if scheme.websocket else _text(path[1:])) or options.get("vhost")
+    vhost = ("" if websocket else _text(path[1:])) or options.get("vhost")
     return Address(
-        scheme.name,
+        scheme,
         _text(match["host"].strip("[]")),
         port,
-        scheme.tls,
-        scheme.websocket,
-        path + (f"?{match['query']}" if match["query"] else "") if scheme.websocket else "",
+        scheme in ("stomp+ssl", "wss"),
+        websocket,
+        path + (f"?{match['query']}" if match["query"] else "") if websocket else "",
         None if match["user"] is None else _text(login),
         _text(passcode) if colon else None,
         vhost or None,

@@ -137,13 +137,10 @@ def seams(quirks: bool) -> list[Seam]:
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into aiostomp. Open connections do not change.
+    """Put our codec into aiostomp, as `compat.install("aiostomp")` does. Open connections do not change.
 
     Args:
         quirks: read leniently, and escape CONNECT. False: STOMP as specified.
-
-    Raises:
-        PeerError: the version of aiostomp is unknown. Nothing was changed.
 
     >>> import aiostomp.aiostomp
     >>> with install():

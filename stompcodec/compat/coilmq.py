@@ -156,13 +156,10 @@ def seams(quirks: bool) -> list[Seam]:
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into coilmq. Open connections do not change.
+    """Put our codec into coilmq, as `compat.install("coilmq")` does. Open connections do not change.
 
     Args:
         quirks: pass headers on unchanged, and read leniently. False: STOMP as specified.
-
-    Raises:
-        PeerError: the version of coilmq is unknown. Nothing was changed.
 
     >>> import coilmq.server.socket_server
     >>> with install():

@@ -123,15 +123,12 @@ def seams(quirks: bool) -> list[Seam]:
 
 
 def install(quirks: bool = True) -> Installed:
-    """Put our codec into stompman. Open connections do not change.
+    """Put our codec into stompman, as `compat.install("stompman")` does. Open connections do not change.
 
     A module that has already imported `FrameParser` or `dump_frame` from stompman keeps those.
 
     Args:
         quirks: keep what stompman's own tests pin. False: STOMP 1.2 as specified.
-
-    Raises:
-        PeerError: the version of stompman is unknown. Nothing was changed.
 
     >>> import stompman
     >>> with install():

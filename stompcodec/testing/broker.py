@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,12 +20,11 @@ from stompcodec.testing.faults import FaultProxy
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import WatchedSession
+from stompcodec.testing.thread import LoopThread
 
 __all__ = ["StompBroker"]
 
 _T = TypeVar("_T")
-#: Seconds for the broker's thread to answer.
-_PATIENCE = 30.0
 #: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62
 
@@ -60,8 +58,7 @@ class StompBroker:
         """The recorded frames."""
         self._watch = _Watch(self)
         self._server: Server | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     def __repr__(self) -> str:
         return f"<StompBroker {'stopped' if self._server is None else self.url}>"
@@ -75,11 +72,9 @@ class StompBroker:
             OSError, StoreError: as for `stompcodec.broker.serve`.
         """
         assert self._thread is None, "it runs already"
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=loop.run_forever, name="stomp-broker", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("stomp-broker")
         try:
-            self._run(self._start())
+            self._thread.run(self._start())
         except BaseException:
             self._end_thread()
             raise
@@ -106,21 +101,15 @@ class StompBroker:
         server, self._server = self._server, None
         try:
             if server is not None:
-                self._run(server.stop(drain))
+                self._thread.run(server.stop(drain))
         finally:
             self._end_thread()
         self._watch.end()
 
     def _end_thread(self) -> None:
         assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._thread = None
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
-
-    def _run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+        thread, self._thread = self._thread, None
+        thread.end()
 
     def __enter__(self) -> StompBroker:
         self.start()
@@ -251,7 +240,8 @@ class StompBroker:
         async def call() -> _T:
             return function()
 
-        result: _T = self._run(call())
+        assert self._thread is not None, "the broker does not run"
+        result: _T = self._thread.run(call())
         return result
 
     def _wait(self, holds: Callable[[], bool], timeout: float, what: Callable[[], str]) -> None:

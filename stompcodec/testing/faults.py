@@ -11,10 +11,10 @@ import contextlib
 import random
 import socket
 import struct
-import threading
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+
+from stompcodec.testing.thread import LoopThread
 
 __all__ = ["Direction", "FaultProxy", "Rules"]
 
@@ -135,8 +135,7 @@ class FaultProxy:
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._server: asyncio.AbstractServer | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def open(self) -> int:
@@ -145,9 +144,9 @@ class FaultProxy:
 
     def cut(self) -> int:
         """Cut all connections, from any thread. Return how many there were."""
-        if self._thread is None or threading.current_thread() is self._thread:
+        if self._thread is None or self._thread.is_current:
             return self._cut_all()
-        return int(self._run(self._cut_in_loop()))
+        return int(self._thread.run(self._cut_in_loop()))
 
     async def _cut_in_loop(self) -> int:
         return self._cut_all()
@@ -168,7 +167,6 @@ class FaultProxy:
 
     async def start(self) -> None:
         """Start listening, in the running loop."""
-        self._loop = asyncio.get_running_loop()
         self._server = await asyncio.start_server(self._accept, self.host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -192,34 +190,25 @@ class FaultProxy:
         await self.stop()
 
     def __enter__(self) -> FaultProxy:
-        loop = asyncio.new_event_loop()
-        self._loop = loop
-        self._thread = threading.Thread(target=loop.run_forever, name="fault-proxy", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("fault-proxy")
         try:
-            self._run(self.start())
+            self._thread.run(self.start())
         except BaseException:
-            self._end_thread(loop)
+            self._end_thread()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop is not None
-        try:
-            self._run(self.stop())
-        finally:
-            self._end_thread(self._loop)
-
-    def _end_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._thread is not None
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        self._thread = None
-        loop.close()
+        try:
+            self._thread.run(self.stop())
+        finally:
+            self._end_thread()
 
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+    def _end_thread(self) -> None:
+        assert self._thread is not None
+        thread, self._thread = self._thread, None
+        thread.end()
 
     # ---- one connection ----
 

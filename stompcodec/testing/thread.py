@@ -1,0 +1,51 @@
+"""A thread with an event loop, for the broker and the proxy of tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+__all__ = ["LoopThread"]
+
+#: Seconds for the thread to answer.
+_PATIENCE = 30.0
+
+
+class LoopThread:
+    """A running event loop in its own thread, until `end`.
+
+    Args:
+        name: the name of the thread.
+
+    >>> thread = LoopThread("a-loop")
+    >>> thread.run(asyncio.sleep(0, "done"))
+    'done'
+    >>> thread.end()
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """True if the caller is in this thread."""
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop, and return its result.
+
+        Raises:
+            Exception: the error of the coroutine; TimeoutError if it takes longer than 30 s.
+        """
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+
+    def end(self) -> None:
+        """Stop the loop, and end the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
