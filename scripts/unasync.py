@@ -34,9 +34,11 @@ REPLACED = [
     (r"Subscribe at once\. Await what this returns to have it confirmed, or iterate over it\.", "Subscribe."),
     (r" With asyncio they may come from an asynchronous iterable\.", ""),
     (r"a function or coroutine function\b", "a function"),
-    (r"It belongs to the event loop in which it was opened\.", "Any thread may call it, also in handlers."),
+    (r"It belongs to the event loop in which it was opened\.", "Any thread may use it, also handlers."),
     (r"\btask(s?)\b", r"thread\1"),
     (r"\bfor asyncio\b", "for threads"),
+    (r"(?m)^.*>>> import asyncio\n", ""),
+    (r"\basyncio\.run\((main\(.*\))\)", r"\1"),
     (r"\n\nIts I/O is not done (.|\n)*?\n\"\"\"", '"""'),
 ]
 

@@ -1,4 +1,4 @@
-"""The client: `connect` for threads, `connect_async` for asyncio, with the same names.
+"""The client: `connect` for threads and `connect_async` for asyncio, with the same names.
 
 import stompcodec.client as stomp
 

@@ -1,4 +1,4 @@
-"""How long to wait between attempts to connect: a policy, and its delays as a generator."""
+"""Delays between attempts to connect."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Backoff"]
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays that grow, with jitter so that many clients do not come back at once.
+    """A policy of growing delays, with jitter so that many clients do not reconnect at once.
 
     Args:
-        first: the delay after the first failed round, in seconds.
-        factor: by how much it grows.
+        first: the delay after the first failed round over all addresses, in seconds.
+        factor: by which each delay grows.
         most: the longest delay, in seconds.
-        jitter: the share of a delay that is random: 0 for none, 1 for anything between nothing and the whole.
-        attempts: how many rounds over all addresses before the client gives up; None for no end.
+        jitter: the random share of a delay, from 0 (none) to 1 (all of it).
+        attempts: the number of rounds before the client gives up; None for no limit.
 
     Raises:
-        ValueError: a number makes no sense.
+        ValueError: a number is out of its range.
 
     >>> list(Backoff(first=1.0, most=5.0, attempts=4).delays(lambda: 1.0))
     [1.0, 2.0, 4.0, 5.0]
@@ -41,10 +41,10 @@ class Backoff:
             raise ValueError(f"attempts is {self.attempts}: 1 or more, or None for no end")
 
     def delays(self, random: Callable[[], float]) -> Iterator[float]:
-        """Seconds to wait before each further round.
+        """Yield the seconds to wait before each round.
 
         Args:
-            random: gives numbers from 0 to 1, as `random.random` does.
+            random: returns numbers from 0 to 1, as `random.random`.
         """
         delay, count = self.first, 0
         while self.attempts is None or count < self.attempts:

@@ -1,6 +1,6 @@
-"""Many messages in one go: written in blocks, with receipts that are not waited for one by one.
+"""`send_many`: messages are written in blocks, and their receipts are waited for later.
 
-Both shells drive the same steps: a step is a receipt that has to be waited for before the next.
+Both shells drive the same generators, which yield receipts to wait for.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedE
 
 __all__ = ["BLOCK", "Bulk", "Outgoings", "SendManyError"]
 
-#: Octets of bodies after which a block is closed.
+#: The bytes of bodies at which a block ends.
 BLOCK = 256 * 1024
 #: The most frames of a block without receipts.
 _MOST = 1000
 
-#: What `send_many` takes: SEND frames, or destination, body and perhaps headers. Blocks are for our own writers.
+#: The messages of `send_many`: SEND frames, or tuples of destination, body and perhaps headers. Blocks are internal.
 Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
 
 
 class SendManyError(StompError):
-    """Not all messages of a `send_many` were accepted. Messages are counted from 0.
+    """The error of a `send_many` whose messages were not all accepted. Messages are counted from 0.
 
     Args:
-        message: what happened.
+        message: the text of the error.
         reason: the first error, as `send` would raise it: RejectedError with the ERROR as `.frame`,
             ConnectionLostError, ReceiptTimeoutError, OutboxFullError, FrameError, TypeError and so on.
-        outcomes: messages in their order, each with "accepted", "rejected", "unwritable" or "unknown". What is in none
-            of them certainly was not sent.
+        outcomes: ranges of messages in their order, with "accepted", "rejected", "unwritable" or "unknown". Messages
+            outside of all ranges were not sent.
 
     >>> error = SendManyError("no", ValueError(), [(range(3), "accepted"), (range(3, 5), "unknown")])
     >>> error.accepted, error.outcome(4), error.outcome(5)
@@ -53,16 +53,16 @@ class SendManyError(StompError):
 
     @property
     def accepted(self) -> int:
-        """So many messages, from the first, were accepted."""
+        """The number of messages, from the first, that were accepted."""
         return next((len(messages) for messages, outcome in self.outcomes[:1] if outcome == "accepted"), 0)
 
     def outcome(self, index: int) -> str:
-        """What became of one message."""
+        """Return the outcome of one message."""
         return next((outcome for messages, outcome in self.outcomes if index in messages), "unsent")
 
 
 class _Sent(NamedTuple):
-    """A block that is on its way, and has no answer yet."""
+    """A block without an answer yet."""
 
     messages: range
     octets: int
@@ -70,7 +70,7 @@ class _Sent(NamedTuple):
     call: Call
 
     def outcome(self) -> list[tuple[range, str]]:
-        """What became of its messages."""
+        """Return the outcomes of its messages."""
         error, messages = self.call.error, self.messages
         if error is None:
             return [(messages, "accepted")]
@@ -78,14 +78,14 @@ class _Sent(NamedTuple):
             return []
         if not isinstance(error, RejectedError) or error.frame.get("receipt-id") != self.call.id:
             return [(messages, "unknown")]
-        last = messages.stop - 1  # the one that had the receipt header
+        last = messages.stop - 1  # the one with the receipt header
         return [(range(messages.start, last), "unknown"), (range(last, last + 1), "rejected")]
 
 
 class Bulk:
-    """One `send_many`: collects messages into blocks, and keeps account of what became of them.
+    """One `send_many`: collects messages into blocks, and keeps account of their outcomes.
 
-    What has no receipt yet is bounded as the outbox is, so that a broker that does not keep up holds the sender.
+    Messages without receipt are bounded as the outbox is, so that a slow broker holds up the sender.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Bulk:
         self._link = link
         self._receipt = receipt
         self._transaction = transaction
-        # In a transaction some brokers answer with the COMMIT only: to wait for them would be for ever.
+        # Some brokers send receipts of a transaction only with that of its COMMIT: waiting for them would not end.
         self._receipts = receipt_every > 0 and transaction is None
         self._most = min(receipt_every or _MOST, options.outbox_frames)
         self._block_octets = min(BLOCK, options.outbox_octets)
@@ -117,7 +117,7 @@ class Bulk:
         self._key = uuid.uuid4().hex
         self._group = Group()
         self._frames: list[Frame] = []
-        self._texts: set[int] = set()  # which of them were given as text
+        self._texts: set[int] = set()  # indexes of those given as text
         self._octets = 0
         self._sent: deque[_Sent] = deque()
         self._sent_octets = 0
@@ -127,13 +127,13 @@ class Bulk:
     # ---- steps ----
 
     def add(self, messages: Outgoings) -> Iterator[Any]:
-        """Take messages.
+        """Collect messages, and send full blocks.
 
         Yields:
             None after each block, and receipts to wait for.
 
         Raises:
-            SendManyError: one of them, or one before, has failed.
+            SendManyError: a message has failed.
         """
         frames, most, room = self._frames, self._most, self._block_octets
         for message in messages:
@@ -150,7 +150,7 @@ class Bulk:
                 yield from self._close_block()
 
     def finish(self) -> Iterator[Any]:
-        """The rest, and all receipts; as `add`."""
+        """Send the last block, and yield all receipts; as `add`."""
         if self._frames:
             yield from self._close_block()
         yield from self._settle(0, 0)
@@ -158,7 +158,7 @@ class Bulk:
     # ---- messages ----
 
     def _frame(self, message: Any) -> Frame:
-        """The frame of a message, with what all of them get."""
+        """Return the frame of a message, with the headers that all messages get."""
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} with a destination: SEND is what can be sent this way")
@@ -181,7 +181,7 @@ class Bulk:
                     self._texts.add(len(self._frames))
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
-        # In front, for the first of repeated headers counts.
+        # They come first, since the first of repeated headers counts.
         return Frame("SEND", [*self._extra, *pairs], body)
 
     def _octets_of(self, frames: list[Frame], version: str) -> bytes:
@@ -193,7 +193,7 @@ class Bulk:
         )
 
     def _close_block(self) -> Iterator[Any]:
-        """Send what was collected, once there is room."""
+        """Send the collected messages, once there is room."""
         frames, messages = self._frames, range(self.given, self.given + len(self._frames))
         call = self._call(messages) if self._receipts else None
         if call is not None:
@@ -211,7 +211,7 @@ class Bulk:
         yield from self._go(block, messages, call)
 
     def _add_block(self, block: Block) -> Iterator[Any]:
-        """What somebody else has serialized; in a transaction with its header."""
+        """Send a block that was serialized elsewhere."""
         if self._frames:
             yield from self._close_block()
         if block.version != self._link.core.link.version or self._resend:
@@ -222,9 +222,9 @@ class Bulk:
         yield from self._go(block if call is None else block.with_receipt(call.id), messages, call)
 
     def _go(self, block: Block, messages: range, call: Call | None) -> Iterator[Any]:
-        """Send a block, and look at receipts."""
+        """Send a block, and check receipts."""
         sent = None
-        if call is not None:  # before it is open, or its end may be missed
+        if call is not None:  # made before the call is open: else its outcome may be missed
             sent = _Sent(messages, len(block.body), self._receipt(call), call)
         yield from self._put(block, sent)
         self.given = messages.stop
@@ -240,7 +240,7 @@ class Bulk:
         return call
 
     def _put(self, block: Block, sent: _Sent | None) -> Iterator[Any]:
-        """Into the outbox, once it has room."""
+        """Put a block into the outbox, once it has room."""
         engine, core = self._link.engine, self._link.core
         call = None if sent is None else sent.call
         until = now() + self._timeout
@@ -261,7 +261,7 @@ class Bulk:
     # ---- outcomes ----
 
     def _settle(self, frames: int, octets: int) -> Iterator[Any]:
-        """Look at receipts that are there, and wait for the others until at most so much is without one."""
+        """Check finished receipts, and wait for others until at most this much is without one."""
         sent = self._sent
         while sent:
             first = sent[0]
@@ -279,15 +279,12 @@ class Bulk:
         yield from self._fail(error, f"message {index} cannot be written: {error}", index)
 
     def _fail(self, error: Exception, text: str = "", unwritable: int | None = None) -> Iterator[Any]:
-        """See what becomes of all that is on its way, and tell.
-
-        What waits for a receipt has its time-out, so this does not take longer than that.
-        """
+        """Wait for all open receipts, each with its timeout, and raise SendManyError."""
         for each in self._sent:
             if not each.call.done:
                 yield each.receipt
         first = next((each.call.error for each in self._sent if each.call.error is not None), None)
-        if first is not None:  # it comes before what was noticed
+        if first is not None:  # it precedes the error that was noticed
             error, text, unwritable = first, "", None
         outcomes = [(range(self._accepted), "accepted") if self._receipts else (range(self.given), "unknown")]
         for each in self._sent:
@@ -298,7 +295,7 @@ class Bulk:
 
 
 def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:
-    """Neighbours with the same outcome as one."""
+    """Return the outcomes with equal neighbours merged."""
     joined: list[tuple[range, str]] = []
     for messages, outcome in outcomes:
         if joined and joined[-1][1] == outcome and joined[-1][0].stop == messages.start:

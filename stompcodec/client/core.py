@@ -1,4 +1,4 @@
-"""The client without I/O: what programs ask for, on top of its connections (`link`) and what comes (`inbound`).
+"""The client without I/O: what programs call, on top of its sending half (`link`) and its receiving half (`inbound`).
 
 A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
 `link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,
@@ -33,13 +33,13 @@ REPLIES = "/temp-queue/replies"
 
 
 class ClientCore:
-    """One client over all its connections.
+    """A client without I/O, over all its connections.
 
     Args:
-        options: as `connect` takes them.
-        new_id: makes ids that nobody else makes, for correlation and for what may be sent twice.
-        make_replies: makes the subscription by which replies to requests come.
-        message_class: what a MESSAGE becomes.
+        options: of the client.
+        new_id: returns unique ids, for correlation and for messages that may be sent twice.
+        make_replies: returns the subscription that receives replies to requests.
+        message_class: the class of messages.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -65,12 +65,12 @@ class ClientCore:
     # ---- waiting ----
 
     def when_room(self, call: Call, now: float, octets: int, frames: int = 1) -> None:
-        """The call is accepted once the outbox has room for a body of so many octets, or for a block."""
+        """Accept the call once the outbox has room for a body or block of this size."""
         self.link.calls.open(call, now)
         self.link.room.append((call, octets, frames))
 
     def when_connected(self, now: float, call: Call) -> None:
-        """The call is accepted once there is a connection and the subscriptions are back.
+        """Accept the call once there is a connection and the subscriptions are restored.
 
         Raises:
             LocalProtocolError: the client is closed.
@@ -93,18 +93,18 @@ class ClientCore:
         text: bool = False,
         transaction: BaseTransaction | None = None,
     ) -> bool:
-        """Send a frame of the user's; with a call, one whose receipt header is the call's id.
+        """Send a SEND frame. With a call, its receipt header is the call's id.
 
         Args:
             transaction: send as part of it; its id is added to the headers.
-            text: leave out content-length where the broker would take it for a sign of a binary message.
+            text: leave out content-length if it makes the message a binary one for this broker.
 
         Returns:
-            False when the outbox is full: wait for room (`when_room`) and try again.
+            False if the outbox is full: wait for room (`when_room`) and try again.
 
         Raises:
             LocalProtocolError: the client is closed.
-            OutboxFullError: it is full, and the options say not to wait.
+            OutboxFullError: the outbox is full, and the option `outbox_full` is "raise".
             FrameError: the frame cannot be written in this version of STOMP.
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
@@ -125,15 +125,15 @@ class ClientCore:
     def send_block(
         self, block: Block, now: float, call: Call | None = None, transaction: BaseTransaction | None = None
     ) -> bool:
-        """Send many frames at once; with a call, the last of them has its id as receipt header.
+        """Send many frames at once. With a call, the last one has its id as receipt header.
 
         Returns:
-            False when the outbox has no room: wait for it (`when_room`) and try again.
+            False if the outbox has no room: wait for it (`when_room`) and try again.
 
         Raises:
             LocalProtocolError: the client is closed.
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
-            StompError: an earlier call of its group has failed, by this.
+            StompError: the error by which an earlier call of the group failed.
         """
         self.link.now = now
         if transaction is not None:
@@ -147,7 +147,7 @@ class ClientCore:
         return True
 
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
-        """SEND with a reply-to of ours. The call's result is the message that comes back. Otherwise as `send`."""
+        """Send a request; the call's result is the reply. Returns and raises as `send`."""
         link, inbound = self.link, self.inbound
         link.check_open()
         if inbound.reply_subscription is None:
@@ -166,15 +166,15 @@ class ClientCore:
         inbound.expect(inbound.replies, key, call)
         return True
 
-    # ---- what only some brokers offer ----
+    # ---- PING and RECEIVE, which only some brokers offer ----
 
     def _offers(self, command: str) -> bool:
-        """A connection is there, and the broker named the command in CONNECTED."""
+        """Return whether there is a connection, and the broker named the command in CONNECTED."""
         offered = None if self.link.server is None else self.link.server.get("commands")
         return self.link.phase == "up" and offered is not None and command in offered.split(",")
 
     def ping(self, now: float, call: Call) -> bool:
-        """PING; the call is accepted by its receipt. False where there is no connection, or the broker has no PING."""
+        """Send PING. Return False if there is no connection, or the broker does not offer PING."""
         self.link.now = now
         self.link.check_open()
         if not self._offers("PING"):
@@ -183,10 +183,10 @@ class ClientCore:
         return True
 
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
-        """RECEIVE; the call's result is a message, or None for none. False where there is no connection just now.
+        """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
         Args:
-            subscription: for this one message; it is not entered anywhere.
+            subscription: for this one message; it is not restored.
 
         Raises:
             LocalProtocolError: the broker does not offer it, or the client is closed.
@@ -209,9 +209,9 @@ class ClientCore:
     # ---- settling ----
 
     def acknowledge(self, message: BaseMessage) -> bool:
-        """The quick way for what most acknowledgements are; False where `settle` has to look at it.
+        """Send a common ACK by a fast path; return False if `settle` has to do it.
 
-        It may only skip: nothing is in the way of the frame, and no header of it needs an escape.
+        Invariant: it sends what `settle` would, because the outbox is empty and no header needs an escape.
         """
         subscription, link = message.subscription, self.link
         connection = link.connection
@@ -250,11 +250,11 @@ class ClientCore:
         transaction: BaseTransaction | None = None,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        """ACK or NACK a message. Nothing is sent where that was done already, or where acks are automatic.
+        """Send ACK or NACK for a message, unless that was done before or acks are automatic.
 
         Raises:
-            StaleAckError: the message came by an older connection, or its subscription is over. Nothing was sent.
-            LocalProtocolError: it was settled the other way, or this version or broker cannot do it.
+            StaleAckError: the message is of an older connection, or its subscription has ended. Nothing was sent.
+            LocalProtocolError: it was settled the other way, or this version or broker does not support it.
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
         self.link.now = now
@@ -287,7 +287,7 @@ class ClientCore:
             subscription.settled_to = message.seq
 
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
-        """The message needs nothing more: saying the same again is fine."""
+        """Accept a repeated ACK or NACK; refuse the opposite one."""
         if command != (message.settled or "ACK"):
             why = f"it had {message.settled} before" if message.settled else "it is acknowledged without a word"
             raise LocalProtocolError(f"no {command} for this message: {why}")
@@ -295,7 +295,7 @@ class ClientCore:
             self.link.finish(call)
 
     def _ack_headers(self, message: BaseMessage, command: str) -> list[tuple[str, str]]:
-        """What names the message: each version does it otherwise (S12-ACK-01, S11-ACK-01, S11-ACK-02, S10-ACK-01)."""
+        """Return the headers that name the message in this version (S12-ACK-01, S11-ACK-01, S11-ACK-02, S10-ACK-01)."""
         if self.link.version == "1.2":
             ack = message.frame.get("ack")
             if ack is None:
@@ -312,7 +312,7 @@ class ClientCore:
     # ---- transactions ----
 
     def begin(self, transaction: BaseTransaction, now: float) -> bool:
-        """BEGIN; False where there is no connection just now: wait (`when_connected`) and try again."""
+        """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again."""
         self.link.now = now
         self.link.check_open()
         if self.link.phase != "up":
@@ -323,7 +323,7 @@ class ClientCore:
         return True
 
     def finish_transaction(self, transaction: BaseTransaction, command: str, now: float, call: Call) -> None:
-        """COMMIT or ABORT. The call's outcome is that of all that was done in it.
+        """Send COMMIT or ABORT. The call's outcome is that of the transaction.
 
         Raises:
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
@@ -347,7 +347,7 @@ class ClientCore:
     # ---- the end ----
 
     def close(self, now: float, call: Call, timeout: float | None = None) -> None:
-        """Say goodbye behind all that waits. The call is accepted once the client is closed.
+        """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed.
 
         Args:
             timeout: seconds to wait for the answer to DISCONNECT; None for the option `close_timeout`.
@@ -370,9 +370,9 @@ class ClientCore:
         link.put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
 
     def drain(self, now: float) -> None:
-        """Let nothing more in: what is handed out can be finished, what is not goes back to the broker.
+        """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker.
 
-        Automatic acknowledgements cannot be taken back: those messages stay to be taken.
+        With automatic acks the broker has forgotten its messages: they can still be taken.
         """
         self.link.now = now
         inbound = self.inbound
@@ -386,7 +386,7 @@ class ClientCore:
                 self._drained.append(subscription)
 
     def is_quiet(self) -> bool:
-        """Nothing waits: no frame, no receipt, no message that was handed out, none that is to be taken."""
+        """Return whether no frame, receipt or message is waiting for anything."""
         if self.link.outbox.frames or self.link.calls.sent:
             return False
         if any(each.explicit and each.open > 0 for each in self.inbound.subscriptions.values()):

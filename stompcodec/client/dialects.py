@@ -1,7 +1,7 @@
-"""How brokers spell what STOMP leaves open: prefetch, durable subscriptions, NACK, redelivery, replies.
+"""Dialects of brokers: their headers for prefetch, durable subscriptions, NACK, redelivery and replies.
 
 A broker is recognised by the `server` header of CONNECTED. Brokers differ by a row of a table, never by a subclass. Our
-own broker in the dialect of another one has the row of that one, with what it does in its own way in every dialect.
+own broker in another dialect has the row of that dialect, with the fields of `_OWN`.
 """
 
 from __future__ import annotations
@@ -16,50 +16,49 @@ __all__ = ["BROKERS", "TOPIC_QUEUES", "BrokerDialect", "guess_broker", "row_of"]
 
 Pairs = tuple[tuple[str, str], ...]
 
-#: What the client option `topic_queues` may say.
+#: The values of the client option `topic_queues`.
 TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
-#: Headers of SUBSCRIBE by which a program chooses the queue behind a topic subscription by itself.
+#: Headers of SUBSCRIBE by which a program itself chooses the queue behind a topic subscription.
 _CHOSEN = frozenset({"durable", "persistent", "auto-delete", "exclusive", "x-queue-type"})
 
 
 class BrokerDialect(NamedTuple):
-    """What one broker calls things."""
+    """The dialect of one broker."""
 
     name: str
     server: str = ""
-    """The words of the product's name in the `server` header of its CONNECTED, in lower case, with hyphens between."""
+    """The words of the product's name in its `server` header, in lower case, joined by hyphens."""
     prefetch: tuple[str, ...] = ()
     """Headers of SUBSCRIBE that take a number of messages."""
     window: str = ""
-    """Header of SUBSCRIBE that takes a number of bytes instead: a KiB for each message, and 1 for one message."""
+    """The header of SUBSCRIBE that takes a number of bytes instead: a KiB per message, and 1 for one message."""
     durable: Pairs | None = None
-    """Headers of SUBSCRIBE and UNSUBSCRIBE for a durable subscription; {} is its name. None: it has none."""
+    """Headers of SUBSCRIBE and UNSUBSCRIBE for a durable subscription; {} is its name. None: not supported."""
     client_id: bool = False
-    """Whether a durable subscription needs the header client-id in CONNECT."""
+    """A durable subscription needs the header client-id in CONNECT."""
     delete_apart: bool = False
-    """A durable subscription can only be deleted by a second UNSUBSCRIBE."""
+    """Only a second UNSUBSCRIBE deletes a durable subscription."""
     requeue: Pairs | None = ()
-    """Headers of NACK to have the message delivered again; None: the broker cannot do that."""
+    """Headers of NACK to have the message delivered again; None: not supported."""
     discard: Pairs | None = ()
-    """Headers of NACK to have it dropped or dead-lettered; None: the broker cannot do that."""
+    """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
     nack_transacted: bool = True
     """NACK can be part of a transaction."""
     attempts: tuple[str, ...] = ()
-    """Headers of MESSAGE that count the deliveries before this one; the first one that is there counts."""
+    """Headers of MESSAGE that count earlier deliveries; the first one that is present counts."""
     jms: bool = False
-    """SEND without content-length is a text message, with it a bytes message."""
+    """A SEND without content-length becomes a text message, with it a bytes message."""
     implicit_replies: bool = False
-    """A temporary queue in reply-to subscribes by itself, under its own name."""
+    """A temporary queue in reply-to is subscribed to automatically, under its own name."""
     duplicate: str = "idempotency-key"
-    """Header of SEND that stays the same when it is sent again."""
+    """The header of SEND that marks a message as sent again."""
     topics: tuple[tuple[str, Pairs], ...] = ()
-    """Kinds of queues that a subscription to a topic can ask for, and their headers of SUBSCRIBE; {} is a unique name.
-    Empty where there is no choice."""
+    """Kinds of queues for topic subscriptions, with their headers of SUBSCRIBE; {} is a unique name."""
     topic_queue: str = "transient"
     """The kind that `topic_queues="auto"` asks for."""
 
     def prefetch_headers(self, messages: int) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE that bound what is delivered and not acknowledged.
+        """Return the headers of SUBSCRIBE that bound the unacknowledged messages.
 
         >>> BROKERS["rabbitmq"].prefetch_headers(10), BROKERS["artemis"].prefetch_headers(10)
         ([('prefetch-count', '10')], [('consumer-window-size', '10240')])
@@ -72,7 +71,7 @@ class BrokerDialect(NamedTuple):
         """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
 
         Raises:
-            LocalProtocolError: the broker has none, or wants a client_id first.
+            LocalProtocolError: the broker does not support them, or requires a client_id.
 
         >>> BROKERS["activemq"].durable_headers("daily", "me")
         [('activemq.subscriptionName', 'daily')]
@@ -90,13 +89,13 @@ class BrokerDialect(NamedTuple):
     def topic_headers(
         self, destination: str, choice: str, given: Collection[str], unique: Callable[[], str]
     ) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE that say which kind of queue stands behind a subscription to a topic.
+        """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription.
 
         Args:
-            destination: of the subscription, which is not a durable one.
+            destination: of the subscription, which is not durable.
             choice: one of `TOPIC_QUEUES`.
-            given: names of the headers that the program itself gives: where they choose the queue, nothing is added.
-            unique: makes a name that no other subscription has.
+            given: names of headers from the program; if they choose the queue, none are added.
+            unique: returns a name that no other subscription has.
 
         >>> guess_broker("RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
         [('exclusive', 'true')]
@@ -107,7 +106,7 @@ class BrokerDialect(NamedTuple):
             return []
         if choice == "auto":
             choice = self.topic_queue
-            if choice == "exclusive" and "x-queue-name" in given:  # a named queue is made to be shared
+            if choice == "exclusive" and "x-queue-name" in given:  # a named queue is meant to be shared
                 choice = "durable"
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
@@ -115,11 +114,11 @@ class BrokerDialect(NamedTuple):
         """Return the headers of NACK.
 
         Args:
-            requeue: True to have it again, False to have it gone, None for what the broker does by itself.
+            requeue: True to deliver the message again, False to drop it, None for the broker's default.
             transacted: it is part of a transaction.
 
         Raises:
-            LocalProtocolError: this broker cannot.
+            LocalProtocolError: the broker does not support it.
 
         >>> BROKERS["rabbitmq"].nack_headers(False)
         (('requeue', 'false'),)
@@ -134,9 +133,9 @@ class BrokerDialect(NamedTuple):
         return headers
 
 
-#: Unknown brokers get the two names that brokers read most; a header that a broker does not know means nothing.
+#: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
 _UNKNOWN = BrokerDialect("unknown", prefetch=("prefetch-count", "activemq.prefetchSize"))
-#: What our own broker does with NACK in every dialect, and how it counts deliveries.
+#: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
     "requeue": (),
     "discard": (("requeue", "false"),),
@@ -199,7 +198,7 @@ BROKERS: dict[str, BrokerDialect] = {
 
 #: Row -> (first version, fields that changed with it), in order.
 _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
-    # 4.3 refuses queues that are neither durable nor exclusive, which is what a topic subscription gets by default.
+    # 4.3 refuses queues that are neither durable nor exclusive, the default of topic subscriptions.
     "rabbitmq": (((4, 3), {"topic_queue": "exclusive"}),),
 }
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
@@ -217,7 +216,7 @@ def guess_broker(server: str | None) -> BrokerDialect:
 
 
 def row_of(name: str, server: str | None) -> BrokerDialect:
-    """Return the row to use with a broker.
+    """Return the dialect of a broker.
 
     Args:
         name: the client option `dialect`.

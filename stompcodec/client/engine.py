@@ -1,8 +1,8 @@
-"""The I/O thread: it owns the transport, and nothing in it runs code of users.
+"""The I/O thread: it owns the transport, and runs no code of users.
 
 Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
-threads change the core under `lock`, by `do`, which wakes the I/O thread once for all that happens until it runs.
-What came is handed over once for each chunk that was read, not for each message.
+threads change the core under `lock`, by `do`, which wakes the I/O thread. Messages are handed over once per chunk that
+was read, not one by one.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ __all__ = ["Delivery", "Engine", "News"]
 log = logging.getLogger("stompcodec.client")
 
 _T = TypeVar("_T")
-#: So many seconds later than it wanted to wake up: the I/O thread was held up.
+#: If the I/O thread wakes up this many seconds late, it was held up.
 _LATE = 0.5
-#: With so many seconds of `startup_timeout` left, no further attempt is begun.
+#: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
-#: A session without heart-beats that lasted so many seconds was a good one: delays start from the first again.
+#: After a session of this many seconds (for those without heart-beats), delays start from the first again.
 _GOOD = 5.0
-#: Octets of a WebSocket message beside one body: headers, or other frames in the same message.
+#: Bytes of a WebSocket message beside one body: headers, or other frames in the same message.
 _BESIDE_BODY = 2**20
 
 
 class News:
-    """What a turn of the I/O thread has to tell; it takes that out of the core."""
+    """The outcomes, messages and events of one turn of the I/O thread, taken out of the core."""
 
     __slots__ = ("calls", "events", "frames", "subscriptions")
 
     def __init__(self, core: ClientCore) -> None:
-        # What is empty stays with the core: a list must not be in two hands.
+        # Empty lists stay with the core: no list may have two owners.
         self.calls: list[Call] = []
         self.subscriptions: list[Subscription] = []
         self.events: list[tuple[str, Exception | None]] = []
@@ -67,7 +67,7 @@ class News:
             self.frames, core.link.trace = core.link.trace, []
 
     def wake(self) -> None:
-        """Wake those who wait for a call or for messages."""
+        """Wake all who wait for these calls or messages."""
         for call in self.calls:
             if call.wake is not None:
                 call.wake()
@@ -83,19 +83,19 @@ class Delivery(Protocol):
     """The engine's way to those who wait."""
 
     def deliver(self, news: News) -> None:
-        """Wake those who wait. Called in any thread, under no lock; it must not block."""
+        """Wake all who wait for these news. Called in any thread, under no lock; it must not block."""
 
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
-        """Ask a function of the user's for a login or passcode. Called in a thread that may block."""
+        """Return the login or passcode that a function of the user gives. Called in a thread that may block."""
 
 
 class Engine:
-    """One client's I/O thread.
+    """The I/O thread of one client.
 
     Args:
         core: the client without I/O.
-        addresses: where brokers may be, in the order in which they are tried.
-        delivery: tells those who wait.
+        addresses: of brokers, in the order in which they are tried.
+        delivery: wakes those who wait.
     """
 
     def __init__(self, core: ClientCore, addresses: Sequence[Address], delivery: Delivery) -> None:
@@ -105,38 +105,34 @@ class Engine:
         self._delivery = delivery
         self._options: Options = core.link.options
         self._idle: Waker
-        self._waker: Waker | None = None  # what ends the wait that the I/O thread is in
-        self._owner: _Owner | None = None  # of the connection that there is
+        self._waker: Waker | None = None  # ends the wait of the I/O thread
+        self._owner: _Owner | None = None  # of the present connection
         self.is_copy = False
-        """This process was forked from the one that it belongs to."""
+        """Whether this process was forked from the one that opened the client."""
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
         self._thread = threading.Thread(target=self._main, name="stompcodec-client", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; it connects by itself."""
+        """Start the thread, which connects."""
         with self.lock:
             self._idle = self._waker = Waker()
         watch(self)
         self._thread.start()
 
     def forked(self) -> None:
-        """Note that this is a copy in a child process: it has no I/O thread, and its lock may be held for ever."""
+        """Note that this is a copy in a child process, without I/O thread; its lock may be held for ever."""
         self.is_copy = True
         self.core.link.state = "closed"
         for subscription in self.core.inbound.subscriptions.values():
-            subscription.batch.clear()  # or they would be taken in both processes
+            subscription.batch.clear()  # else both processes would handle them
 
     def check(self) -> None:
-        """Refuse to go on in a child process.
-
-        Raises:
-            LocalProtocolError: this is a copy.
-        """
+        """Raise LocalProtocolError in a child process."""
         if self.is_copy:
             raise refuse()
 
     def let_go(self) -> None:
-        """Close the descriptors that a child process has inherited. The parent's connection does not notice."""
+        """Close the descriptors that a child process has inherited. The parent's connection goes on."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.wire.let_go()
@@ -144,7 +140,7 @@ class Engine:
         self._idle.close()
 
     def do(self, work: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        """Call a method of the core, from any thread, and have the I/O thread see to what follows from it."""
+        """Call a method of the core, from any thread, and wake the I/O thread."""
         if self.is_copy:
             raise refuse()
         core = self.core
@@ -159,12 +155,12 @@ class Engine:
         return result
 
     def look(self, work: Callable[[], _T]) -> _T:
-        """Return what a method of the core says that changes nothing."""
+        """Call a method of the core that changes nothing."""
         with self.lock:
             return work()
 
     def acknowledge(self, message: BaseMessage) -> bool:
-        """As in the core."""
+        """Acknowledge a message by the core's fast path; return False if it does not apply."""
         if self.is_copy:
             raise refuse()
         with self.lock:
@@ -175,7 +171,7 @@ class Engine:
         return done
 
     def take(self, subscription: Subscription) -> None:
-        """Take what is in an inbox. The caller holds the lock. The I/O thread need only know if it may read again."""
+        """Move the messages of an inbox to the batch. The caller holds the lock."""
         was = self.core.inbound.paused
         self.core.inbound.take(subscription)
         if was and not self.core.inbound.paused and self._waker is not None:
@@ -183,20 +179,20 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        """Whether the thread has not ended."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def join(self, timeout: float) -> None:
-        """Wait until the thread has ended; for at most `timeout` seconds."""
+        """Wait until the thread has ended, at most `timeout` seconds."""
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
 
-    # ---- everything below runs in the I/O thread ----
+    # ---- the I/O thread runs everything below ----
 
     def _main(self) -> None:
         try:
             self._supervise()
-        except Exception as error:  # a fault of ours must not leave anyone waiting
+        except Exception as error:  # a bug must not leave callers waiting
             log.exception("the I/O thread failed")
             with self.lock:
                 self.core.link.end(error)
@@ -213,7 +209,7 @@ class Engine:
             self._delivery.deliver(news)
 
     def _turn(self, owner: _Owner | None) -> float | None:
-        """Write what waits, and tell those who wait. When the next turn is due."""
+        """Write output, and deliver news; return when the next turn is due."""
         core = self.core
         now = time.monotonic()
         while True:
@@ -233,7 +229,7 @@ class Engine:
         return due
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
-        """Do what is due, if the time has come."""
+        """Call the core's `tick` if it is due."""
         now = time.monotonic()
         if due is None or now < due:
             return
@@ -241,12 +237,12 @@ class Engine:
         if late > _LATE:
             log.warning("the I/O thread was held up for %.1f s: something keeps the interpreter busy", late)
             if wire is not None:
-                wire.poll(0)  # what came in the meantime speaks for the peer
+                wire.poll(0)  # bytes received in the meantime prove that the peer lives
         with self.lock:
             self.core.link.tick(now, late if late > _LATE else 0.0)
 
     def _wait(self, until: float | None, attempt: _Attempt | None = None) -> bool:
-        """Without a connection: do what is due, until a point in time or the end of an attempt. False: closed."""
+        """Do what is due without a connection, until a time or the end of an attempt; return False once closed."""
         while self.core.link.state not in ("closing", "closed"):
             due = self._turn(None)
             now = time.monotonic()
@@ -265,7 +261,7 @@ class Engine:
         until = time.monotonic() + options.startup_timeout if options.startup_timeout else None
         delays: Iterator[float] | None = None
         first = True
-        refused: RejectedError | None = None  # says more than that the time is over
+        refused: RejectedError | None = None  # says more than a timeout
         while True:
             error: BaseException | None = None
             for address in list(self.addresses):
@@ -286,20 +282,20 @@ class Engine:
             if first and error is not None and left <= _LAST_CHANCE:
                 self._give_up(refused or error)
                 return
-            backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # `startup_timeout` holds in any case
+            backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # for `startup_timeout`
             delays = delays or (backoff.delays(random.Random().random) if backoff else iter(()))
             delay = next(delays, None)
             if delay is None:
                 self._give_up(error or self.core.link.error or ConnectionLostError("the connection was lost"))
                 return
             if first:
-                # A broker that starts late gets more attempts, up to the time-out, which no delay may pass.
+                # A broker that starts late gets more attempts before the timeout.
                 delay = min(delay, left / 2)
             if not self._wait(time.monotonic() + delay):
                 return
 
     def _begin_with(self, address: Address, after: bool) -> None:
-        """Try this one first, or the one after it."""
+        """Reorder the addresses, to begin with this one or the one after it."""
         at = self.addresses.index(address) + after
         self.addresses = self.addresses[at:] + self.addresses[:at]
 
@@ -309,20 +305,20 @@ class Engine:
         else:
             reason = ConnectionLostError(f"cannot connect to {self.addresses[0]}: {error}", sent=False)
             reason.__cause__ = error
-        if self.core.link.server is not None:  # else whoever connects is told
+        if self.core.link.server is not None:  # else `connect` raises it
             log.error("no more attempts to connect: %s", reason)
         with self.lock:
             self.core.link.end(reason)
 
     def _session(self, address: Address, until: float | None) -> BaseException | None:
-        """Carry one connection to its end.
+        """Connect, and carry the session to its end.
 
         Args:
-            address: where to connect.
-            until: when the session must have begun; None: `connect_timeout` alone bounds it.
+            address: of the broker.
+            until: when the session must have begun; None: only `connect_timeout` bounds it.
 
         Returns:
-            The error if there was no session at all; None if there was one.
+            The error if there was no session; None if there was one.
         """
         core = self.core
         attempt = _Attempt(self, address)
@@ -382,7 +378,7 @@ class Engine:
 
 
 class _Owner:
-    """The owner of one wire. What an old wire still says reaches nobody: the core goes by its connection."""
+    """The owner of one wire. It ignores events of a wire whose connection is not the core's any more."""
 
     wire: SyncWire
 
@@ -392,11 +388,11 @@ class _Owner:
         self.connection: Any = None
         self.paused = False
         self.up_at: float | None = None  # when its session began
-        self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0: there are none
+        self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
 
     @property
     def was_up(self) -> bool:
-        """Whether there was a session."""
+        """True if there was a session."""
         return self.up_at is not None
 
     def _beat(self) -> float:
@@ -404,7 +400,7 @@ class _Owner:
         return max(heartbeat) / 1000
 
     def is_good(self, now: float) -> bool:
-        """Return whether the session lasted for a heart-beat. One that breaks sooner may do so each time."""
+        """Return whether the session lasted for a heart-beat. One that broke sooner may do so each time."""
         return self.up_at is not None and now - self.up_at >= (self.beat or _GOOD)
 
     def opened(self, wire: SyncWire) -> None:
@@ -435,8 +431,7 @@ class _Owner:
 
 
 class _Attempt(threading.Thread):
-    """A thread that asks for credentials and connects: a name server, a handshake or a user's function may take long,
-    while calls run out of time and clients are closed."""
+    """A thread that asks for credentials and connects, so that slow ones do not hold up timeouts and `close`."""
 
     def __init__(self, engine: Engine, address: Address) -> None:
         super().__init__(name="stompcodec-connect", daemon=True)
@@ -467,7 +462,7 @@ class _Attempt(threading.Thread):
                 self._engine._idle.wake()
 
     def abandon(self) -> None:
-        """The engine has done with it, or does not want it any more."""
+        """End the attempt, also while it runs, and close its wire."""
         with self._lock:
             self._abandoned = True
             if self.done:
@@ -486,7 +481,7 @@ class _Attempt(threading.Thread):
         try:
             text = self._engine._delivery.credential(own, self._engine._options.connect_timeout)
         except Exception as error:
-            why = type(error).__name__  # its text may hold a secret
+            why = type(error).__name__  # the text of the error may hold a secret
             raise ConnectionLostError(f"the credentials could not be had: {why}", sent=False) from error
         if not isinstance(text, str):
             raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)

@@ -1,4 +1,4 @@
-"""Forks: a client belongs to the process that opened it. A copy of it in a child process refuses to do anything."""
+"""Forks: a client belongs to the process that opened it, and its copy in a child process refuses all calls."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ __all__ = ["Forkable", "process", "refuse", "watch"]
 
 
 class Forkable(Protocol):
-    """An object that has to know when it is a copy in a child process."""
+    """An object that is told when it is a copy in a child process."""
 
     def forked(self) -> None:
-        """Note that this process is a child of the one that it belongs to. It must take no lock."""
+        """Note that this is the child process. It must not take a lock."""
 
 
 class _Process:
-    """A mark of this process: another one in each child."""
+    """A mark of this process, which differs in each child."""
 
     def __init__(self) -> None:
         self.mark = object()
         self.watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
     def forked(self) -> None:
-        """Give the child a mark of its own. There is one thread in it: the one that forked."""
+        """Give the child process its own mark. Its only thread is the one that forked."""
         self.mark = object()
         for each in list(self.watched):
             each.forked()
         self.watched.clear()
 
 
-#: `process.mark` is the same object for as long as this is the same process.
+#: `process.mark` stays the same object within a process.
 process = _Process()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.forked)
 
 
 def watch(forkable: Forkable) -> None:
-    """Have an object told when this process is forked, in the child."""
+    """Call `forkable.forked` in child processes."""
     process.watched.add(forkable)
 
 

@@ -1,4 +1,4 @@
-"""What happens when a handler is done with a message, or fails."""
+"""The policies for messages whose handler returns or fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 log = logging.getLogger("stompcodec.client")
 
-#: What is done with the message of a handler that raised: (command, requeue), or None to leave it alone.
+#: Policy -> (command, requeue) for the message of a handler that raised; None leaves it unsettled.
 POLICIES: dict[str, tuple[str, bool | None] | None] = {
     "nack": ("NACK", None),
     "requeue": ("NACK", True),
@@ -34,14 +34,14 @@ POLICIES: dict[str, tuple[str, bool | None] | None] = {
     "ignore": None,
     "stop": None,
 }
-#: Versions of STOMP that have no NACK.
+#: Versions of STOMP without NACK.
 WITHOUT_NACK = ("1.0", "legacy")
 #: One of the names above, or a function of the message and the error that returns one of them.
 Policy = str | Callable[[Any, Exception], str]
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """The keywords of `subscribe` without `handler`, for those who pass them on."""
+    """The keywords of `subscribe` except `handler`."""
 
     ack: str
     prefetch: int | None
@@ -57,16 +57,16 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, settles: bool) -> None:
-    """Refuse what makes no sense for a handler.
+    """Check the options of a handler.
 
     Args:
         on_error, concurrency: as for `subscribe`.
         dialect: of the broker.
-        settles: its messages are to be acknowledged.
+        settles: whether its messages have to be acknowledged.
 
     Raises:
-        ValueError: an unknown policy, or no worker.
-        LocalProtocolError: the broker cannot serve the policy, so that messages would stay unsettled.
+        ValueError: an unknown policy, or a concurrency below 1.
+        LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
 
     >>> from stompcodec.client.dialects import BROKERS
     >>> check_handling("requeue", 1, BROKERS["activemq"], True)
@@ -86,7 +86,7 @@ def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, s
 
 
 def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
-    """What to do about an exception of a handler; it is logged in any case, and never leaves here."""
+    """Log an exception of a handler, and return the policy for it."""
     log.error("the handler of %s failed", message.subscription.destination, exc_info=error)
     if not callable(on_error):
         return on_error
@@ -102,9 +102,9 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
 
 
 def answer_of(policy: str, dialect: BrokerDialect, version: str | None) -> tuple[str, bool | None] | None:
-    """Return what a policy sends: (command, requeue), or None for nothing.
+    """Return what a policy sends: (command, requeue), or None.
 
-    A message can be dropped everywhere: where no NACK does it, ACK does.
+    "discard" works with every broker: where no NACK drops a message, ACK does.
 
     >>> from stompcodec.client.dialects import BROKERS
     >>> answer_of("discard", BROKERS["rabbitmq"], "1.2"), answer_of("discard", BROKERS["rabbitmq"], "1.0")
@@ -116,7 +116,7 @@ def answer_of(policy: str, dialect: BrokerDialect, version: str | None) -> tuple
 
 
 def ended_by(error: BaseException) -> Exception:
-    """Return an exception that policies can judge, for one that would end the worker.
+    """Return an Exception for policies, in place of a BaseException that would end the worker.
 
     >>> ended_by(SystemExit(1))
     RuntimeError('the handler raised SystemExit(1)')
@@ -127,7 +127,7 @@ def ended_by(error: BaseException) -> Exception:
 
 
 def leave(message: BaseMessage) -> None:
-    """Count a message that stays unsettled after its handler failed; log when such messages stop the subscription."""
+    """Count a message that stays unsettled after its handler failed; log if such messages fill the prefetch."""
     subscription = message.subscription
     if subscription.closed or subscription.prefetch is None:
         return
@@ -143,6 +143,6 @@ def leave(message: BaseMessage) -> None:
 
 
 def note(error: StompError) -> None:
-    """Log that a message could not be settled: it comes again, if the broker gives it again."""
+    """Log that a message could not be settled, so that the broker may deliver it again."""
     level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
     log.log(level, "not settled: %s", error)

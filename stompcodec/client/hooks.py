@@ -1,4 +1,4 @@
-"""Code of users that looks on: `on_frame` and `on_state`. None of it runs in the I/O thread."""
+"""The callbacks `on_frame` and `on_state`. They never run in the I/O thread."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["Seen", "Watcher", "show"]
 
 log = logging.getLogger("stompcodec.client")
 
-#: Turns of the I/O thread whose frames may wait for `on_frame`; more are left out.
+#: The most turns of the I/O thread whose frames wait for `on_frame`; the frames of others are left out.
 _MOST_SEEN = 1000
 
 
 class Seen(Protocol):
-    """What there is to look at."""
+    """Events and frames for the callbacks."""
 
     events: list[tuple[str, Exception | None]]
     frames: list[tuple[str, Frame]]
 
 
 def show(options: Options, seen: Seen) -> None:
-    """Call the hooks; what they raise is logged."""
+    """Call the callbacks, and log what they raise."""
     for direction, frame in seen.frames:
         if options.on_frame is not None:
             try:
@@ -42,7 +42,7 @@ def show(options: Options, seen: Seen) -> None:
 
 
 class Watcher:
-    """A thread that calls the hooks. Where they are too slow, frames are left out, and states never."""
+    """A thread that runs the callbacks. If they are too slow, frames are left out, but no states."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class Watcher:
         self._thread.start()
 
     def put(self, seen: Seen) -> None:
-        """Have it shown, soon."""
+        """Queue events and frames for the callbacks."""
         if seen.frames and self._queue.qsize() >= _MOST_SEEN:
             self._missed += len(seen.frames)
             seen.frames = []
@@ -60,7 +60,7 @@ class Watcher:
             self._queue.put(seen)
 
     def stop(self, timeout: float) -> None:
-        """End the thread once all is shown; wait so many seconds for that."""
+        """End the thread after all callbacks; wait at most `timeout` seconds for that."""
         self._queue.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)

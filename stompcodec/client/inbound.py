@@ -1,7 +1,7 @@
-"""What comes to a client, without I/O: messages into inboxes, answers to calls, and subscriptions that come back.
+"""The receiving half of a client, without I/O: messages, answers to calls, and subscriptions.
 
-After CONNECTED the order is fixed: subscriptions first, then, once they are confirmed, what waits in the outbox. Too
-many messages that nobody takes make reading pause; what brokers hold back by `prefetch` never gets so far.
+After CONNECTED the order is fixed: subscriptions first, then, once they are confirmed, the outbox. Reading pauses while
+too many messages wait for consumers; `prefetch` normally stops the broker long before.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from stompcodec.states import State
 
 __all__ = ["Inbound", "said"]
 
-#: Octets of a server's words that are shown. Some send stack traces.
+#: The most bytes of a server's message that are shown. Some send stack traces.
 _MOST_SAID = 300
-#: RabbitMQ takes the host of the URL for its virtual host, and has none of that name.
+#: RabbitMQ takes the host of the URL for a virtual host, and has none of that name.
 _VHOST_HINT = (
     " (write the virtual host into the URL: stomp://host/%2F for the one called /, stomp://host/name for another)"
 )
-#: Reading pauses at the marks of the options; while calls wait for receipts, at so many times them.
+#: Reading pauses at the limits of the options; while calls wait for receipts, at this multiple of them.
 _URGENT = 4
 
 
 def said(frame: Frame) -> str:
-    """A server's words in an ERROR, in one line that is fit to be shown.
+    """Return the server's words in an ERROR as one printable line.
 
     >>> said(Frame("ERROR", {"message": "no"}, b"such queue\\nat Server.java:1"))
     'no: such queue'
@@ -49,15 +49,21 @@ def said(frame: Frame) -> str:
 
 
 class Inbound:
-    """What comes to a client: messages, answers, and subscriptions that come back."""
+    """The receiving half of a client.
+
+    Args:
+        link: its connections.
+        new_id: returns unique ids.
+        message_class: the class of messages.
+    """
 
     def __init__(self, link: ClientLink, new_id: Callable[[], str], message_class: type[BaseMessage]) -> None:
         self.link = link
         self.new_id = new_id
-        self.message_class = message_class  # what a MESSAGE becomes
-        self.subscriptions: dict[str, Subscription] = {}  # what a new connection restores
+        self.message_class = message_class
+        self.subscriptions: dict[str, Subscription] = {}  # those that a new connection restores
         self.touched: list[Subscription] = []  # those with news
-        self.paused = False  # the shell has to leave octets in the kernel
+        self.paused = False  # the shell has to stop reading
         self.backlog = 0  # messages in inboxes
         self.backlog_octets = 0
         self.replies: dict[str, Call] = {}  # requests, by correlation-id
@@ -65,11 +71,11 @@ class Inbound:
         self._excused_at = 0.0
         self._to_restore: list[Subscription] = []
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
-        self._one_by_one = False  # an ERROR without receipt-id came while restoring: find out which one it was
+        self._one_by_one = False  # after an ERROR without receipt-id while restoring: finds the culprit
         self.reply_subscription: Subscription | None = None
 
     def receive(self, data: Any, now: float) -> None:
-        """Take in octets. Whatever a peer sends raises nothing: the connection is lost, and `connection` is None."""
+        """Handle received bytes. Invalid input raises nothing: it ends the connection (`link.connection` is None)."""
         link = self.link
         connection = link.connection
         if connection is None:
@@ -112,7 +118,7 @@ class Inbound:
         link.leave_broken()
 
     def take(self, subscription: Subscription) -> None:
-        """Move all that is in an inbox to where consumers take it from."""
+        """Move the messages of an inbox to the batch, from which consumers take them."""
         inbox = subscription.inbox
         self.backlog -= len(inbox)
         self.backlog_octets -= subscription.inbox_octets
@@ -124,7 +130,7 @@ class Inbound:
     # ---- frames of the server ----
 
     def _control(self, frame: Frame) -> None:
-        """Anything but MESSAGE."""
+        """Handle a frame other than MESSAGE."""
         command = frame.command
         if command == "RECEIPT":
             call = self.link.calls.sent.get(frame.headers["receipt-id"])
@@ -141,17 +147,17 @@ class Inbound:
             self._refused(frame)
 
     def _refused(self, frame: Frame) -> None:
-        """ERROR: tied to a call by receipt-id, else raised from iterators, and logged.
+        """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it.
 
-        In 1.2 the session is over with it (S12-ERR-02), and before CONNECTED in any version. Then iterators go on
-        with the next connection, unless there is none.
+        It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
+        connection, if there is one.
         """
         call = self.link.calls.sent.get(frame.get("receipt-id") or "")
         words = said(frame)
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return
-        # It may be about any frame of a block, which sent again would be refused again.
+        # It may be about any frame of a block; sent again, the block would be refused again.
         firsts: dict[Group, Call] = {}
         for each in self.link.calls.sent.values():
             if each.group is not None:
@@ -193,18 +199,18 @@ class Inbound:
         return self.link.connection is None or self.link.connection.state is State.FAILED
 
     def _fetched(self, call: Call, frame: Frame) -> None:
-        """The message that a RECEIVE asked for. Its receipt comes behind it."""
+        """Keep the message that a RECEIVE asked for, until its receipt follows."""
         subscription: Subscription = call.subject
         subscription.seq = subscription.open = 1
         call.result = self.message_class(frame, subscription, self.link.epoch, 1)
 
     def _by_destination(self, frame: Frame) -> Subscription | None:
-        """Servers of 1.0 may leave the subscription header out."""
+        """Return the subscription of a MESSAGE without subscription header, as servers of 1.0 may send it."""
         destination = frame.get("destination")
         return next((each for each in self.subscriptions.values() if each.destination == destination), None)
 
     def _reply(self, key: str | None, message: BaseMessage) -> None:
-        """An answer to a request. One without correlation-id can only be told where a single request waits."""
+        """Match a reply to its request. One without correlation-id matches only if a single request is open."""
         if key is None and len(self.replies) == 1:
             key = next(iter(self.replies))
         call = self.replies.get(key or "")
@@ -221,7 +227,7 @@ class Inbound:
     # ---- subscriptions ----
 
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
-        """Subscribe; the call is accepted once the broker has confirmed, or at once where it shall not.
+        """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
         Raises:
             LocalProtocolError: the id is taken, the client is closed, or the broker cannot do what is asked.
@@ -247,10 +253,10 @@ class Inbound:
     def unsubscribe(
         self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
     ) -> None:
-        """End a subscription. With explicit acks, what is not acknowledged goes back to the broker.
+        """End a subscription. Unacknowledged messages return to the broker.
 
         Args:
-            delete: end a durable subscription for good. The call fails where the broker could not be told.
+            delete: delete a durable subscription. The call fails if the broker could not be told.
         """
         self.link.now = now
         reach = self.link.in_session and subscription.subscribed and not subscription.closed
@@ -271,10 +277,10 @@ class Inbound:
                 call.command = DELETE
         self.link.put(Frame("UNSUBSCRIBE", headers), call, bound=True)
 
-    # ---- subscriptions come back ----
+    # ---- restoring subscriptions ----
 
     def _restore(self) -> None:
-        """Subscribe again; one by one where one of them is suspected. Once all are confirmed the outbox flows."""
+        """Subscribe again, one by one if one of them is suspect. When all are confirmed the outbox flows."""
         if self.link.phase != "restoring" or self.link.broken is not None:
             return
         while self._to_restore and not (self._one_by_one and self._restoring):
@@ -296,14 +302,14 @@ class Inbound:
         self._restore()
 
     def cut(self) -> None:
-        """Drop what the lost connection delivered and nobody took."""
+        """Drop messages of the lost connection that no consumer has taken."""
         self._to_restore = []
         self._restoring.clear()
         self.paused = False
         for subscription in self.subscriptions.values():
             subscription.subscribed = subscription.confirmed = False
             subscription.left = 0
-            if subscription.explicit:  # they come again
+            if subscription.explicit:  # the broker delivers them again
                 self.forget(subscription)
                 subscription.open = 0
                 subscription.settled_to = subscription.seq
@@ -333,7 +339,7 @@ class Inbound:
             self._restoring[call.id] = subscription
 
     def _answered(self, call: Call) -> None:
-        """Go on restoring after the outcome of a SUBSCRIBE; give up a subscription that was not confirmed in time."""
+        """Go on restoring after the outcome of a SUBSCRIBE. A subscription that was not confirmed in time ends."""
         subscription: Subscription = call.subject
         if self._restoring.pop(call.id, None) is not None:
             self._restore()
@@ -350,14 +356,14 @@ class Inbound:
         return subscription.subscribe_headers(self.link.dialect, options.client_id, options.topic_queues, self.new_id)
 
     def _confirm(self, subscription: Subscription) -> None:
-        """The broker has it: by RECEIPT, or by a first message."""
+        """Mark a subscription as confirmed, by its RECEIPT or a first message."""
         subscription.subscribed = subscription.confirmed = True
         for call in (subscription.call, self.link.calls.sent.get(subscription.receipt_id)):
             if call is not None:
                 self.link.finish(call)
 
     def _blame(self, error: RejectedError) -> None:
-        """An ERROR without receipt-id ends a restore: a subscription that is refused must not come back for ever."""
+        """Find the subscription that an ERROR without receipt-id refused, so that it is not restored for ever."""
         if len(self._restoring) == 1:
             ((_, subscription),) = self._restoring.items()
             self.close_subscription(subscription, error)
@@ -365,7 +371,7 @@ class Inbound:
             self._one_by_one = True
 
     def close_subscription(self, subscription: Subscription, error: Exception | None) -> None:
-        """It leaves the set that is restored. Iterators end, or raise the error."""
+        """End a subscription on this side. Iterators end, or raise the error."""
         if subscription.closed:
             return
         if self.subscriptions.get(subscription.id) is subscription:
@@ -392,22 +398,22 @@ class Inbound:
             self.close_subscription(subscription, error)
 
     def forget(self, subscription: Subscription) -> None:
-        """Drop what was not handed out."""
+        """Drop messages that no consumer has taken."""
         self.backlog -= len(subscription.inbox)
         self.backlog_octets -= subscription.inbox_octets
         subscription.open -= subscription.forget()
         self.weigh()
 
     def touch(self, subscription: Subscription) -> None:
-        """Its consumer has to look."""
+        """Have the shell wake the consumers of a subscription."""
         if not subscription.touched:
             subscription.touched = True
             self.touched.append(subscription)
 
-    # ---- the last resort against too much ----
+    # ---- back-pressure ----
 
     def weigh(self) -> None:
-        """Pause reading at a mark, go on at half of it. Calls that wait for receipts must not wait for a consumer."""
+        """Pause reading at a limit, resume at half of it. Receipts that calls wait for may stand behind messages."""
         share = max(
             self.backlog / self.link.options.inbox_messages,
             self.backlog_octets / self.link.options.inbox_octets,
@@ -421,7 +427,7 @@ class Inbound:
             self.paused = False
 
     def unread(self) -> float:
-        """Seconds since we stopped reading that are not yet excused."""
+        """Return the seconds since reading was paused or this was last asked."""
         if not self.paused:
             return 0.0
         since, self._excused_at = self._excused_at, self.link.now
@@ -429,7 +435,7 @@ class Inbound:
 
 
 def _not_deleted(subscription: Subscription, over: bool) -> StompError:
-    """Return why a durable subscription is still there."""
+    """Return the error for a durable subscription that could not be deleted."""
     what = f"the durable subscription {subscription.durable!r} was not deleted"
     if over:
         return LocalProtocolError(f"{what}: it had been unsubscribed before; subscribe again, then delete it")

@@ -1,6 +1,6 @@
-"""A client's connections, one after the other, without I/O: asking for a session, what is sent, and what is lost.
+"""A client's connections, one after the other, without I/O: CONNECT, frames that are sent, and losses.
 
-Every call gets its outcome here: accepted, rejected, or unknown because the connection or the time ran out.
+Every call gets its outcome here: accepted, rejected, or unknown because of a lost connection or a timeout.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["DELETE", "ClientLink", "Inbox", "log"]
 
 log = logging.getLogger("stompcodec.client")
 
-#: Commands that a broker may offer beside those of STOMP, and their answers.
+#: Commands and answers that some brokers add to STOMP.
 _COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
-#: What the call of an UNSUBSCRIBE is that ends a durable subscription for good: the end of a connection does not do it.
+#: The command of calls that delete a durable subscription, which a lost connection, unlike others, does not do.
 DELETE = "UNSUBSCRIBE for good"
-#: Octets that are moved from the outbox to the connection in one go.
+#: The bytes that one turn moves from the outbox to the connection.
 _FLUSH = 256 * 1024
 
 
@@ -41,23 +41,27 @@ class Inbox(Protocol):
     """The receiving half of a client, as its link sees it."""
 
     def restore_all(self) -> None:
-        """Subscribe again on a new session; `restored` is the link's once that is done."""
+        """Subscribe again in a new session, then call `ClientLink.restored`."""
 
     def cut(self) -> None:
-        """Drop what a lost connection has delivered and nobody took."""
+        """Drop messages of the lost connection that no consumer has taken."""
 
     def end(self, error: Exception | None) -> None:
         """End all subscriptions."""
 
     def weigh(self) -> None:
-        """Decide whether reading goes on."""
+        """Pause or resume reading, by the size of the backlog."""
 
     def unread(self) -> float:
-        """Return the seconds of not reading that are not excused yet."""
+        """Return the seconds since reading was paused or this was last asked."""
 
 
 class ClientLink:
-    """A client's connections, one after the other: what it sends, and the outcomes of calls."""
+    """The sending half of a client: its connections, its outbox, and the outcomes of calls.
+
+    Args:
+        options: of the client.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -82,7 +86,7 @@ class ClientLink:
         self._patience = options.connect_timeout
         self.transactions: dict[str, BaseTransaction] = {}
         self.waiters: list[Call] = []  # for a connection
-        self.room: list[tuple[Call, int, int]] = []  # for room in the outbox, for so many octets and frames
+        self.room: list[tuple[Call, int, int]] = []  # for room in the outbox: bytes, frames
         self.closers: list[Call] = []
 
     # ---- the transport ----
@@ -97,9 +101,10 @@ class ClientLink:
         whole_frames: bool,
         patience: float | None = None,
     ) -> None:
-        """There is a transport: ask for a session.
+        """Send CONNECT on a new transport.
 
-        `patience`: seconds to wait for CONNECTED, if fewer than `connect_timeout`.
+        Args:
+            patience: seconds to wait for CONNECTED, if fewer than `connect_timeout`.
 
         Raises:
             FrameError: CONNECT, which has no escapes, cannot carry the credentials.
@@ -131,15 +136,15 @@ class ClientLink:
 
     @property
     def in_session(self) -> bool:
-        """CONNECTED came, and the connection is not lost."""
+        """True between CONNECTED and the loss of the connection."""
         return self.phase in ("restoring", "up")
 
     def writable(self, yes: bool) -> None:
-        """The transport takes more, or no more."""
+        """Note that the transport takes more, or no more."""
         self.is_writable = yes
 
     def take_output(self, now: float) -> list[bytes]:
-        """What the transport has to write now. Ask again as long as there is some."""
+        """Return the bytes that the transport has to write now. Call it until it returns nothing."""
         connection = self.connection
         if connection is None:
             return []
@@ -153,7 +158,11 @@ class ClientLink:
         return chunks
 
     def tick(self, now: float, late: float = 0.0) -> None:
-        """Do what is due. `late`: seconds in which the shell was held up; they are not held against the peer."""
+        """Do what is due.
+
+        Args:
+            late: seconds for which the shell was held up. They do not count as silence of the peer.
+        """
         self.now = now
         for call in list(self.calls.deadlines.expired(now)):
             self._expire(call)
@@ -169,14 +178,14 @@ class ClientLink:
         self.leave_broken()
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return when `tick` has something to do; None for never."""
         times = [self.calls.deadlines.next(), self._connected_by]
         if self.connection is not None:
             times.append(self.connection.next_deadline())
         return min((time for time in times if time is not None), default=None)
 
     def lost(self, error: BaseException | None, now: float) -> None:
-        """The transport is gone, or an attempt to open one has failed."""
+        """Handle the loss of the transport, or a failed attempt to open one."""
         connection, self.connection = self.connection, None
         self.now = now
         if connection is not None:
@@ -198,7 +207,7 @@ class ClientLink:
                 self.happened("lost", self.error)
 
     def end(self, error: Exception | None) -> None:
-        """The client is over: closed (None), or it gave up. Whatever waits gets its outcome."""
+        """End the client: it was closed (None), or it gave up. All open calls get their outcome."""
         if self.state == "closed":
             return
         self._cut(ConnectionLostError("the client was closed"))
@@ -227,7 +236,7 @@ class ClientLink:
     # ---- sending ----
 
     def connected(self, frame: Frame) -> None:
-        """CONNECTED came."""
+        """Handle CONNECTED."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.dialect = row_of(self.options.dialect, frame.get("server"))
@@ -241,7 +250,10 @@ class ClientLink:
         self.wake(self.waiters)
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
-        """Send a frame now, or behind what waits already. `bound`: it means nothing on another connection.
+        """Send a frame now, or behind those in the outbox.
+
+        Args:
+            bound: the frame belongs to this connection, and must not be sent on the next one.
 
         Raises:
             FrameError: it cannot be written in this version.
@@ -253,7 +265,7 @@ class ClientLink:
                 self.transmit(frame, call, text)
                 return
             if not isinstance(frame, Block):
-                serialize(frame, self.version or "1.2", commands=_COMMANDS)  # the caller shall hear of it, not the log
+                serialize(frame, self.version or "1.2", commands=_COMMANDS)  # errors go to the caller, not to the log
         except StompError:
             if call is not None:
                 call.done = True
@@ -261,7 +273,7 @@ class ClientLink:
         self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
 
     def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
-        """Hand a frame to the connection, or a block."""
+        """Pass a frame or a block to the connection."""
         connection = self.connection
         assert connection is not None
         if isinstance(frame, Block):
@@ -281,23 +293,23 @@ class ClientLink:
             self.trace += [("out", each) for each in (frame.frames() if isinstance(frame, Block) else [frame])]
 
     def _flush(self) -> None:
-        """Move what waits to the connection, in its order."""
+        """Move frames from the outbox to the connection, in order."""
         moved = 0
         while self.outbox and moved < _FLUSH:
             waiting = self.outbox.pop()
             moved += len(waiting.frame.body) + 1
-            if waiting.call is not None and waiting.call.done:  # its time is over, and its caller told so
+            if waiting.call is not None and waiting.call.done:  # it has timed out
                 continue
             try:
                 self.transmit(waiting.frame, waiting.call, waiting.text)
-            except StompError as error:  # another version than when it was put there
+            except StompError as error:  # the version has changed since it was put there
                 if waiting.call is not None:
                     self.finish(waiting.call, error)
                 else:
                     log.error("%s was not sent: %s", waiting.frame.command, error)
 
     def _admit(self) -> None:
-        """Those who wait for room may try again, if there is enough for them."""
+        """Have callers try again for whom the outbox now has room."""
         room, self.room = self.room, []
         for call, octets, frames in room:
             if self.outbox.has_room(octets, frames):
@@ -309,7 +321,7 @@ class ClientLink:
 
     def finish(self, call: Call, error: Exception | None = None, result: object = None) -> None:
         """Give a call its outcome, once."""
-        if call.command == "RECEIVE" and call.result is not None:  # whatever became of the receipt, the message came
+        if call.command == "RECEIVE" and call.result is not None:  # also without its receipt
             error, result = None, call.result
         if not self.calls.finish(call, error, result):
             return
@@ -320,13 +332,13 @@ class ClientLink:
             self._withdraw(call.group)
 
     def _withdraw(self, group: Group) -> None:
-        """One of the group has failed: what of it has not left stays here, or it would overtake."""
+        """Drop unsent blocks of a group in which a block has failed: sending them would break the order."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
             self.outbox.remove(call)
             self.finish(call, ConnectionLostError(f"{call.what}: not sent, since what came before failed", sent=False))
 
     def _expire(self, call: Call) -> None:
-        """Time is up for a call."""
+        """Handle the timeout of a call."""
         message = f"{call.what}: nothing came back in {call.timeout} s"
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
@@ -336,7 +348,7 @@ class ClientLink:
             self.end(None)
 
     def _cut(self, reason: ConnectionLostError) -> None:
-        """Nothing more can come on this connection: settle all that depended on it."""
+        """Give an outcome to all that depended on the lost connection."""
         self.inbox.cut()
         self.happened("cut")
         self.broken = self._connected_by = None
@@ -347,7 +359,7 @@ class ClientLink:
         again: list[Waiting] = []
         for call in list(self.calls.sent.values()):
             if call.command == "SUBSCRIBE" and call.subject.call is call:
-                continue  # it is sent again with the next connection
+                continue  # it is sent again on the next connection
             stopped = call.group is not None and call.group.failed is not None
             if call.resend and self.state != "closed" and call.frame is not None and not stopped:
                 frame, text = call.frame
@@ -366,7 +378,7 @@ class ClientLink:
         self.outbox.push_front(again)
 
     def _unsent(self, waiting: Waiting) -> Exception | None:
-        """The outcome of what was bound to a connection, and did not leave in time."""
+        """Return the outcome of an unsent frame that was bound to the lost connection."""
         command = waiting.frame.command
         if waiting.call is not None and waiting.call.command == DELETE:
             return ConnectionLostError(f"{waiting.call.what} was not sent before the connection was lost", sent=False)
@@ -381,7 +393,7 @@ class ClientLink:
             raise LocalProtocolError("the client is closed")
 
     def break_off(self, error: Exception) -> None:
-        """The connection cannot go on; it is lost as soon as what came is handled (`leave_broken`)."""
+        """Mark the connection as broken; `leave_broken` drops it once all received frames are handled."""
         if self.broken is None:
             self.broken = error
 

@@ -1,4 +1,4 @@
-"""A message that was delivered to us: a MESSAGE frame that knows which subscription and connection it came by."""
+"""Received messages: MESSAGE frames with their subscription and connection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["BaseMessage"]
 
 
 class BaseMessage:
-    """What messages of both shells have in common.
+    """The base of `Message` and `AsyncMessage`.
 
-    `epoch` tells the connection by which it came: an acknowledgement on any other is refused (StaleAckError).
+    `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
     __slots__ = ("epoch", "frame", "seq", "settled", "subscription")
@@ -29,12 +29,12 @@ class BaseMessage:
 
     @property
     def headers(self) -> Headers:
-        """The headers; of a repeated name the first entry counts."""
+        """The headers; the first entry of a repeated name counts."""
         return self.frame.headers
 
     @property
     def body(self) -> bytes:
-        """The octets as they came, also where there is a content-encoding."""
+        """The bytes as they were received, before a content-encoding is undone."""
         return self.frame.body
 
     @property
@@ -44,35 +44,35 @@ class BaseMessage:
 
     @property
     def destination(self) -> str:
-        """Where it was sent. Brokers may spell it otherwise than the sender did."""
+        """The destination, in the broker's spelling."""
         return self.frame.headers["destination"]
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return a header's first entry, or `default`.
 
-        Names are case-sensitive. Only in the legacy dialect, where they come in lower case, any case finds them.
+        Names are case-sensitive, except in the legacy dialect.
         """
         return self.frame.get(name.lower() if self.subscription.folds_case else name, default)
 
     def value(self, name: str, default: object = None) -> object:
-        """A header's first entry as the JSON value that it says, the text where it says none; or `default`.
+        """Return a header's first entry as a JSON value, as text if it is not valid JSON, or `default`.
 
-        So 9 is a number, "9" in quotes a text, true a truth value, and so is what is in brackets. It never raises.
+        Thus 9 is a number, "9" in quotes a text, and true a bool.
         """
         text = self.get(name)
         return default if text is None else json_value(text)
 
     def text(self) -> str:
-        """The body as text, by content-type and charset; a content-encoding is undone first.
+        """Return the body as text, by content-type and charset, after undoing a content-encoding.
 
         Raises:
-            ContentError: the content-type names no text, or the octets are not of that charset.
+            ContentError: the content-type does not name text, or the bytes are invalid in its charset.
             FrameError: "bad-content-encoding", or "limit-exceeded" for over 100 MiB.
         """
         return text_of(self.frame)
 
     def content(self, max_size: int = 100 * 2**20) -> bytes:
-        """The body without its content-encoding (gzip, deflate, base64), never inflated beyond `max_size` octets.
+        """Return the body without its content-encoding (gzip, deflate, base64), inflated to at most `max_size` bytes.
 
         Raises:
             FrameError: "bad-content-encoding", or "limit-exceeded".
@@ -81,12 +81,12 @@ class BaseMessage:
 
     @property
     def redelivered(self) -> bool:
-        """Whether the broker says that it was delivered before."""
+        """True if the broker says that it was delivered before."""
         return self.frame.get("redelivered") == "true"
 
     @property
     def attempt(self) -> int:
-        """Which delivery this is, from 1 on; where the broker does not count, 2 stands for all redeliveries."""
+        """The number of this delivery, from 1 on; 2 for all redeliveries if the broker does not count them."""
         for name in self.subscription.attempt_headers:
             count = self.frame.get(name)
             if count is not None and count.isascii() and count.isdigit() and len(count) < 10:
@@ -96,10 +96,10 @@ class BaseMessage:
     def answer(
         self, body: bytes | str, headers: Mapping[str, str] | None
     ) -> tuple[str, bytes | str, list[tuple[str, str]]]:
-        """Destination, body and headers of an answer to it.
+        """Return destination, body and headers of a reply.
 
         Raises:
-            LocalProtocolError: it has no reply-to.
+            LocalProtocolError: the message has no reply-to.
         """
         destination = self.frame.get("reply-to")
         if destination is None:

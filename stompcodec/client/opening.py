@@ -1,4 +1,4 @@
-"""The doors to both clients: `connect` and `connect_async`."""
+"""`connect` and `connect_async`, which open both clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["connect", "connect_async"]
 
 
 def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Client:
-    """Connect, and wait until there is a session.
+    """Return a client for threads that is connected.
 
     Args:
         url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, failover:(a,b), or a list of addresses.
@@ -25,7 +25,7 @@ def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Clie
     Raises:
         ConnectionLostError: no broker can be reached.
         RejectedError: the broker refused the login.
-        ConfigError, ValueError, TypeError: the URL or an option makes no sense.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid.
 
     >>> from stompcodec.testing import StompBroker
     >>> with StompBroker() as broker, connect(broker.url, receipt_timeout=5.0) as client:
@@ -36,14 +36,14 @@ def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Clie
 
 
 def connect_async(url: str | list[Address], **options: Unpack[ConnectOptions]) -> AsyncClient:
-    """Return a client for asyncio, to be entered (`async with`) or awaited: then it connects.
+    """Return a client for asyncio, which connects when it is awaited or entered by `async with`.
 
     Args:
         url, options: as for `connect`.
 
     Raises:
-        ConnectionLostError, RejectedError: as `connect`, when it is entered or awaited.
-        ConfigError, ValueError, TypeError: the URL or an option makes no sense.
+        ConnectionLostError, RejectedError: as for `connect`, when it is awaited or entered.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid.
 
     >>> import asyncio
     >>> from stompcodec.testing import StompBroker

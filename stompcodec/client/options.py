@@ -16,72 +16,72 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectOptions", "Credential", "Options"]
 
-#: A text, or what is called for it before every attempt to connect, such as a function that fetches a token.
+#: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
 _BACKOFF = Backoff()
 
 
 @dataclass(frozen=True)
 class Options:
-    """Everything `connect` and `connect_async` take beside the address. Times are in seconds.
+    """The options of `connect` and `connect_async`. Times are in seconds, sizes in bytes.
 
     Raises:
-        ValueError, TypeError: an option makes no sense.
+        ValueError, TypeError: an option is out of its range, or of another type.
 
     >>> Options(heart_beat=(1000, 1000)).receipt_timeout
     30.0
     """
 
     login: Credential | None = None
-    """Wins over the one in the address. A callable is asked before every attempt, in a thread of its own."""
+    """Wins over the one in the URL. A function is called before every attempt, in a thread of its own."""
     passcode: Credential | None = field(default=None, repr=False)
-    """As `login`. It is never logged, and masked for `on_frame`."""
+    """Like `login`. It is never logged, and masked for `on_frame`."""
     vhost: str | None = None
-    """The `host` header of CONNECT; None for the path of the address, or else its host."""
+    """The `host` header of CONNECT; None for the path of the URL, or else its host."""
     client_id: str | None = None
-    """The `client-id` header of CONNECT, which some brokers want for durable subscriptions."""
+    """The `client-id` header of CONNECT, which some brokers require for durable subscriptions."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further headers of CONNECT."""
+    """More headers of CONNECT."""
     versions: Sequence[str] = VERSIONS
-    """The versions of STOMP that are offered; or ("legacy",) for the older worker dialect, which has no negotiation."""
+    """The versions of STOMP to offer; or ("legacy",) for the older worker dialect, which does not negotiate."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
-    """How often we can send and how often we want to receive, in ms; 0 for not at all."""
+    """The intervals of heart-beats that we can send and want to receive, in ms; 0 for none."""
     limits: Limits | None = None
-    """Sizes that are accepted; None for the defaults of `Limits`."""
+    """The largest accepted sizes; None for the defaults of `Limits`."""
     lenient: bool = False
-    """Pass over what brokers get wrong, as `Parser(lenient=True)` does."""
+    """Accept common faults of brokers, as `Parser(lenient=True)` does."""
     ssl: ssl.SSLContext | None = field(default=None, repr=False)
-    """For stomp+ssl and wss; None for the machine's certificates, verified."""
+    """For stomp+ssl and wss; None verifies certificates by the machine's authorities."""
     reconnect: Backoff | None = _BACKOFF
-    """Delays between attempts after a loss; None: a lost connection ends the client."""
+    """Delays between attempts after a loss; with None a lost connection ends the client."""
     startup_timeout: float = 0.0
-    """How long, in seconds, `connect` may try until there is a session; no attempt and no delay between two attempts
-    passes it. 0: every address is tried once, each for at most `connect_timeout`."""
+    """The seconds in which `connect` may try again until there is a session, attempts and delays included.
+    0: every address is tried once, each for at most `connect_timeout`."""
     connect_timeout: float = 10.0
-    """For one attempt: to open the transport, and again to get CONNECTED."""
+    """For one attempt: to open the transport, and again to receive CONNECTED."""
     receipt_timeout: float = 30.0
-    """How long a call waits for its receipt, unless it says otherwise."""
+    """The default time that a call waits for its receipt."""
     close_timeout: float = 5.0
-    """How long `close` waits for what is on its way."""
+    """The time that `close` waits for receipts."""
     resend: bool = False
-    """Send again, after a loss, what was sent with a receipt and got none: at least once, instead of an error."""
+    """After a loss, send messages again that did not get their receipt, instead of raising: at least once."""
     outbox_frames: int = 10_000
     """The most frames that wait to be sent."""
     outbox_octets: int = 64 * 2**20
-    """The most octets that wait to be sent."""
+    """The most bytes that wait to be sent."""
     outbox_full: Literal["block", "raise"] = "block"
-    """Whether SEND then waits (up to its time-out), or raises OutboxFullError at once."""
+    """Whether `send` then waits (up to its timeout), or raises OutboxFullError at once."""
     inbox_messages: int = 10_000
-    """From how many messages that nobody has taken on reading pauses. Brokers heed `prefetch` long before."""
+    """The number of untaken messages at which reading pauses. `prefetch` stops the broker long before."""
     inbox_octets: int = 64 * 2**20
-    """The same in octets."""
+    """The bytes of untaken messages at which reading pauses."""
     dialect: str = "auto"
-    """How this broker spells what STOMP leaves open; auto: guessed from the `server` header of CONNECTED."""
+    """The broker, which decides on headers for prefetch, durable subscriptions …; auto: by its `server` header."""
     topic_queues: Literal["auto", "transient", "exclusive", "durable"] = "auto"
-    """Which queue RabbitMQ makes for a subscription to /topic/: transient, exclusive to this connection, or durable
+    """The queue that RabbitMQ makes for a subscription to /topic/: transient, exclusive to this connection, or durable
     until its last consumer ends; auto: exclusive from 4.3 on, which refuses transient ones. Other brokers ignore it."""
     on_frame: Callable[[str, Frame], object] | None = None
-    """Called with "in" or "out" and the frame, for every frame. It sees; it cannot change."""
+    """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
     """Called with the new state, and the error behind it."""
 
@@ -115,7 +115,12 @@ def _checked_versions(versions: Iterable[str]) -> None:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """The types of the fields of `Options`, for those who pass them on as keywords."""
+    """The keywords of `connect` and `connect_async`: the fields of `Options`, which explains them.
+
+    >>> options: ConnectOptions = {"receipt_timeout": 5.0}
+    >>> Options(**options).receipt_timeout
+    5.0
+    """
 
     login: Credential | None
     passcode: Credential | None

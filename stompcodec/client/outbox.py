@@ -1,4 +1,4 @@
-"""Frames that wait to be sent: while there is no connection, or while the transport takes no more. Bounded."""
+"""The bounded queue of frames that wait for a connection, or for the transport to take more."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from stompcodec.spec import Limits
 
 __all__ = ["Block", "Outbox", "OutboxFullError", "Waiting"]
 
-#: What a frame takes beside its body, roughly.
+#: Roughly the bytes of a frame beside its body.
 _HEAD = 256
-#: For reading back what we wrote: nothing of it is too large.
+#: For reading back frames that we wrote: none is too large.
 _OUR_OWN = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
 
 class OutboxFullError(StompError):
-    """The outbox had no room, and got none within the time allowed. Nothing was sent."""
+    """The outbox had no room in time. Nothing was sent.
+
+    >>> raise OutboxFullError("10000 frames wait to be sent already")
+    Traceback (most recent call last):
+        ...
+    stompcodec.client.outbox.OutboxFullError: 10000 frames wait to be sent already
+    """
 
 
 class Block:
-    """Many SEND frames as octets, one after the other. They go out together, in one write where that is allowed.
+    """Many SEND frames as bytes, one after the other. They are written together, where the transport allows it.
 
     >>> block = Block(b"SEND\\ndestination:a\\n\\n\\0" * 2, 2, "1.2")
     >>> block.chunks("1.2", whole_frames=False) == [block.body], len(block.chunks("1.2", whole_frames=True))
@@ -40,10 +46,10 @@ class Block:
         self.count = count
         self.version = version
         self.last = last
-        """Where the last frame begins, if that matters."""
+        """The offset of the last frame, for `with_receipt`."""
 
     def with_receipt(self, receipt: str) -> Block:
-        """The same with a receipt header in the last frame. In front: the first of repeated headers counts.
+        """Return a copy whose last frame asks for a receipt. The header comes first: the first of repeated ones counts.
 
         >>> Block(b"SEND\\ndestination:a\\n\\n\\0", 1, "1.2").with_receipt("r1").body
         b'SEND\\nreceipt:r1\\ndestination:a\\n\\n\\x00'
@@ -53,11 +59,11 @@ class Block:
         return Block(octets, self.count, self.version, self.last)
 
     def frames(self) -> list[Frame]:
-        """The frames, read back."""
+        """Return the frames, read back."""
         return parse(self.body, self.version, limits=_OUR_OWN)
 
     def chunks(self, version: str | None, whole_frames: bool) -> list[bytes]:
-        """The octets for a connection, which may not be the one they were written for.
+        """Return the bytes for a connection, perhaps of another version.
 
         Raises:
             FrameError: this version cannot carry them.
@@ -71,28 +77,28 @@ class Block:
 
 
 class Waiting(NamedTuple):
-    """What waits in the outbox: a frame, or a block of them."""
+    """An entry of the outbox: a frame or a block."""
 
     frame: Frame | Block
     call: Call | None
     epoch: int
-    """The connection it belongs to; 0 for any. Acknowledgements and transactions belong to one."""
+    """The number of the connection it is bound to, as acknowledgements and transactions are; 0 for any."""
     text: bool = False
-    """The body was given as text."""
+    """Whether the body was given as text."""
 
 
 def _weight(frame: Frame | Block) -> tuple[int, int]:
-    """How many frames, and how many octets they count for."""
+    """Return the number of frames, and the bytes that they count for."""
     if isinstance(frame, Block):
         return frame.count, len(frame.body)
     return 1, len(frame.body) + _HEAD
 
 
 class Outbox:
-    """A queue of frames with bounds on their number and octets.
+    """A queue of frames that bounds their number and bytes.
 
-    Frames handed to the connection count too until the transport has taken them (`flushed`). Acknowledgements are
-    never refused: there are only as many as messages came.
+    Frames that were passed to the connection count until the transport has taken them (`flushed`). Acknowledgements are
+    never refused: their number is bounded by that of the messages.
 
     >>> outbox = Outbox(2, 10_000)
     >>> outbox.passed(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
@@ -116,17 +122,17 @@ class Outbox:
         return iter(self._waiting)
 
     def has_room(self, octets: int, frames: int = 1) -> bool:
-        """Whether a frame with a body of so many octets may come, or a block. What is too large may come alone."""
+        """Return whether a body or block of this size may be added. Into an empty outbox any may."""
         return not self.frames or (
             self.frames + frames <= self._most_frames and self.octets + octets + _HEAD <= self._most_octets
         )
 
     def is_half_empty(self) -> bool:
-        """Whether those that wait for room may go on: all at once, not one for each frame that leaves."""
+        """Return whether callers that wait for room may go on: many at once, not one per frame that was sent."""
         return self.frames * 2 <= self._most_frames and self.octets * 2 <= self._most_octets
 
     def passed(self, frame: Frame | Block) -> None:
-        """Count what went to the connection, until `flushed`."""
+        """Count a frame that went to the connection, until `flushed`."""
         count, size = _weight(frame)
         self.frames += count
         self.octets += size
@@ -134,30 +140,30 @@ class Outbox:
         self._passed_octets += size
 
     def flushed(self) -> None:
-        """The transport has taken all that was passed."""
+        """Stop counting passed frames: the transport has taken them."""
         self.frames -= self._passed_frames
         self.octets -= self._passed_octets
         self._passed_frames = self._passed_octets = 0
 
     def push(self, waiting: Waiting) -> None:
-        """Put a frame at the end."""
+        """Append an entry."""
         self._waiting.append(waiting)
         self._count(waiting)
 
     def push_front(self, waiting: list[Waiting]) -> None:
-        """Put frames before all others, in their order."""
+        """Put entries before all others, in their order."""
         self._waiting.extendleft(reversed(waiting))
         for each in waiting:
             self._count(each)
 
     def pop(self) -> Waiting:
-        """Take the first frame out."""
+        """Take the first entry."""
         waiting = self._waiting.popleft()
         self._count(waiting, -1)
         return waiting
 
     def discard(self, everything: bool = False) -> list[Waiting]:
-        """Take out what belongs to one connection, or everything. The rest keeps its order."""
+        """Take out entries that are bound to a connection, or all. The others keep their order."""
         waiting = [self.pop() for _ in range(len(self._waiting))]
         if everything:
             return waiting
@@ -165,7 +171,7 @@ class Outbox:
         return [each for each in waiting if each.epoch]
 
     def remove(self, call: Call) -> bool:
-        """Take out the frame of a call; False where it does not wait here."""
+        """Take out the entry of a call; return False if there is none."""
         for index, each in enumerate(self._waiting):
             if each.call is call:
                 del self._waiting[index]

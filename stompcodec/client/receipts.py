@@ -1,7 +1,7 @@
-"""What a program waits for: calls, each with one outcome and a deadline.
+"""Calls: requests that a program waits for, each with one outcome and a deadline.
 
 A call is accepted (`error` is None), rejected (RejectedError), or its outcome is unknown (ConnectionLostError,
-ReceiptTimeoutError). Every call gets its outcome, exactly once.
+ReceiptTimeoutError). Every call gets exactly one outcome.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIDY = 1024
 
 
 class Group:
-    """Calls that keep an order: once one of them has failed, those that have not left will not leave.
+    """Calls that keep an order: once one has failed, those that were not sent yet are not sent.
 
     >>> Group().failed is None
     True
@@ -30,15 +30,13 @@ class Group:
 
 
 class Call:
-    """One thing that is waited for.
+    """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome.
 
     Args:
-        what: in words, for messages, as in "SEND to /queue/a".
-        timeout: seconds from when it is opened.
-        command: of the frame; "" where there is none.
-        resend: send it again when the connection was lost before its receipt.
-
-    A shell calls `wake` once the outcome is there, under no lock. Nobody waits for a call without it.
+        what: its name in messages, as in "SEND to /queue/a".
+        timeout: seconds from the time it is opened.
+        command: of the frame; "" without one.
+        resend: send it again if the connection is lost before its receipt.
 
     >>> call = Call("SEND to /queue/a", 30.0)
     >>> call.done, call.error
@@ -60,8 +58,8 @@ class Call:
         self.done = False
         self.error: Exception | None = None
         self.result: Any = None
-        self.sent = False  # its frame went to a connection, at least once
-        self.frame: Any = None  # kept for as long as it may be sent again
+        self.sent = False  # its frame was passed to a connection, at least once
+        self.frame: Any = None  # kept while it may be sent again
         self.group: Group | None = None
         self.needs_reply = False
         self.subject: Any = None  # the subscription or transaction it is about
@@ -74,7 +72,7 @@ class Call:
 
 
 class Calls:
-    """The calls that are open, and those whose outcome nobody was told yet.
+    """The open calls, and the finished ones whose callers were not woken yet.
 
     >>> calls = Calls()
     >>> call = calls.make("SEND to /queue/a", 30.0, "SEND")
@@ -84,23 +82,23 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending; their frame went to the connection
+        self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending: their frames went to the connection
         self.finished: list[Call] = []
         self.deadlines = Deadlines()
         self._ids = count(1)
 
     def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
-        """A new call with an id of its own, not open yet. Any thread may do this."""
+        """Return a new call with a unique id, not open yet. Any thread may call this."""
         call = Call(what, timeout, command, resend=resend)
         call.id = f"r{next(self._ids)}"
         return call
 
     def open(self, call: Call, now: float) -> None:
-        """Its time runs from now on."""
+        """Start the time of a call."""
         self.deadlines.add(call, now)
 
     def finish(self, call: Call, error: Exception | None = None, result: Any = None) -> bool:
-        """Give a call its outcome; False where it has one already."""
+        """Give a call its outcome; return False if it has one already."""
         if call.done:
             return False
         call.done = True
@@ -113,9 +111,7 @@ class Calls:
 
 
 class Deadlines:
-    """Which calls run out of time, without a look at each of them.
-
-    Calls with the same time-out run out in the order in which they came, so there is a queue for each time-out.
+    """The deadlines of calls, in one queue for each timeout: calls with the same timeout expire in their order.
 
     >>> deadlines = Deadlines()
     >>> call = Call("SEND", 5.0)
@@ -126,7 +122,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[float, deque[Call]] = {}
-        self._tidy_at: dict[float, int] = {}  # the length at which calls that are done are taken out of the middle
+        self._tidy_at: dict[float, int] = {}  # the length at which finished calls are removed
 
     def add(self, call: Call, now: float) -> None:
         """Set the deadline of a call."""
@@ -142,7 +138,7 @@ class Deadlines:
         queue.append(call)
 
     def next(self) -> float | None:
-        """The first deadline of all, in seconds; None where nobody waits."""
+        """Return the first deadline, in seconds; None without open calls."""
         first = None
         for timeout, queue in list(self._queues.items()):
             while queue and queue[0].done:
@@ -155,7 +151,7 @@ class Deadlines:
         return first
 
     def expired(self, now: float) -> Iterator[Call]:
-        """Calls whose deadline has come, taken out."""
+        """Take out and yield the calls whose deadline has passed."""
         for queue in list(self._queues.values()):
             while queue and (queue[0].done or queue[0].deadline <= now):
                 call = queue.popleft()

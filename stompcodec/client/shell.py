@@ -1,4 +1,4 @@
-"""What both shells have in common: the core and its I/O thread, and how calls become frames."""
+"""The common parts of both shells: messages to send, and the link that holds core and engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stompcodec.uri import Address, parse_uri
 __all__ = ["LOOK", "BaseClient", "BaseLink", "HeaderSource", "Outgoing", "now", "outgoing"]
 
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
-#: How many messages of a subscription with explicit acks may be on their way, unless it says otherwise.
+#: The default prefetch of subscriptions with explicit acks, in messages.
 _PREFETCH = 100
 #: Seconds between looks at whether a drain is done.
 LOOK = 0.005
@@ -31,7 +31,7 @@ now = time.monotonic
 
 
 class Outgoing:
-    """A message to be sent: its headers, its octets, and whether it was given as text."""
+    """A message to send: its headers, its body, and whether that was given as text."""
 
     __slots__ = ("body", "pairs", "text")
 
@@ -44,11 +44,11 @@ class Outgoing:
 def outgoing(
     destination: str, body: bytes | str, headers: HeaderSource | None = None, content_encoding: str | None = None
 ) -> Outgoing:
-    """The headers and octets of a SEND.
+    """Return the headers and body of a SEND.
 
     Args:
-        body: text goes as UTF-8, with a content-type that says so unless `headers` has one.
-        content_encoding: gzip, deflate or base64, or several with commas between.
+        body: text becomes UTF-8, with a content-type that says so unless `headers` has one.
+        content_encoding: gzip, deflate or base64, or several separated by commas.
 
     Raises:
         FrameError: an unknown content-encoding.
@@ -71,22 +71,21 @@ def outgoing(
 
 
 class Sending(NamedTuple):
-    """A message on its way into the outbox."""
+    """A message that has to be put into the outbox."""
 
     attempt: Callable[[], bool]
-    """Put it there; False if there is no room."""
+    """Puts it there; returns False if there is no room."""
     octets: int
     receipt: Any
 
 
 class BaseLink:
-    """The engine and core of a client, and how requests become calls and frames: the part that does not wait.
+    """The engine and core of a client, and all that messages and transactions need of them without waiting.
 
     Args:
-        url: as `connect` takes it.
-        options: of the client.
-        delivery: how the engine reaches those who wait.
-        subscription_class, message_class: what subscriptions and messages are.
+        url, options: as for `connect`.
+        delivery: wakes those who wait.
+        subscription_class, message_class: classes of the shell.
     """
 
     receipt_class: type[Any]
@@ -106,12 +105,12 @@ class BaseLink:
         self._ids = itertools.count(1)
 
     def call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:
-        """Return a new call; without `timeout` it has that of the options."""
+        """Return a new call; its default timeout is the option `receipt_timeout`."""
         seconds = self.options.receipt_timeout if timeout is None else timeout
         return self.core.link.calls.make(what, seconds, command, resend=resend)
 
     def call_of_connect(self) -> Call:
-        """Return the call that waits for the first connection: attempts end before its time, and tell why."""
+        """Return the call that waits for the first connection. Its timeout is longer than all attempts take."""
         options = self.options
         attempts = len(self.engine.addresses) * 4 * options.connect_timeout
         return self.call("connect", "", options.startup_timeout + attempts + options.receipt_timeout)
@@ -128,7 +127,7 @@ class BaseLink:
         resend: bool | None = None,
         transaction: BaseTransaction | None = None,
     ) -> Sending:
-        """Return a SEND that is ready to be pushed. Arguments as for `Client.send`.
+        """Return a message for `push`. Arguments as for `Client.send`.
 
         Raises:
             LocalProtocolError: `resend` without a receipt.
@@ -152,7 +151,7 @@ class BaseLink:
         content_encoding: str | None,
         timeout: float | None,
     ) -> Sending:
-        """Return a request that is ready to be pushed; its receipt has the answer as result."""
+        """Return a request for `push`; the result of its receipt is the reply."""
         call = self.call(f"request to {destination}", "SEND", timeout)
         receipt = self.receipt_class(call)
         message = outgoing(destination, body, headers, content_encoding)
@@ -172,7 +171,7 @@ class BaseLink:
         receipt: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        """Send ACK or NACK for a message; return the receipt that it asked for, or None."""
+        """Send ACK or NACK for a message; return its receipt if it has one."""
         call = self.call(f"{command} of {message.id}", command, timeout) if receipt else None
         answer = None if call is None else self.receipt_class(call)
         self.engine.do(self.core.settle, message, command, now(), call, requeue=requeue, more=headers)
@@ -200,7 +199,7 @@ class BaseLink:
         return f"t{next(self._ids)}"
 
     def subscription(self, destination: str, ack: str, prefetch: int | None, **rest: Any) -> Any:
-        """Return a new subscription, of which nobody was told yet."""
+        """Return a new subscription, which the core does not know yet."""
         if prefetch is None and ack != "auto":
             prefetch = _PREFETCH
         number, given = next(self._ids), rest.pop("id", None)
@@ -212,7 +211,7 @@ class BaseLink:
 
 
 class BaseClient:
-    """What a client tells without waiting. `connect` and `connect_async` make clients."""
+    """The properties that `Client` and `AsyncClient` share."""
 
     _link: BaseLink
 
@@ -221,12 +220,12 @@ class BaseClient:
 
     @property
     def options(self) -> Options:
-        """What it was opened with."""
+        """The options of `connect`."""
         return self._link.options
 
     @property
     def addresses(self) -> list[Address]:
-        """Where brokers may be, in the order in which they are tried next."""
+        """The addresses of brokers, in the order in which they are tried next."""
         return list(self._link.engine.addresses)
 
     @property
@@ -236,25 +235,25 @@ class BaseClient:
 
     @property
     def error(self) -> Exception | None:
-        """Why the last connection ended; None if none has, or if the client was closed."""
+        """The error that ended the last connection; None if none has ended, or the client was closed."""
         return self._link.core.link.error
 
     @property
     def version(self) -> str | None:
-        """The version of STOMP that was negotiated; None before the first connection."""
+        """The negotiated version of STOMP; None before the first connection."""
         return self._link.core.link.version
 
     @property
     def dialect(self) -> str:
-        """The name of the broker dialect, such as "rabbitmq"; "unknown" where the broker does not say."""
+        """The name of the broker's dialect, such as "rabbitmq", or "unknown"."""
         return self._link.core.link.dialect.name
 
     @property
     def connected(self) -> Frame | None:
-        """The last CONNECTED frame, with the headers server, session and heart-beat."""
+        """The last CONNECTED frame, with its headers server, session and heart-beat."""
         return self._link.core.link.server
 
     @property
     def epoch(self) -> int:
-        """The number of this connection, from 1 on; a message of another one cannot be acknowledged."""
+        """The number of this connection, from 1 on. Messages of other connections cannot be acknowledged."""
         return self._link.core.link.epoch

@@ -1,4 +1,4 @@
-"""A subscription: what was asked for, what has come and is not taken yet, and how it ended."""
+"""Subscriptions: their options, their received messages, and their state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ACK_MODES = ("auto", "client", "client-individual")
 
 
 class Subscription:
-    """One subscription; it outlives connections.
+    """A subscription, which is restored on each new connection.
 
-    Messages come into `inbox` in the I/O thread. Consumers take all of it at once into `batch`, so that the two
-    threads meet once a batch and not once a message.
+    The I/O thread puts messages into `inbox`. Consumers move all of them into `batch` at once, so that threads meet
+    once per batch, not once per message.
     """
 
     def __init__(
@@ -48,25 +48,25 @@ class Subscription:
         self.explicit = ack != "auto"
         self.cumulative = ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
-        self.folds_case = False  # header names of its messages come in lower case
+        self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()
         self.inbox_octets = 0
         self.batch: deque[Any] = deque()
-        self.seq = 0  # messages that came, over all connections
-        self.open = 0  # messages of this connection that are not settled, those in inbox and batch included
-        self.settled_to = 0  # the `seq` up to which a cumulative acknowledgement went
-        self.subscribed = False  # SUBSCRIBE went out on this connection
-        self.confirmed = False  # and was answered
+        self.seq = 0  # number of received messages, over all connections
+        self.open = 0  # unsettled messages of this connection, with those in inbox and batch
+        self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
+        self.subscribed = False  # SUBSCRIBE was sent on this connection
+        self.confirmed = False  # and confirmed
         self.receipt_id = ""
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
         self.wake: Callable[[], object] | None = None  # has consumers look for news
-        self.deaf = False  # nothing more will come in
-        self.closed = False  # and nothing can be settled any more
+        self.deaf = False  # no more messages will be accepted
+        self.closed = False  # and none can be settled
         self.deleted = False  # the broker was told to end the durable subscription
-        self.left = 0  # messages that a failed handler left as they were
-        self.error: Exception | None = None  # why
-        self.news: Exception | None = None  # an ERROR that belongs to no call: raised once
+        self.left = 0  # messages that failed handlers left unsettled
+        self.error: Exception | None = None  # why it ended
+        self.news: Exception | None = None  # an ERROR that belongs to no call; raised once
 
     def __repr__(self) -> str:
         return f"<Subscription {self.id} to {self.destination!r} ack={self.ack}>"
@@ -74,16 +74,16 @@ class Subscription:
     def subscribe_headers(
         self, dialect: BrokerDialect, client_id: str | None, topic_queues: str, unique: Callable[[], str]
     ) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE, in this broker's words.
+        """Return the headers of SUBSCRIBE, in the broker's dialect.
 
         Args:
             dialect: of the broker.
-            client_id: that CONNECT had.
+            client_id: the one in CONNECT.
             topic_queues: the client's option.
-            unique: makes a name that no other subscription has.
+            unique: returns a name that no other subscription has.
 
         Raises:
-            LocalProtocolError: this broker cannot.
+            LocalProtocolError: the broker does not support an option.
         """
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
         if self.selector is not None:
@@ -98,14 +98,14 @@ class Subscription:
         return [pair for pair in headers if pair[0] not in given] + self.headers
 
     def unsubscribe_headers(self, dialect: BrokerDialect, client_id: str | None, delete: bool) -> list[tuple[str, str]]:
-        """The headers of UNSUBSCRIBE; `delete` ends a durable subscription for good."""
+        """Return the headers of UNSUBSCRIBE; `delete` deletes a durable subscription."""
         headers = [("id", self.id)]
         if delete and self.durable is not None:
             headers += dialect.durable_headers(self.durable, client_id)
         return headers
 
     def forget(self) -> int:
-        """Drop what was not handed out; how many messages that were."""
+        """Drop messages that no consumer has taken; return their number."""
         count = len(self.inbox) + len(self.batch)
         self.inbox.clear()
         self.inbox_octets = 0

@@ -1,4 +1,4 @@
-"""A transaction: SEND, ACK and NACK that take effect together, or not at all."""
+"""Transactions: SENDs, ACKs and NACKs that take effect together, or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["BaseTransaction"]
 
 
 class BaseTransaction:
-    """What transactions of both shells have in common: the id, the connection, and how it stands."""
+    """The base of `Transaction` and `AsyncTransaction`: the id, the connection, and the state."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -22,10 +22,10 @@ class BaseTransaction:
         return f"<Transaction {self.id} {self.state}>"
 
     def check(self) -> None:
-        """Refuse what comes too late.
+        """Check that it is open.
 
         Raises:
-            ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
+            ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             LocalProtocolError: it is not open.
         """
         if self.state == "lost":
@@ -36,11 +36,11 @@ class BaseTransaction:
             raise LocalProtocolError(f"the transaction is {self.state}")
 
     def undo(self) -> None:
-        """After ABORT the messages that it settled are open again."""
+        """Reopen the messages that it settled, after ABORT."""
         for message, settled_to, count in reversed(self.settled):
             subscription = message.subscription
             message.settled = ""
             subscription.open += count
-            if subscription.settled_to == message.seq:  # else a later one covers it
+            if subscription.settled_to == message.seq:  # else a later acknowledgement covers it
                 subscription.settled_to = settled_to
         self.settled.clear()

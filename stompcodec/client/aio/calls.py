@@ -16,7 +16,20 @@ __all__ = ["AsyncTransaction"]
 
 
 class AsyncTransaction(BaseTransaction):
-    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `async with`, ABORT if that raises."""
+    """A transaction: its `async with` block ends with COMMIT, or with ABORT if it raises.
+
+    >>> import asyncio
+    >>> from stompcodec.client import connect_async
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url) as client:
+    ...         async with client.transaction() as transaction:
+    ...             await transaction.send("/queue/a", b"1")
+    ...         return transaction.state
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    'committed'
+    """
 
     def __init__(self, link: AsyncLink, timeout: float | None) -> None:
         super().__init__(link.transaction_id())
@@ -33,14 +46,14 @@ class AsyncTransaction(BaseTransaction):
             if self.state != "aborted":
                 await self.commit()
         elif self.state == "open":
-            with contextlib.suppress(StompError):  # the user's error says more
+            with contextlib.suppress(StompError):  # the error of the block says more
                 await self.abort(wait=False)
 
     async def begin(self) -> AsyncTransaction:
-        """Start it, once there is a connection.
+        """Begin it, once there is a connection.
 
         Raises:
-            ReceiptTimeoutError: there was none in time.
+            ReceiptTimeoutError: there was no connection in time.
         """
         link = self._link
         while not link.engine.do(link.core.begin, self, now()):
@@ -56,17 +69,17 @@ class AsyncTransaction(BaseTransaction):
         content_encoding: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Send as part of it. There is no receipt but that of `commit`.
+        """Send a message as part of it; only `commit` has a receipt. Arguments as for `AsyncClient.send`.
 
         Raises:
-            ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
+            ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
         """
         link = self._link
         sending = link.sending(destination, body, headers, content_encoding, transaction=self)
         await link.push(sending, timeout)
 
     async def ack(self, message: AsyncMessage) -> None:
-        """Acknowledge as part of it.
+        """Acknowledge a message as part of it.
 
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
@@ -74,21 +87,28 @@ class AsyncTransaction(BaseTransaction):
         self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
 
     async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
-        """Refuse as part of it; as `AsyncMessage.nack`."""
+        """Refuse a message as part of it, as `AsyncMessage.nack`."""
         self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
     async def commit(self, timeout: float | None = None) -> None:
-        """Let it take effect; returns when the broker has done so.
+        """Commit it, and return when the broker has confirmed.
+
+        Args:
+            timeout: seconds to wait; None for that of the transaction.
 
         Raises:
-            RejectedError: the broker refused: nothing of it took effect.
-            ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
+            RejectedError: the broker refused, and it took no effect.
+            ConnectionLostError: the connection was lost: with `sent` False it took no effect, else that is unknown.
             ReceiptTimeoutError: the outcome is unknown.
         """
         await self._finish("COMMIT", timeout).wait()
 
     async def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
-        """Let nothing of it take effect. The messages it acknowledged are open again."""
+        """Discard it: drop its messages, and reopen those that it acknowledged.
+
+        Args:
+            wait: for the receipt, at most `timeout` seconds.
+        """
         receipt = self._finish("ABORT", timeout)
         if wait:
             await receipt.wait()

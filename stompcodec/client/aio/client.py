@@ -1,7 +1,7 @@
 """The client for asyncio.
 
-Its I/O is not done in the user's event loop but in the I/O thread of `engine`: a loop that is blocked for minutes, by a
-handler that computes, keeps its connection and its heart-beats. The price is one hand-over a chunk that was read.
+Its I/O is not done in the event loop but in the I/O thread of `engine`, so that a blocked loop keeps its connection and
+its heart-beats. The price is that messages change threads, once per chunk that was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,21 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient(BaseClient):
-    """A client for asyncio; `connect_async` makes it. It belongs to the event loop in which it was opened."""
+    """A client for asyncio, as `connect_async` returns it. It belongs to the event loop in which it was opened.
+
+    >>> import asyncio
+    >>> from stompcodec.client import connect_async
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url) as client:
+    ...         await client.send("/queue/a", b"hello", receipt=True)
+    ...         async for message in client.subscribe("/queue/a", ack="client-individual"):
+    ...             async with message.processing():
+    ...                 return message.body
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    b'hello'
+    """
 
     _link_class = AsyncLink
 
@@ -39,7 +53,7 @@ class AsyncClient(BaseClient):
         self._subscriptions: list[AsyncSubscription] = []
 
     async def open(self) -> AsyncClient:
-        """Connect, if that was not done before.
+        """Connect, unless that was done before, and return the client.
 
         Raises:
             ConnectionLostError: no broker can be reached.
@@ -84,17 +98,17 @@ class AsyncClient(BaseClient):
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: bytes, or text, which goes as UTF-8.
-            headers: further headers.
-            receipt: return when the broker has it. Without, what was sent just before a loss may be lost.
-            timeout: seconds to wait, for room in the outbox and again for the receipt.
-            content_encoding: compress the body: gzip or deflate.
+            body: bytes, or text, which becomes UTF-8.
+            headers: more headers.
+            receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
+            timeout: seconds to wait for room in the outbox, and again for the receipt.
+            content_encoding: gzip or deflate, to compress the body.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
 
         Raises:
             RejectedError: the broker refused it.
-            ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False nothing left.
-            OutboxFullError: there was no room in time.
+            ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False it was not sent.
+            OutboxFullError: the outbox had no room in time.
             FrameError, TypeError: the message cannot be written.
             LocalProtocolError: the client is closed.
         """
@@ -114,7 +128,7 @@ class AsyncClient(BaseClient):
         content_encoding: str | None = None,
         resend: bool | None = None,
     ) -> AsyncReceipt:
-        """Send a message, and return its receipt at once, to wait for it later.
+        """Send a message, and return its receipt, to wait for later.
 
         Args:
             destination, body, headers, timeout, content_encoding, resend: as for `send`.
@@ -137,23 +151,23 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         resend: bool | None = None,
     ) -> int:
-        """Send many messages, in large pieces, without waiting for each: the fastest way, and no outcome is lost.
+        """Send many messages in large writes, without waiting for each: the fastest way to send.
 
         Args:
             messages: `(destination, body)`, `(destination, body, headers)` or SEND frames. They are taken as there is
-                room for them, never all at once. With asyncio they may come from an asynchronous iterable.
-            transaction: send as part of it. There is no receipt then but that of `commit`.
-            receipt_every: ask for a receipt at least every so many messages (and 256 KiB); 0 for none. Receipts are
-                waited for later, at most as many messages are without one as the outbox may hold.
-            timeout: seconds to wait, for room in the outbox and for each receipt.
+                room for them. With asyncio they may come from an asynchronous iterable.
+            transaction: send as part of it. Then only `commit` has a receipt.
+            receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
+                none. The messages without receipt never exceed the limits of the outbox.
+            timeout: seconds to wait for room in the outbox, and for each receipt.
             resend: as for `send`.
 
         Returns:
-            How many there were. With receipts the broker has them all.
+            The number of messages. With receipts the broker has all of them.
 
         Raises:
-            SendManyError: not all were accepted; it tells the outcome of each.
-            LocalProtocolError, ValueError: an argument makes no sense.
+            SendManyError: not all were accepted; it has the outcome of each.
+            LocalProtocolError, ValueError: an argument is invalid.
         """
         self._link.engine.check()
         bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
@@ -169,11 +183,14 @@ class AsyncClient(BaseClient):
         *,
         content_encoding: str | None = None,
     ) -> AsyncMessage:
-        """Send a message and wait for the answer, which comes to a temporary queue of this client.
+        """Send a message with a reply-to of this client, and return the reply.
+
+        Args:
+            timeout: seconds to wait for the reply; None for the option `receipt_timeout`.
 
         Raises:
-            ReceiptTimeoutError: no answer came in time.
-            ConnectionLostError: the connection was lost, and the temporary queue with it.
+            ReceiptTimeoutError: there was no reply in time.
+            ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
         sending = self._link.requesting(destination, body, headers, content_encoding, timeout)
@@ -182,10 +199,10 @@ class AsyncClient(BaseClient):
         return reply
 
     def transaction(self, *, timeout: float | None = None) -> AsyncTransaction:
-        """Return a transaction: `async with client.transaction() as tx:`.
+        """Return a new transaction, to be entered by `async with`.
 
         Args:
-            timeout: seconds to wait for a connection at its beginning, and for the receipt at its end.
+            timeout: seconds to wait for a connection when it begins, and for the receipt when it ends.
         """
         return AsyncTransaction(self._link, timeout)
 
@@ -211,23 +228,23 @@ class AsyncClient(BaseClient):
         """Subscribe at once. Await what this returns to have it confirmed, or iterate over it.
 
         Args:
-            ack: "auto", "client" (an ack covers all before it) or "client-individual".
-            prefetch: how many messages may be unacknowledged at a time; 100 unless `ack` is auto.
-            selector: which messages, in the broker's language.
+            ack: "auto", "client" (an ack covers all earlier messages) or "client-individual".
+            prefetch: the number of messages that may be unacknowledged; 100 unless `ack` is auto.
+            selector: selects messages, in the broker's language.
             durable: the name of a durable subscription.
-            id: of the subscription; one is made up.
-            headers: more headers of SUBSCRIBE; they win over those made of other arguments.
+            id: of the subscription, if it matters.
+            headers: more headers of SUBSCRIBE; they win over those of other arguments.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
             handler: a function or coroutine function. It is called in a task with each message, in order; then follows
                 ACK, or `on_error` if it raised, unless it has settled the message.
             on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
-            concurrency: the number of tasks for the handler; more than one do not keep the order, except that
-            key: messages for which this function returns the same go to the same task.
+            concurrency: the number of tasks for the handler. Only with `key` more than one keep an order:
+            key: a function; messages for which it returns equal values go to the same task.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
-            LocalProtocolError, ValueError: the id is taken, the broker lacks it, or an argument makes no sense.
+            LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
         check_handling(on_error, concurrency, link.core.link.dialect, handler is not None and ack != "auto")
@@ -243,7 +260,7 @@ class AsyncClient(BaseClient):
     def on_message(
         self, destination: str, **options: Unpack[SubscribeOptions]
     ) -> Callable[[Callable[[AsyncMessage], Any]], Callable[[AsyncMessage], Any]]:
-        """Return a decorator that subscribes with the function as handler. Options as for `subscribe`."""
+        """Return a decorator that subscribes with its function as handler. Options as for `subscribe`."""
 
         def decorate(handler: Callable[[AsyncMessage], Any]) -> Callable[[AsyncMessage], Any]:
             self.subscribe(destination, handler=handler, **options)
@@ -260,16 +277,16 @@ class AsyncClient(BaseClient):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         timeout: float | None = None,
     ) -> AsyncMessage | None:
-        """Take one message, if there is one right now. Not every broker has the command for it, RECEIVE.
+        """Return a message if there is one right now, else None. Only some brokers have the command, RECEIVE.
 
         Args:
-            ack: "auto", or "client-individual": then it comes again unless it is acknowledged on this connection.
-            selector: which messages, in the broker's language.
-            headers: more headers of RECEIVE; they win over those made of other arguments.
+            ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
+            selector: selects messages, in the broker's language.
+            headers: more headers of RECEIVE; they win over those of other arguments.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
-            LocalProtocolError: this broker does not offer it.
+            LocalProtocolError: the broker does not offer it.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
         link = self._link
@@ -284,19 +301,19 @@ class AsyncClient(BaseClient):
     # ---- the connection ----
 
     async def wait_connected(self, timeout: float | None = None) -> None:
-        """Wait until there is a connection and the subscriptions are back.
+        """Wait until there is a connection and all subscriptions are restored.
 
         Args:
             timeout: seconds; None for the option `receipt_timeout`.
 
         Raises:
-            ReceiptTimeoutError: there was none in time.
-            ConnectionLostError: the client gave up.
+            ReceiptTimeoutError: there was no connection in time.
+            ConnectionLostError: the client has given up.
         """
         await self._link.wait_connected(timeout)
 
     async def ping(self, timeout: float | None = None) -> float:
-        """Return the seconds the broker takes to answer: to PING where it offers that, else to an empty transaction.
+        """Return the seconds that the broker takes to answer PING, or an empty transaction if it does not offer PING.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
@@ -314,12 +331,12 @@ class AsyncClient(BaseClient):
         return time.monotonic() - started
 
     async def drain(self, timeout: float = 30.0) -> None:
-        """Finish and close: nothing more comes in, what was handed out is finished and settled, what waits is sent.
+        """Stop receiving, wait until taken messages are settled and everything is sent, and close.
 
-        Messages with explicit acks that were not handed out go back to the broker.
+        Messages with explicit acks that were not taken return to the broker.
 
         Raises:
-            ReceiptTimeoutError: not all was done in `timeout` seconds. The client is closed in any case.
+            ReceiptTimeoutError: it took longer than `timeout` seconds. The client is closed nevertheless.
         """
         engine, core = self._link.engine, self._link.core
         engine.check()
@@ -338,12 +355,12 @@ class AsyncClient(BaseClient):
             raise ReceiptTimeoutError(f"not all was finished in {timeout} s")
 
     async def close(self, timeout: float | None = None) -> None:
-        """Say goodbye and close. What waits is sent before, if there is a connection. To close again does nothing.
+        """Send what waits in the outbox, disconnect, and close. To close again does nothing.
 
-        In a child process that was forked it only closes descriptors: the parent's connection goes on.
+        In a forked child process it only closes descriptors: the parent's connection goes on.
 
         Args:
-            timeout: seconds for everything; None for the option `close_timeout`.
+            timeout: seconds; None for the option `close_timeout`.
         """
         link = self._link
         if link.engine.is_copy:

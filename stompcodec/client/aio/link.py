@@ -1,4 +1,4 @@
-"""A client's engine and core, and what its messages, subscriptions and transactions need of them."""
+"""The link between a client, its engine and core, and its messages, subscriptions and transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AsyncLink"]
 
 
 class AsyncLink(BaseLink):
-    """The inside of an `AsyncClient`."""
+    """The engine and core of an `AsyncClient`, with the operations that wait."""
 
     receipt_class = AsyncReceipt
 
@@ -32,7 +32,7 @@ class AsyncLink(BaseLink):
         super().__init__(url, options, self.delivery, subscription_class, message_class)
 
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
-        """Send a message once the outbox has room for it; return its receipt, if it has one.
+        """Send a message once the outbox has room; return its receipt if it has one.
 
         Raises:
             OutboxFullError: there was no room in time.
@@ -51,5 +51,5 @@ class AsyncLink(BaseLink):
         return answer
 
     async def wait_connected(self, timeout: float | None) -> None:
-        """Wait until there is a connection and the subscriptions are back."""
+        """Wait until there is a connection and all subscriptions are restored."""
         await self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()

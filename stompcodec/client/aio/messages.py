@@ -1,4 +1,4 @@
-"""Messages and subscriptions for asyncio: iterating, settling, and handlers in tasks."""
+"""Messages and subscriptions for asyncio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ __all__ = ["AsyncMessage", "AsyncSubscription"]
 
 
 class AsyncMessage(BaseMessage):
-    """A message that was delivered to us. As `stompcodec.client.Message`, awaited."""
+    """A received message.
+
+    >>> import asyncio
+    >>> from stompcodec.client import connect_async
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url) as client:
+    ...         await client.send("/queue/a", "hello", {"n": "1"})
+    ...         message = await client.subscribe("/queue/a", ack="client").get(5)
+    ...         await message.ack()
+    ...         return message.text(), message.body, message.headers["n"], message.redelivered
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    ('hello', b'hello', '1', False)
+    """
 
     __slots__ = ()
     subscription: AsyncSubscription
@@ -27,15 +41,15 @@ class AsyncMessage(BaseMessage):
     async def ack(
         self, headers: Mapping[str, str] | None = None, *, receipt: bool = False, timeout: float | None = None
     ) -> None:
-        """Acknowledge it; in mode `client` all that came before it, too. Nothing is to be done in mode `auto`.
+        """Acknowledge it; in mode `client` all earlier ones, too. In mode `auto` it does nothing.
 
         Args:
-            headers: further headers of ACK, where the broker knows some.
-            receipt: return once the broker has it.
+            headers: more headers of ACK, for brokers that have some.
+            receipt: return when the broker has confirmed.
             timeout: seconds to wait for that.
 
         Raises:
-            StaleAckError: it came by an older connection, or its subscription is over. It comes again.
+            StaleAckError: it is of an older connection, or its subscription has ended: the broker delivers it again.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
@@ -45,14 +59,15 @@ class AsyncMessage(BaseMessage):
                 await answer.wait()
 
     async def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
-        """Refuse it. What follows from that differs: see the table of brokers in the documentation.
+        """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
 
         Args:
-            requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for what the
-                broker does by itself.
+            requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for the broker's
+                default.
+            receipt, timeout: as for `ack`.
 
         Raises:
-            LocalProtocolError: the broker cannot do that, STOMP 1.0 has no NACK, or the mode is `auto`.
+            LocalProtocolError: the broker or STOMP 1.0 does not support it, or the mode is `auto`.
             StaleAckError, RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `ack`.
         """
         answer = self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
@@ -60,10 +75,13 @@ class AsyncMessage(BaseMessage):
             await answer.wait()
 
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractAsyncContextManager[AsyncMessage]:
-        """Return a context: ACK at its end, NACK if it raises; nothing if it was settled inside.
+        """Return a context that ends with ACK, or with NACK if it raises, unless the message was settled inside.
+
+        Args:
+            requeue: as for `nack`.
 
         Raises:
-            LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
+            LocalProtocolError: the broker does not support `requeue`.
         """
         self.subscription.link.core.link.dialect.nack_headers(requeue)
         return self._processing(requeue)
@@ -76,7 +94,7 @@ class AsyncMessage(BaseMessage):
             if self.subscription.explicit and not self.settled:
                 try:
                     await self.nack(requeue=requeue)
-                except StompError as failure:  # the user's error says more
+                except StompError as failure:  # the error of the block says more
                     note(failure)
                     leave(self)
             raise
@@ -91,7 +109,7 @@ class AsyncMessage(BaseMessage):
         receipt: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Send an answer to where the message asks for it: its reply-to, with its correlation-id.
+        """Send a reply to its reply-to, with its correlation-id. Arguments as for `AsyncClient.send`.
 
         Raises:
             LocalProtocolError: it has no reply-to.
@@ -103,9 +121,19 @@ class AsyncMessage(BaseMessage):
 
 
 class AsyncSubscription(Base):
-    """A subscription: `async for` over it, or take messages by `get`. It survives reconnects; `async with` ends it.
+    """A subscription, which is restored on new connections. Iterate over it, or call `get` or `take`.
 
-    It is asked for at once. Awaiting it waits until the broker has confirmed, and so does the first message.
+    >>> import asyncio
+    >>> from stompcodec.client import connect_async
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url) as client, client.subscribe("/queue/a") as subscription:
+    ...         await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
+    ...         async for message in subscription:
+    ...             return message.body, (await subscription.get(timeout=5)).body
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    (b'1', b'2')
     """
 
     def __init__(self, link: AsyncLink, destination: str, **options: Any) -> None:
@@ -140,10 +168,10 @@ class AsyncSubscription(Base):
                     raise StopAsyncIteration from None
 
     async def get(self, timeout: float | None = None) -> AsyncMessage | None:
-        """The next message; None where the subscription is over, or nothing came in time.
+        """Return the next message, or None after the timeout and at the end of the subscription.
 
         Args:
-            timeout: seconds; None to wait for as long as the client lives.
+            timeout: seconds; None for no limit.
 
         Raises:
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
@@ -158,7 +186,7 @@ class AsyncSubscription(Base):
                     return None
 
     async def take(self, most: int, timeout: float | None = None) -> list[AsyncMessage]:
-        """Up to `most` messages: what is there, once something is there. Empty as `get` gives None."""
+        """Wait for messages, and return up to `most` of them; an empty list where `get` returns None."""
         first = await self.get(timeout)
         if first is None:
             return []
@@ -169,10 +197,10 @@ class AsyncSubscription(Base):
         return taken
 
     async def _refill(self, until: float | None) -> bool:
-        """Wait for messages; return False at the end, and when the time is over."""
+        """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
-        await sleep(0)  # asyncio only: other tasks get their turn once a batch
+        await sleep(0)  # asyncio only: lets other tasks run once per batch
         while True:
             with engine.lock:
                 if self.inbox:
@@ -192,11 +220,15 @@ class AsyncSubscription(Base):
             await self._waiters.wait(waiter, until)
 
     async def unsubscribe(self, *, delete: bool = False, wait: bool = True, timeout: float | None = None) -> None:
-        """End it; iterators end. Messages that are not acknowledged go back to the broker.
+        """End it, and its iterators. Unacknowledged messages return to the broker.
 
         Args:
-            delete: end a durable subscription for good.
-            wait: for the receipt.
+            delete: delete a durable subscription.
+            wait: for the receipt, at most `timeout` seconds.
+
+        Raises:
+            ConnectionLostError, LocalProtocolError: with `delete`, the broker could not be told.
+            RejectedError, ReceiptTimeoutError: with `wait`.
         """
         link = self.link
         if not wait:
@@ -218,10 +250,10 @@ class AsyncSubscription(Base):
         self.workers.start(f"stompcodec-{self.id}", runs)
 
     async def join(self, timeout: float | None = None) -> None:
-        """Wait until the handler's tasks have ended. A handler may call this for itself: it does not wait then.
+        """Wait until the handler's tasks have ended, except the calling one; at most `timeout` seconds.
 
         Raises:
-            Exception: what the handler raised, with on_error="stop".
+            Exception: the error of the handler, with on_error="stop".
         """
         await self.workers.join(timeout)
         if self.error is not None:
@@ -229,7 +261,7 @@ class AsyncSubscription(Base):
 
 
 class _Work:
-    """A handler, and what it does with messages."""
+    """The work of a handler's tasks."""
 
     def __init__(
         self, subscription: AsyncSubscription, handler: Callable[[AsyncMessage], Any], on_error: Policy
@@ -240,7 +272,7 @@ class _Work:
         self.stopped = False
 
     async def _messages(self) -> AsyncIterator[AsyncMessage]:
-        """All that come, to the end of the subscription; an ERROR of the server was logged already."""
+        """Yield messages until the subscription ends; the core has logged ERRORs of the server."""
         while not self.stopped:
             try:
                 yield await self.subscription.__anext__()
@@ -252,12 +284,12 @@ class _Work:
                     return
 
     async def run(self) -> None:
-        """One worker; several of them share the subscription."""
+        """Handle messages, in one of several tasks that share the subscription."""
         async for message in self._messages():
             await self.call(message)
 
     async def deal(self, lanes: list[Queue[AsyncMessage | None]], key: Callable[[AsyncMessage], object]) -> None:
-        """Messages with one key go to one worker, so that their order is kept."""
+        """Distribute messages by key: those with equal keys go to the same task, in order."""
         async for message in self._messages():
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
@@ -269,13 +301,13 @@ class _Work:
             await lane.put(None)
 
     async def run_lane(self, lane: Queue[AsyncMessage | None]) -> None:
-        """A worker behind `deal`."""
+        """Handle the messages that `deal` puts into a queue."""
         while (message := await lane.get()) is not None:
             if not self.stopped:
                 await self.call(message)
 
     async def call(self, message: AsyncMessage) -> None:
-        """Call the handler; what it raises never gets further than this."""
+        """Call the handler, and settle the message."""
         try:
             await call_handler(self.handler, message)
         except Exception as error:

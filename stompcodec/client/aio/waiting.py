@@ -1,4 +1,4 @@
-"""How the client for asyncio waits, and runs handlers. `sync/waiting.py` has the same names for threads."""
+"""Waiting and running handlers with asyncio. `sync/waiting.py` has the same names for threads."""
 
 from __future__ import annotations
 
@@ -32,12 +32,25 @@ __all__ = [
     "sleep",
 ]
 
-#: What `send_many` takes.
+#: The messages of `send_many`.
 Messages = Outgoings | AsyncIterable[Any]
 
 
 class AsyncReceipt:
-    """The outcome of a call, which may be awaited later: accepted, rejected, or unknown."""
+    """The receipt of a call, which may be awaited later.
+
+    >>> import asyncio
+    >>> from stompcodec.client import connect_async
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url) as client:
+    ...         receipt = await client.send_for_receipt("/queue/a", b"hello")
+    ...         await receipt
+    ...         return receipt.done
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    True
+    """
 
     __slots__ = ("_call", "_future", "_process")
 
@@ -56,15 +69,15 @@ class AsyncReceipt:
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is there."""
+        """True once the outcome is known."""
         return self._call.done
 
     async def wait(self) -> Any:
-        """Wait for the outcome, at most for the timeout of the call. Return when the broker has accepted.
+        """Return when the broker has accepted, at the latest after the timeout of the call.
 
         Raises:
             RejectedError: the broker refused.
-            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; with `sent` False nothing was sent.
         """
         if self._process is not process.mark:
             raise refuse()
@@ -78,19 +91,19 @@ class AsyncReceipt:
 
 
 class AsyncWaiters:
-    """Tasks that wait for news of a subscription."""
+    """Tasks that wait for messages of a subscription."""
 
     def __init__(self) -> None:
         self._futures: list[asyncio.Future[None]] = []
 
     def enter(self) -> asyncio.Future[None]:
-        """Return what to `wait` for. The caller holds the client's lock."""
+        """Return a future for `wait`. The caller holds the client's lock."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._futures.append(future)
         return future
 
     async def wait(self, waiter: asyncio.Future[None], until: float | None) -> None:
-        """Wait for news, or until a point in time."""
+        """Wait until `wake` is called, or until a point in time."""
         try:
             await asyncio.wait([waiter], timeout=None if until is None else max(until - time.monotonic(), 0))
         finally:
@@ -98,7 +111,7 @@ class AsyncWaiters:
                 self._futures.remove(waiter)
 
     def wake(self) -> None:
-        """Have all of them look for news. Called in the event loop."""
+        """Wake all tasks. Called in the event loop."""
         futures, self._futures = self._futures, []
         for future in futures:
             if not future.done():
@@ -119,26 +132,26 @@ class AsyncWorkers:
         return [task for task in self._tasks if task is not asyncio.current_task()]
 
     async def join(self, timeout: float | None) -> None:
-        """Wait until all others have ended, at most `timeout` seconds; one of them may call this."""
+        """Wait until they have ended, except the calling task; at most `timeout` seconds."""
         if others := self._others():
             await asyncio.wait(others, timeout=timeout)
 
     async def stop(self, timeout: float) -> None:
-        """Wait until they have ended, and cancel those that have not."""
+        """Wait until they have ended, and cancel those that have not after `timeout` seconds."""
         await self.join(timeout)
         for task in self._others():
             task.cancel()
 
 
 class AsyncDelivery:
-    """The engine's way to those who wait: into the event loop, once for all that a turn of the I/O thread brings."""
+    """The engine's way into the event loop, which it enters once per turn of the I/O thread."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Take the running event loop."""
+        """Remember the running event loop."""
         self.loop = asyncio.get_running_loop()
 
     async def stop(self, engine: Engine, timeout: float) -> None:
@@ -148,11 +161,11 @@ class AsyncDelivery:
             await sleep(LOOK)
 
     def deliver(self, news: News) -> None:
-        """Wake those who wait."""
+        """Wake those who wait for these news."""
         if self.loop is None:
             self._deliver(news)
             return
-        with contextlib.suppress(RuntimeError):  # the user's loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self.loop.call_soon_threadsafe(self._deliver, news)
 
     def _deliver(self, news: News) -> None:
@@ -160,17 +173,17 @@ class AsyncDelivery:
         show(self._options, news)
 
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
-        """Ask the user's function: a coroutine function in the user's loop, any other in the calling thread."""
+        """Return a credential: call a coroutine function in the event loop, others in this thread."""
         if inspect.iscoroutinefunction(ask) and self.loop is not None:
             return asyncio.run_coroutine_threadsafe(ask(), self.loop).result(timeout)
         return ask()
 
 
 async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
-    """Call a handler, and await what it returns if that is awaitable.
+    """Call a handler, and await its result if that is awaitable.
 
     Raises:
-        Exception: what the handler raised. Where it let itself be cancelled, but this task is not, a RuntimeError.
+        Exception: the error of the handler; a RuntimeError if it awaited something that was cancelled.
     """
     try:
         result = handler(message)
@@ -180,11 +193,11 @@ async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
         cancelling = getattr(asyncio.current_task(), "cancelling", None)
         if cancelling is None or cancelling():
             raise
-        raise ended_by(error) from error  # something that the handler waited for was cancelled
+        raise ended_by(error) from error  # this task was not cancelled
 
 
 async def feed(bulk: Bulk, messages: Messages) -> None:
-    """Have all messages sent, and wait where that is necessary."""
+    """Send all messages, and wait for room and receipts."""
     if isinstance(messages, AsyncIterable):
         async for message in messages:
             await _steps(bulk.add((message,)))
@@ -195,8 +208,8 @@ async def feed(bulk: Bulk, messages: Messages) -> None:
 
 async def _steps(steps: Iterable[Awaitable[object] | None]) -> None:
     for receipt in steps:
-        if receipt is None:  # other tasks get their turn
+        if receipt is None:  # lets other tasks run
             await sleep(0)
             continue
-        with contextlib.suppress(StompError):  # `bulk` looks at it
+        with contextlib.suppress(StompError):  # `bulk` handles it
             await receipt

@@ -1,1 +1,1 @@
-"""A subscription into a capture: recording, acknowledging behind the disk, leaving out duplicates."""
+"""Recording subscriptions into a capture: messages are acknowledged once they are on disk; duplicates are left out."""

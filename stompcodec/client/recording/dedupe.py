@@ -1,4 +1,4 @@
-"""Knows messages that were recorded before, so that what a broker delivers again is not recorded again."""
+"""Detection of messages that were recorded before, and that a broker delivers again."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from stompcodec.spec import Limits
 
 __all__ = ["WINDOW", "Dedupe"]
 
-#: Messages that are remembered, unless it is said otherwise. They take about 0.1 kB each.
+#: The default number of messages to remember, at about 0.1 kB each.
 WINDOW = 1_000_000
-#: What is in a capture came through the limits of a client, which may be any.
+#: Captured messages have passed the limits of their client, which may be any.
 _ANY = Limits(max_headers=10_000, max_body=2**40)
 
 
 class Dedupe:
-    """The last messages that were recorded.
+    """The last recorded messages.
 
-    A message is the same as another one if destination, id and body are: the ids of several brokers, or of a broker
-    that lost its memory, may repeat, and a message with other octets is never taken for a duplicate.
+    Two messages are the same if destination, id and body are equal: ids may repeat among brokers, or after a broker has
+    lost its memory.
 
     Args:
-        header: which one holds the id; a message without it is never a duplicate.
-        window: how many messages are remembered.
+        header: the header with the id; a message without it is never a duplicate.
+        window: the number of messages to remember.
+
+    Raises:
+        ValueError: `window` is below 1.
 
     >>> dedupe, frame = Dedupe(), Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, b"hello")
     >>> key = dedupe.key(frame)
@@ -46,14 +49,14 @@ class Dedupe:
         self.window = window
         self._order: deque[int] = deque()
         self._known: set[int] = set()
-        self._secret = os.urandom(16)  # so that nobody can make messages that have the key of another one
+        self._secret = os.urandom(16)  # prevents messages that are made to have equal keys
 
     @classmethod
     def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
-        """By its name: message-id (or messageId), header:NAME, or none.
+        """Return the Dedupe for an option's value: message-id (or messageId), header:NAME, or none.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: any other value.
 
         >>> Dedupe.of("header:uuid").header, Dedupe.of("none")
         ('uuid', None)
@@ -67,7 +70,7 @@ class Dedupe:
         raise ValueError(f"{text!r}: use messageId, header:NAME or none")
 
     def key(self, frame: Frame) -> int | None:
-        """What is the same for two deliveries of one message; None where there is no id."""
+        """Return a key that is equal for all deliveries of a message; None without an id."""
         name = frame.get(self.header)
         if name is None:
             return None
@@ -85,7 +88,7 @@ class Dedupe:
         return len(self._known)
 
     def remember(self, keys: Iterable[int]) -> None:
-        """They were recorded. Those that were recorded longest ago are forgotten."""
+        """Remember the keys of recorded messages, and forget the oldest."""
         known, order = self._known, self._order
         for key in keys:
             if key not in known:
@@ -95,9 +98,9 @@ class Dedupe:
             known.discard(order.popleft())
 
     def load(self, capture: Capture) -> int:
-        """Remember the last messages of a capture, over all its chains; how many were found.
+        """Remember the last messages of a capture, over all its chains; return their number.
 
-        The segments are read newest first, until there are enough.
+        It reads the newest segments first, until there are enough.
         """
         waiting = [[each for each in capture.segments() if each.chain == chain] for chain in capture.chains()]
         newest: list[tuple[int, int, Segment]] = []
@@ -115,18 +118,18 @@ class Dedupe:
             if len(found) >= self.window and found[0][0] > -time:
                 break
             found = [*self._keys(capture, segment, -time), *found]
-            found.sort(key=lambda pair: pair[0])  # stable: what came together stays in its order
+            found.sort(key=lambda pair: pair[0])  # stable: messages with equal times keep their order
             del found[: -self.window]
             offer(number)
         self.remember(key for _, key in found)
         return len(found)
 
     def _keys(self, capture: Capture, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
-        """Time and key of each message of a segment."""
+        """Yield time and key of each message of a segment."""
         end = min((each.base for each in capture.segments(segment.chain) if each.base > segment.base), default=None)
         frames = capture.frames(segment.chain, segment.base, limits=_ANY, lenient=True)
         known = 0
-        with contextlib.suppress(FrameError, StoreError):  # other things are for those to tell who read it
+        with contextlib.suppress(FrameError, StoreError):  # readers of the capture report damage
             for offset, time, frame in frames:
                 if end is not None and offset >= end:
                     return
@@ -137,7 +140,7 @@ class Dedupe:
 
 
 def _time_of(capture: Capture, segment: Segment) -> int:
-    """When the last octets of a segment came, in us; where its index does not know, when it was last written."""
+    """Return the time of a segment's last bytes in µs, by its index or else by its file."""
     time = 0
     with contextlib.suppress(StoreError, OSError):
         time = max((row.time for row in capture.rows(segment)), default=0)

@@ -1,4 +1,4 @@
-"""Messages that are on the disk and not acknowledged yet: they wait until somebody says how far everything is done."""
+"""Messages on disk whose acknowledgement waits for `release`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Held", "acknowledge"]
 
 
 def acknowledge(messages: Iterable[Message]) -> None:
-    """ACK each of them. Those of a connection that was lost come again."""
+    """Acknowledge messages. The broker delivers those of a lost connection again."""
     for message in messages:
         with contextlib.suppress(StaleAckError):
             message.ack()
 
 
 class Held:
-    """Messages, and the offsets behind which they may be acknowledged. All may be called from any thread.
+    """Messages that may be acknowledged once offsets of chains are released. Any thread may call its methods.
 
-    A message that was written waits for the offset behind it in its chain. A duplicate waits for all that was in the
-    capture when it came, for the message it repeats is somewhere in there.
+    A written message waits for the end of its frame. A duplicate waits for all that the capture held when it was
+    received, since the original is somewhere in there.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Held:
             return sum(map(len, self._written.values())) + len(self._again)
 
     def hold(self, chain: str, end: int, message: Message) -> None:
-        """Keep a message whose frame ends at this offset of a chain."""
+        """Hold a message whose frame ends at this offset of a chain."""
         _slim(message)
         with self._lock:
             if end > self._released.get(chain, 0):
@@ -48,7 +48,7 @@ class Held:
         acknowledge([message])
 
     def hold_again(self, ends: Mapping[str, int], messages: Iterable[Message]) -> None:
-        """Keep duplicates, which came when the chains of the capture had these ends."""
+        """Hold duplicates that were received when the chains had these ends."""
         messages = list(messages)
         for message in messages:
             _slim(message)
@@ -59,7 +59,7 @@ class Held:
         acknowledge(messages)
 
     def release(self, offsets: Mapping[str, int]) -> int:
-        """Acknowledge what lies wholly below these offsets of chains; how many messages."""
+        """Acknowledge the messages below these offsets of chains; return their number."""
         done: list[Message] = []
         with self._lock:
             for chain, offset in offsets.items():
@@ -73,7 +73,7 @@ class Held:
         return len(done)
 
     def drop_stale(self, subscriptions: Collection[Subscription], epoch: int) -> None:
-        """Drop what came by connections before this one of their client: it comes again, and need not be kept."""
+        """Drop messages of connections before this one: the broker delivers them again."""
 
         def stale(message: Message) -> bool:
             return message.epoch < epoch and message.subscription in subscriptions
@@ -88,6 +88,6 @@ class Held:
 
 
 def _slim(message: Message) -> None:
-    """Let go of the body: it is on the disk."""
+    """Drop the body, which is on disk."""
     if message.body:
         message.frame = Frame(message.frame.command, message.frame.headers.pairs(), b"")

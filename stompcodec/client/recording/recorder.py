@@ -1,7 +1,7 @@
-"""Subscriptions into a capture: octets to the disk first, then the ACK.
+"""The recorder of subscriptions: it writes messages to disk first, then acknowledges them.
 
-Whatever ends the process, and at whatever moment: what was acknowledged is in the capture. What was not comes again
-from the broker, so without `dedupe` a message may be there twice, with the same message-id.
+Invariant: an acknowledged message is in the capture, however the process ends. The broker delivers the others again, so
+without `dedupe` a message may be recorded twice, with the same message-id.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from stompcodec.errors import FrameError, StompError, StoreError
 
 __all__ = ["Recorder", "holder_of"]
 
-#: Messages that are taken at once, and octets that are written between two syncs.
+#: The most messages that are taken at once, and bytes that are written between two syncs.
 _MOST = 1000
 _GROUP = 4 * 2**20
-#: Seconds between two looks at whether to stop, where nothing comes.
+#: Seconds between two checks for `stop` without messages.
 _LOOK = 0.2
-#: Seconds until what could not be written is tried again.
+#: Seconds until a failed write is tried again.
 _RETRY = 1.0
 
 
 def holder_of(what: str, now: float) -> str:
-    """Return who this process is, for those whom its lock refuses.
+    """Return a description of this process, for errors about its lock.
 
     Args:
-        what: what it does.
+        what: its task.
         now: the time, in seconds since 1970.
 
     >>> holder_of("a test", 1_700_000_000)  # doctest: +ELLIPSIS
@@ -55,16 +55,16 @@ class _Batch(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is done with messages: those that are new, and those that were recorded before."""
+    """New messages, and duplicates."""
 
     batches: list[_Batch]
     keys: list[int]
-    """Of the new ones."""
+    """Of the new messages."""
     again: list[Message]
 
 
 def _parts(messages: list[Message]) -> Iterator[list[Message]]:
-    """The messages in parts, so that what waits to be written has an end, also where they are large."""
+    """Yield the messages in parts of bounded size, which bounds what waits to be written."""
     part: list[Message] = []
     octets = 0
     for message in messages:
@@ -78,34 +78,33 @@ def _parts(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 class _Written(NamedTuple):
-    """A message that is on the disk."""
+    """A message on disk."""
 
     chain: str
     end: int
-    """The offset behind it."""
+    """The offset of its end."""
     octets: int
     message: Message
 
 
 class Recorder:
-    """Writes what subscriptions bring into a capture. It is written and synced in the thread that calls `run`.
+    """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs.
 
-    While the disk is full nothing is acknowledged, so the broker keeps what it has, and nothing is lost.
+    While the disk is full nothing is acknowledged, so the broker keeps its messages and none is lost.
 
     Args:
-        clients: whose messages: one client, or several that share the work. They are not closed.
-        capture: where to. It is not closed.
-        dedupe: knows what was recorded before, and is not recorded again; None to record all that comes.
-            What the capture holds already is read first.
-        acknowledge: a message once it is "synced", or once `release` says that everything up to it is done.
-        most: end after so many messages; None for no end.
-        on_turn: called a few times a second, between two syncs.
-        on_trouble: called with what went wrong and is tried again.
-        hold: while this returns True nothing is written and nothing more acknowledged.
-        clock: the time, in seconds since 1970.
+        clients: one client, or several that share the work. They are not closed.
+        capture: to write. It is not closed.
+        dedupe: leaves out messages that were recorded before, those in the capture included; None records all.
+        acknowledge: when a message is "synced", or when it is "released" by `release`.
+        most: the number of messages after which it ends; None for no limit.
+        on_turn: called a few times per second, between two syncs.
+        on_trouble: called with errors after which it tries again.
+        hold: while it returns True nothing is written or acknowledged.
+        clock: returns the time, in seconds since 1970.
 
     Raises:
-        ValueError: `acknowledge` is something else.
+        ValueError: another value of `acknowledge`.
     """
 
     def __init__(
@@ -135,38 +134,38 @@ class Recorder:
         self._hold = hold
         self._clock = clock
         self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
-        self._over: _Batch | None = None  # wanted only where some of those before are duplicates
+        self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
         self._subscriptions: dict[Subscription, str] = {}
         self._live = 0
         self._stop = threading.Event()
         self.messages = 0
-        """How many are on the disk."""
+        """The number of messages on disk."""
         self.octets = 0
-        """Of their frames."""
+        """The bytes of their frames."""
         self.redelivered = 0
-        """How many of them the broker had sent before."""
+        """The number of those that the broker had delivered before."""
         self.duplicates = 0
-        """How many were not recorded, since they were there."""
+        """The number of duplicates, which were not recorded."""
         self.last: float | None = None
-        """When the last message came that is on the disk, in seconds since 1970."""
+        """The time at which the last message on disk was received, in seconds since 1970."""
         read = Capture(capture.path)
         self._chains = set(read.chains())
         if dedupe is not None:
             dedupe.load(read)
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
-        """Record one more destination, each message acknowledged by itself.
+        """Subscribe to a destination to record, with ack mode client-individual.
 
-        Each client subscribes, so on a queue they share the messages. The first one writes the chain that is named,
-        the next ones write NAME.1, NAME.2 and so on.
+        Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
+        CHAIN.1, CHAIN.2 and so on.
 
         Args:
             chain: of the capture.
-            prefetch: how many messages may be on their way and not acknowledged, for each client.
-            options: more of `Client.subscribe`.
+            prefetch: the number of unacknowledged messages per client.
+            options: more options of `Client.subscribe`.
 
         Raises:
-            RejectedError, ConnectionLostError, ReceiptTimeoutError: as `Client.subscribe`.
+            RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `Client.subscribe`.
         """
         for number, client in enumerate(self._clients):
             subscription = client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
@@ -177,32 +176,32 @@ class Recorder:
             threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
 
     def stop(self) -> None:
-        """Let `run` write what was taken, and return. May be called from anywhere, also from a handler of signals."""
+        """Have `run` write the messages it has taken, and return. Signal handlers may call it, too."""
         self._stop.set()
 
     def release(self, offsets: Mapping[str, int]) -> int:
-        """Everything below these offsets of chains is done: acknowledge it. May be called from any thread.
+        """Acknowledge the messages below these offsets of chains. Any thread may call it.
 
         Returns:
-            How many messages were acknowledged; 0 where they are when they are synced.
+            The number of messages that were acknowledged; 0 with acknowledge="synced".
         """
         return 0 if self._held is None else self._held.release(offsets)
 
     @property
     def held(self) -> int:
-        """Messages that are on the disk, and wait for `release`."""
+        """The number of messages on disk that wait for `release`."""
         return 0 if self._held is None else len(self._held)
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that the broker has sent, and was not told are done."""
+        """The number of received messages that are not acknowledged."""
         return sum(subscription.open for subscription in self._subscriptions)
 
     def run(self) -> None:
-        """Record until `stop` is called, `most` have come, or the last subscription ends.
+        """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
 
         Raises:
-            StompError: a subscription ended with it, or the capture cannot be written any more.
+            StompError: a subscription has failed, or the capture cannot be written any more.
         """
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:
@@ -212,7 +211,7 @@ class Recorder:
                     continue
                 self._record(self._group(_LOOK))
             if not self._hold():
-                self._record(self._group(0.0))  # what was taken before
+                self._record(self._group(0.0))  # messages that were taken before
         finally:
             for subscription in self._subscriptions:
                 with contextlib.suppress(StompError):
@@ -220,12 +219,12 @@ class Recorder:
             self._stop.set()
 
     def _take(self, subscription: Subscription) -> None:
-        """Runs in a thread for each subscription."""
+        """Take messages of a subscription, in a thread of its own."""
         while True:
             try:
                 messages = subscription.take(_MOST)
             except StompError as error:
-                if not subscription.deaf:  # an ERROR that belongs to nobody
+                if not subscription.deaf:  # an ERROR that belongs to no call
                     self._on_trouble(error)
                     continue
                 self._hand_over(error)
@@ -239,7 +238,7 @@ class Recorder:
                     return
 
     def _hand_over(self, item: _Batch | Exception | None) -> bool:
-        """False once nobody takes anything any more: then it goes back to the broker."""
+        """Pass messages to `run`; return False after `stop`: then they return to the broker."""
         while not self._stop.is_set():
             try:
                 self._arrived.put(item, timeout=_LOOK)
@@ -249,7 +248,7 @@ class Recorder:
         return False
 
     def _group(self, timeout: float) -> list[_Batch]:
-        """What has come, up to what one sync is for."""
+        """Return received messages, at most those for one sync."""
         group: list[_Batch] = []
         octets, count = 0, self.messages
         while octets < _GROUP and count != self._most:
@@ -276,7 +275,7 @@ class Recorder:
         return group
 
     def _record(self, group: list[_Batch]) -> None:
-        """Write, sync, acknowledge. While it cannot be written, try again, until it is to stop."""
+        """Write, sync and acknowledge; try again after errors, until `stop`."""
         if not group:
             return
         plan = self._plan(group)
@@ -304,7 +303,7 @@ class Recorder:
         self._settle(written, plan.again)
 
     def _plan(self, group: list[_Batch]) -> _Plan:
-        """Leave out what is in the capture already."""
+        """Separate duplicates from new messages."""
         dedupe = self._dedupe
         if dedupe is None:
             return _Plan(group, [], [])
@@ -325,7 +324,7 @@ class Recorder:
         return _Plan(batches, list(keys), again)
 
     def _write(self, batches: list[_Batch], written: list[_Written]) -> None:
-        """Add to `written` what is on the disk then: all of it, or, with an error, a part."""
+        """Write and sync, and add to `written` what is on disk; after an error that is a part."""
         appended: list[_Written] = []
         try:
             for batch in batches:
@@ -336,7 +335,7 @@ class Recorder:
                         appended.append(_Written(chain, end, len(data), message))
             self._capture.sync()
         except StoreError:
-            for _ in self._chains:  # now what is not synced is cut off, in each chain
+            for _ in self._chains:  # a sync after an error cuts off what is not synced
                 with contextlib.suppress(StoreError):
                     self._capture.sync()
                     break
@@ -349,14 +348,14 @@ class Recorder:
         for message in batch.messages:
             try:
                 data = octets_of(message.frame)
-            except FrameError as error:  # no frame that came over the wire is like this
+            except FrameError as error:  # cannot happen to a received frame
                 self._on_trouble(error)
                 continue
             parts.setdefault(self._subscriptions[message.subscription], []).append((data, message))
         return parts
 
     def _settle(self, written: list[_Written], again: list[Message]) -> None:
-        """Acknowledge what may be now, and keep the rest until it is released."""
+        """Acknowledge messages, or hold them until they are released."""
         held = self._held
         if held is None:
             acknowledge(each.message for each in written)

@@ -18,7 +18,19 @@ __all__ = ["Transaction"]
 
 
 class Transaction(BaseTransaction):
-    """SEND, ACK and NACK that take effect together: COMMIT at the end of its `with`, ABORT if that raises."""
+    """A transaction: its `with` block ends with COMMIT, or with ABORT if it raises.
+
+    >>> from stompcodec.client import connect
+    >>> from stompcodec.testing import StompBroker
+    >>> def main(url):
+    ...     with connect(url) as client:
+    ...         with client.transaction() as transaction:
+    ...             transaction.send("/queue/a", b"1")
+    ...         return transaction.state
+    >>> with StompBroker() as broker:
+    ...     main(broker.url)
+    'committed'
+    """
 
     def __init__(self, link: Link, timeout: float | None) -> None:
         super().__init__(link.transaction_id())
@@ -35,14 +47,14 @@ class Transaction(BaseTransaction):
             if self.state != "aborted":
                 self.commit()
         elif self.state == "open":
-            with contextlib.suppress(StompError):  # the user's error says more
+            with contextlib.suppress(StompError):  # the error of the block says more
                 self.abort(wait=False)
 
     def begin(self) -> Transaction:
-        """Start it, once there is a connection.
+        """Begin it, once there is a connection.
 
         Raises:
-            ReceiptTimeoutError: there was none in time.
+            ReceiptTimeoutError: there was no connection in time.
         """
         link = self._link
         while not link.engine.do(link.core.begin, self, now()):
@@ -58,17 +70,17 @@ class Transaction(BaseTransaction):
         content_encoding: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Send as part of it. There is no receipt but that of `commit`.
+        """Send a message as part of it; only `commit` has a receipt. Arguments as for `Client.send`.
 
         Raises:
-            ConnectionLostError: the connection was lost, and the transaction with it. Nothing of it took effect.
+            ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
         """
         link = self._link
         sending = link.sending(destination, body, headers, content_encoding, transaction=self)
         link.push(sending, timeout)
 
     def ack(self, message: Message) -> None:
-        """Acknowledge as part of it.
+        """Acknowledge a message as part of it.
 
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
@@ -76,21 +88,28 @@ class Transaction(BaseTransaction):
         self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
 
     def nack(self, message: Message, *, requeue: bool | None = None) -> None:
-        """Refuse as part of it; as `Message.nack`."""
+        """Refuse a message as part of it, as `Message.nack`."""
         self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
 
     def commit(self, timeout: float | None = None) -> None:
-        """Let it take effect; returns when the broker has done so.
+        """Commit it, and return when the broker has confirmed.
+
+        Args:
+            timeout: seconds to wait; None for that of the transaction.
 
         Raises:
-            RejectedError: the broker refused: nothing of it took effect.
-            ConnectionLostError: the connection was lost; with `sent` False nothing took effect, else that is unknown.
+            RejectedError: the broker refused, and it took no effect.
+            ConnectionLostError: the connection was lost: with `sent` False it took no effect, else that is unknown.
             ReceiptTimeoutError: the outcome is unknown.
         """
         self._finish("COMMIT", timeout).wait()
 
     def abort(self, *, wait: bool = True, timeout: float | None = None) -> None:
-        """Let nothing of it take effect. The messages it acknowledged are open again."""
+        """Discard it: drop its messages, and reopen those that it acknowledged.
+
+        Args:
+            wait: for the receipt, at most `timeout` seconds.
+        """
         receipt = self._finish("ABORT", timeout)
         if wait:
             receipt.wait()

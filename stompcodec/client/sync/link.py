@@ -1,4 +1,4 @@
-"""A client's engine and core, and what its messages, subscriptions and transactions need of them."""
+"""The link between a client, its engine and core, and its messages, subscriptions and transactions."""
 
 # scripts/unasync.py writes this from aio/link.py: change that one, then `make docs`.
 
@@ -19,7 +19,7 @@ __all__ = ["Link"]
 
 
 class Link(BaseLink):
-    """The inside of an `Client`."""
+    """The engine and core of an `Client`, with the operations that wait."""
 
     receipt_class = Receipt
 
@@ -34,7 +34,7 @@ class Link(BaseLink):
         super().__init__(url, options, self.delivery, subscription_class, message_class)
 
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
-        """Send a message once the outbox has room for it; return its receipt, if it has one.
+        """Send a message once the outbox has room; return its receipt if it has one.
 
         Raises:
             OutboxFullError: there was no room in time.
@@ -53,5 +53,5 @@ class Link(BaseLink):
         return answer
 
     def wait_connected(self, timeout: float | None) -> None:
-        """Wait until there is a connection and the subscriptions are back."""
+        """Wait until there is a connection and all subscriptions are restored."""
         self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()

@@ -1,4 +1,4 @@
-"""Messages and subscriptions for threads: iterating, settling, and handlers in threads."""
+"""Messages and subscriptions for threads."""
 
 # scripts/unasync.py writes this from aio/messages.py: change that one, then `make docs`.
 
@@ -21,7 +21,20 @@ __all__ = ["Message", "Subscription"]
 
 
 class Message(BaseMessage):
-    """A message that was delivered to us. As `stompcodec.client.Message`, awaited."""
+    """A received message.
+
+    >>> from stompcodec.client import connect
+    >>> from stompcodec.testing import StompBroker
+    >>> def main(url):
+    ...     with connect(url) as client:
+    ...         client.send("/queue/a", "hello", {"n": "1"})
+    ...         message = client.subscribe("/queue/a", ack="client").get(5)
+    ...         message.ack()
+    ...         return message.text(), message.body, message.headers["n"], message.redelivered
+    >>> with StompBroker() as broker:
+    ...     main(broker.url)
+    ('hello', b'hello', '1', False)
+    """
 
     __slots__ = ()
     subscription: Subscription
@@ -29,15 +42,15 @@ class Message(BaseMessage):
     def ack(
         self, headers: Mapping[str, str] | None = None, *, receipt: bool = False, timeout: float | None = None
     ) -> None:
-        """Acknowledge it; in mode `client` all that came before it, too. Nothing is to be done in mode `auto`.
+        """Acknowledge it; in mode `client` all earlier ones, too. In mode `auto` it does nothing.
 
         Args:
-            headers: further headers of ACK, where the broker knows some.
-            receipt: return once the broker has it.
+            headers: more headers of ACK, for brokers that have some.
+            receipt: return when the broker has confirmed.
             timeout: seconds to wait for that.
 
         Raises:
-            StaleAckError: it came by an older connection, or its subscription is over. It comes again.
+            StaleAckError: it is of an older connection, or its subscription has ended: the broker delivers it again.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
@@ -47,14 +60,15 @@ class Message(BaseMessage):
                 answer.wait()
 
     def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
-        """Refuse it. What follows from that differs: see the table of brokers in the documentation.
+        """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
 
         Args:
-            requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for what the
-                broker does by itself.
+            requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for the broker's
+                default.
+            receipt, timeout: as for `ack`.
 
         Raises:
-            LocalProtocolError: the broker cannot do that, STOMP 1.0 has no NACK, or the mode is `auto`.
+            LocalProtocolError: the broker or STOMP 1.0 does not support it, or the mode is `auto`.
             StaleAckError, RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `ack`.
         """
         answer = self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
@@ -62,10 +76,13 @@ class Message(BaseMessage):
             answer.wait()
 
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractContextManager[Message]:
-        """Return a context: ACK at its end, NACK if it raises; nothing if it was settled inside.
+        """Return a context that ends with ACK, or with NACK if it raises, unless the message was settled inside.
+
+        Args:
+            requeue: as for `nack`.
 
         Raises:
-            LocalProtocolError: the NACK of this broker cannot do what `requeue` asks for.
+            LocalProtocolError: the broker does not support `requeue`.
         """
         self.subscription.link.core.link.dialect.nack_headers(requeue)
         return self._processing(requeue)
@@ -78,7 +95,7 @@ class Message(BaseMessage):
             if self.subscription.explicit and not self.settled:
                 try:
                     self.nack(requeue=requeue)
-                except StompError as failure:  # the user's error says more
+                except StompError as failure:  # the error of the block says more
                     note(failure)
                     leave(self)
             raise
@@ -93,7 +110,7 @@ class Message(BaseMessage):
         receipt: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Send an answer to where the message asks for it: its reply-to, with its correlation-id.
+        """Send a reply to its reply-to, with its correlation-id. Arguments as for `Client.send`.
 
         Raises:
             LocalProtocolError: it has no reply-to.
@@ -105,9 +122,18 @@ class Message(BaseMessage):
 
 
 class Subscription(Base):
-    """A subscription: `for` over it, or take messages by `get`. It survives reconnects; `with` ends it.
+    """A subscription, which is restored on new connections. Iterate over it, or call `get` or `take`.
 
-    It is asked for at once. Awaiting it waits until the broker has confirmed, and so does the first message.
+    >>> from stompcodec.client import connect
+    >>> from stompcodec.testing import StompBroker
+    >>> def main(url):
+    ...     with connect(url) as client, client.subscribe("/queue/a") as subscription:
+    ...         client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
+    ...         for message in subscription:
+    ...             return message.body, (subscription.get(timeout=5)).body
+    >>> with StompBroker() as broker:
+    ...     main(broker.url)
+    (b'1', b'2')
     """
 
     def __init__(self, link: Link, destination: str, **options: Any) -> None:
@@ -137,10 +163,10 @@ class Subscription(Base):
                     raise StopIteration from None
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None where the subscription is over, or nothing came in time.
+        """Return the next message, or None after the timeout and at the end of the subscription.
 
         Args:
-            timeout: seconds; None to wait for as long as the client lives.
+            timeout: seconds; None for no limit.
 
         Raises:
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
@@ -155,7 +181,7 @@ class Subscription(Base):
                     return None
 
     def take(self, most: int, timeout: float | None = None) -> list[Message]:
-        """Up to `most` messages: what is there, once something is there. Empty as `get` gives None."""
+        """Wait for messages, and return up to `most` of them; an empty list where `get` returns None."""
         first = self.get(timeout)
         if first is None:
             return []
@@ -166,7 +192,7 @@ class Subscription(Base):
         return taken
 
     def _refill(self, until: float | None) -> bool:
-        """Wait for messages; return False at the end, and when the time is over."""
+        """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
         while True:
@@ -188,11 +214,15 @@ class Subscription(Base):
             self._waiters.wait(waiter, until)
 
     def unsubscribe(self, *, delete: bool = False, wait: bool = True, timeout: float | None = None) -> None:
-        """End it; iterators end. Messages that are not acknowledged go back to the broker.
+        """End it, and its iterators. Unacknowledged messages return to the broker.
 
         Args:
-            delete: end a durable subscription for good.
-            wait: for the receipt.
+            delete: delete a durable subscription.
+            wait: for the receipt, at most `timeout` seconds.
+
+        Raises:
+            ConnectionLostError, LocalProtocolError: with `delete`, the broker could not be told.
+            RejectedError, ReceiptTimeoutError: with `wait`.
         """
         link = self.link
         if not wait:
@@ -214,10 +244,10 @@ class Subscription(Base):
         self.workers.start(f"stompcodec-{self.id}", runs)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the handler's threads have ended. A handler may call this for itself: it does not wait then.
+        """Wait until the handler's threads have ended, except the calling one; at most `timeout` seconds.
 
         Raises:
-            Exception: what the handler raised, with on_error="stop".
+            Exception: the error of the handler, with on_error="stop".
         """
         self.workers.join(timeout)
         if self.error is not None:
@@ -225,7 +255,7 @@ class Subscription(Base):
 
 
 class _Work:
-    """A handler, and what it does with messages."""
+    """The work of a handler's threads."""
 
     def __init__(self, subscription: Subscription, handler: Callable[[Message], Any], on_error: Policy) -> None:
         self.subscription = subscription
@@ -234,7 +264,7 @@ class _Work:
         self.stopped = False
 
     def _messages(self) -> Iterator[Message]:
-        """All that come, to the end of the subscription; an ERROR of the server was logged already."""
+        """Yield messages until the subscription ends; the core has logged ERRORs of the server."""
         while not self.stopped:
             try:
                 yield self.subscription.__next__()
@@ -246,12 +276,12 @@ class _Work:
                     return
 
     def run(self) -> None:
-        """One worker; several of them share the subscription."""
+        """Handle messages, in one of several threads that share the subscription."""
         for message in self._messages():
             self.call(message)
 
     def deal(self, lanes: list[Queue[Message | None]], key: Callable[[Message], object]) -> None:
-        """Messages with one key go to one worker, so that their order is kept."""
+        """Distribute messages by key: those with equal keys go to the same thread, in order."""
         for message in self._messages():
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
@@ -263,13 +293,13 @@ class _Work:
             lane.put(None)
 
     def run_lane(self, lane: Queue[Message | None]) -> None:
-        """A worker behind `deal`."""
+        """Handle the messages that `deal` puts into a queue."""
         while (message := lane.get()) is not None:
             if not self.stopped:
                 self.call(message)
 
     def call(self, message: Message) -> None:
-        """Call the handler; what it raises never gets further than this."""
+        """Call the handler, and settle the message."""
         try:
             call_handler(self.handler, message)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""How the client for threads waits, and runs handlers. `aio/waiting.py` has the same names for asyncio."""
+"""Waiting and running handlers in threads. `aio/waiting.py` has the same names for asyncio."""
 
 from __future__ import annotations
 
@@ -22,21 +22,30 @@ from stompcodec.errors import ReceiptTimeoutError, StompError
 
 __all__ = ["Delivery", "Messages", "Queue", "Receipt", "Waiters", "Workers", "call_handler", "feed", "sleep"]
 
-#: What `send_many` takes.
+#: The messages of `send_many`.
 Messages = Outgoings
-#: The I/O thread ends every call in time. Should it ever fail to, nobody waits much longer.
+#: The I/O thread ends every call in time. If it fails to, callers wait this many seconds longer.
 _GRACE = 5.0
 
 
 class Receipt:
-    """The outcome of a call, which may be waited for later: accepted, rejected, or unknown."""
+    """The receipt of a call, which may be waited for later.
+
+    >>> from stompcodec.client import connect
+    >>> from stompcodec.testing import StompBroker
+    >>> with StompBroker() as broker, connect(broker.url) as client:
+    ...     receipt = client.send_for_receipt("/queue/a", b"hello")
+    ...     receipt.wait()
+    ...     receipt.done
+    True
+    """
 
     __slots__ = ("_call", "_process", "_waiters")
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._process = process.mark
-        # Each who waits has a lock of their own, so that one who is interrupted leaves nothing locked.
+        # Each waiting thread has its own lock, so that an interrupted one leaves nothing locked.
         self._waiters: list[threading.Lock] = []
         call.wake = self._wake
 
@@ -50,15 +59,15 @@ class Receipt:
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is there."""
+        """True once the outcome is known."""
         return self._call.done
 
     def wait(self) -> Any:
-        """Wait for the outcome, at most for the timeout of the call. Return when the broker has accepted.
+        """Return when the broker has accepted, at the latest after the timeout of the call.
 
         Raises:
             RejectedError: the broker refused.
-            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; `sent` tells if anything left at all.
+            ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; with `sent` False nothing was sent.
         """
         call = self._call
         if self._process is not process.mark:
@@ -66,7 +75,7 @@ class Receipt:
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
-        # Invariant: `done` is set before `_wake` looks who waits, so nobody is missed.
+        # Invariant: `done` is set before `_wake` takes the waiters, so none is missed.
         if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
             raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
         if call.error is not None:
@@ -75,24 +84,23 @@ class Receipt:
 
 
 class Waiters:
-    """Threads that wait for news of a subscription.
+    """Threads that wait for messages of a subscription, each with its own lock.
 
-    Each has a lock of its own, in a deque. Not a Condition: that is Python code, which an interrupt leaves half done,
-    with the client's lock held or released twice.
+    A Condition would not do: it is Python code, which an interrupt leaves half done, with its lock held.
     """
 
     def __init__(self) -> None:
         self._locks: deque[threading.Lock] = deque()
 
     def enter(self) -> threading.Lock:
-        """Return what to `wait` for. The caller holds the client's lock, under which news arrives."""
+        """Return a lock for `wait`. The caller holds the client's lock, under which messages arrive."""
         lock = threading.Lock()
         lock.acquire()
         self._locks.append(lock)
         return lock
 
     def wait(self, waiter: threading.Lock, until: float | None) -> None:
-        """Wait for news, or until a point in time."""
+        """Wait until `wake` is called, or until a point in time."""
         try:
             left = -1.0 if until is None else min(max(until - time.monotonic(), 0), threading.TIMEOUT_MAX)
             waiter.acquire(timeout=left)
@@ -101,7 +109,7 @@ class Waiters:
                 self._locks.remove(waiter)
 
     def wake(self) -> None:
-        """Have all of them look for news."""
+        """Wake all threads."""
         with contextlib.suppress(IndexError):
             while True:
                 self._locks.popleft().release()
@@ -120,7 +128,7 @@ class Workers:
             thread.start()
 
     def join(self, timeout: float | None) -> None:
-        """Wait until all others have ended, at most `timeout` seconds; one of them may call this."""
+        """Wait until they have ended, except the calling thread; at most `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -130,31 +138,31 @@ class Workers:
 
 
 class Delivery:
-    """The engine's way to those who wait, and to the thread that calls `on_frame` and `on_state`."""
+    """The engine's way to waiting threads, and to the one that calls `on_frame` and `on_state`."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._watcher: Watcher | None = None
 
     def start(self) -> None:
-        """Start the thread of the hooks, if there are any."""
+        """Start the thread that calls `on_frame` and `on_state`, if one is set."""
         if self._options.on_frame or self._options.on_state:
             self._watcher = Watcher(self._options)
 
     def stop(self, engine: Engine, timeout: float) -> None:
-        """Wait until the I/O thread has ended and the hooks have seen all, at most `timeout` seconds each."""
+        """Wait until the I/O thread and that of the callbacks have ended, at most `timeout` seconds each."""
         engine.join(timeout)
         if self._watcher is not None:
             self._watcher.stop(timeout)
 
     def deliver(self, news: News) -> None:
-        """Wake those who wait."""
+        """Wake those who wait for these news."""
         news.wake()
         if self._watcher is not None:
             self._watcher.put(news)
 
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
-        """Ask the user's function. Called in a thread of its own."""
+        """Return a credential."""
         return ask()
 
 
@@ -162,7 +170,7 @@ def call_handler(handler: Callable[[Any], object], message: object) -> None:
     """Call a handler.
 
     Raises:
-        Exception: what the handler raised. For SystemExit, which would end the worker without a word, a RuntimeError.
+        Exception: the error of the handler; a RuntimeError for SystemExit, which would silently end the thread.
     """
     try:
         handler(message)
@@ -171,9 +179,9 @@ def call_handler(handler: Callable[[Any], object], message: object) -> None:
 
 
 def feed(bulk: Bulk, messages: Messages) -> None:
-    """Have all messages sent, and wait where that is necessary."""
+    """Send all messages, and wait for room and receipts."""
     for steps in (bulk.add(messages), bulk.finish()):
         for receipt in steps:
             if receipt is not None:
-                with contextlib.suppress(StompError):  # `bulk` looks at it
+                with contextlib.suppress(StompError):  # `bulk` handles it
                     receipt.wait()
