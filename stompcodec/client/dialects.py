@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.errors import LocalProtocolError
 
-__all__ = ["BROKERS", "TOPIC_QUEUES", "BrokerDialect", "guess_broker", "row_of"]
+__all__ = ["BROKERS", "TOPIC_QUEUES", "BrokerDialect", "row_of"]
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -97,7 +97,7 @@ class BrokerDialect(NamedTuple):
             given: names of headers from the program; if they choose the queue, none are added.
             unique: returns a name that no other subscription has.
 
-        >>> guess_broker("RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
+        >>> row_of("auto", "RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
         [('exclusive', 'true')]
         >>> BROKERS["rabbitmq"].topic_headers("/topic/a", "durable", (), lambda: "q1")
         [('durable', 'true'), ('auto-delete', 'true'), ('x-queue-name', 'q1')]
@@ -204,17 +204,6 @@ _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
 
-def guess_broker(server: str | None) -> BrokerDialect:
-    """Return the dialect of the broker that sent this `server` header in CONNECTED.
-
-    >>> guess_broker("RabbitMQ/3.10.8").name, guess_broker("ActiveMQ-Artemis/2.31.0").name, guess_broker(None).name
-    ('rabbitmq', 'artemis', 'unknown')
-    >>> guess_broker("stompcodec/0.1.0").name, guess_broker("stompcodec/0.1.0 as artemis").name
-    ('stompcodec', 'artemis')
-    """
-    return row_of("auto", server)
-
-
 def row_of(name: str, server: str | None) -> BrokerDialect:
     """Return the dialect of a broker.
 
@@ -222,6 +211,8 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
         name: the client option `dialect`.
         server: the header of its CONNECTED.
 
+    >>> row_of("auto", "RabbitMQ/3.10.8").name, row_of("auto", "stompcodec/0.1.0 as artemis").name
+    ('rabbitmq', 'artemis')
     >>> row_of("activemq", "stompcodec/0.1.0").discard, row_of("activemq", "ActiveMQ/5.17.2").discard
     ((('requeue', 'false'),), ())
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stompcodec.client.core import REPLIES, ClientCore
-from stompcodec.client.engine import Delivery, Engine
+from stompcodec.client.engine import Engine
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
@@ -84,24 +84,24 @@ class BaseLink:
 
     Args:
         url, options: as for `connect`.
-        delivery: wakes those who wait.
         subscription_class, message_class: classes of the shell.
     """
 
+    delivery_class: type[Any]
     receipt_class: type[Any]
 
     def __init__(
         self,
         url: str | list[Address],
         options: Options,
-        delivery: Delivery,
         subscription_class: Callable[..., Any],
         message_class: type[BaseMessage],
     ) -> None:
         self.options = options
         self._subscription_class = subscription_class
         self.core = ClientCore(options, lambda: uuid.uuid4().hex, self._replies, message_class)
-        self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, delivery)
+        self.delivery = self.delivery_class(options)
+        self.engine = Engine(self.core, parse_uri(url) if isinstance(url, str) else url, self.delivery)
         self._ids = itertools.count(1)
 
     def call(self, what: str, command: str, timeout: float | None, *, resend: bool = False) -> Call:

@@ -6,7 +6,7 @@ from client.scripted import Scripted, outcome
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.client.dialects import BROKERS, guess_broker
+from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError
 
@@ -268,7 +268,7 @@ def test_which_attempt_it_is(server, headers, attempt):
     ],
 )
 def test_the_server_header_chooses_the_row(server, name):
-    assert guess_broker(server).name == name
+    assert row_of("auto", server).name == name
 
 
 def test_the_option_wins_and_our_own_broker_keeps_its_nack():

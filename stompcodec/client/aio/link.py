@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from stompcodec.client.aio.waiting import AsyncDelivery, AsyncReceipt
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.errors import ReceiptTimeoutError
-from stompcodec.uri import Address
 
 __all__ = ["AsyncLink"]
 
@@ -19,17 +13,8 @@ __all__ = ["AsyncLink"]
 class AsyncLink(BaseLink):
     """The engine and core of an `AsyncClient`, with the operations that wait."""
 
+    delivery_class = AsyncDelivery
     receipt_class = AsyncReceipt
-
-    def __init__(
-        self,
-        url: str | list[Address],
-        options: Options,
-        subscription_class: Callable[..., Any],
-        message_class: type[BaseMessage],
-    ) -> None:
-        self.delivery = AsyncDelivery(options)
-        super().__init__(url, options, self.delivery, subscription_class, message_class)
 
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
         """Send a message once the outbox has room; return its receipt if it has one.

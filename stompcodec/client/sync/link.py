@@ -4,16 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.options import Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.client.sync.waiting import Delivery, Receipt
 from stompcodec.errors import ReceiptTimeoutError
-from stompcodec.uri import Address
 
 __all__ = ["Link"]
 
@@ -21,17 +15,8 @@ __all__ = ["Link"]
 class Link(BaseLink):
     """The engine and core of an `Client`, with the operations that wait."""
 
+    delivery_class = Delivery
     receipt_class = Receipt
-
-    def __init__(
-        self,
-        url: str | list[Address],
-        options: Options,
-        subscription_class: Callable[..., Any],
-        message_class: type[BaseMessage],
-    ) -> None:
-        self.delivery = Delivery(options)
-        super().__init__(url, options, self.delivery, subscription_class, message_class)
 
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
         """Send a message once the outbox has room; return its receipt if it has one.
