@@ -57,7 +57,7 @@ class Life:
                     yield "IN_TRANSACTION" if isinstance(operation, Sending) else "SETTLING"
         for (_, name), queue in self.broker.core.queues.items():
             yield from ["DEAD_LETTER" if "DLQ" in name else "READY"] * len(queue.messages)
-            yield from ["DELAYED"] * len(queue.held)
+            yield from ["DELAYED"] * len(queue.deferred)
             for consumer in queue.consumers:
                 yield from ["UNACKED"] * len(consumer.unacked)
 

@@ -116,7 +116,7 @@ def _found(broker: Broker) -> dict[Source, list[Message]]:
     found: dict[Source, list[Message]] = {}
     for router in broker._routers.values():
         for queue in [*_queues(router), *router.destinations.retained.queues.values()]:
-            found[queue] = [*queue.messages, *queue.held.values()]
+            found[queue] = [*queue.messages, *queue.deferred.values()]
     for session in broker.sessions.values():
         for consumer in session.consumers.values():
             source = consumer.queue

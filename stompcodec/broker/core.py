@@ -24,7 +24,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.scheduling import remarked
+from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.topic import Topic
@@ -257,7 +257,7 @@ class Broker:
             message = restored(stored)
             if stored.body is not None:
                 message.body = self.spool.keep(stored.body)
-            self.router(vhost).destinations.load(name, remarked(message))
+            self.router(vhost).destinations.load(name, reload_schedule(message))
             self.seq = max(self.seq, stored.seq)
         date = self.wall()
         for key in store.keys():

@@ -94,7 +94,7 @@ class Message:
         *("attempts", "body", "destination", "expires", "ident", "persistent"),
         *("priority", "seq", "size", "special", "tail"),
     )
-    # Defaults for most messages. `Marked` messages have other values.
+    # Defaults for most messages. `ScheduledMessage` messages have other values.
     #: The group, whose messages all go to one consumer; and whether this is its last message.
     group: bytes | None = None
     closes_group: bool = False

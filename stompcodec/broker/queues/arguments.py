@@ -1,4 +1,4 @@
-"""Terms: what a SUBSCRIBE or SEND says of the queue itself, in RabbitMQ's spelling: its queue arguments.
+"""QueueArguments: what a SUBSCRIBE or SEND says of the queue itself, in RabbitMQ's spelling: its queue arguments.
 
 They hold as long as the queue is there, and are for a queue that is new: one that was used without them, or with
 others, keeps what it has. `queues.arguments` says what happens to whoever asks for something else.
@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 
-__all__ = ["Terms", "terms_from", "terms_of"]
+__all__ = ["QueueArguments", "load_arguments", "read_arguments"]
 
 
-class Terms(NamedTuple):
+class QueueArguments(NamedTuple):
     """Queue arguments. A field is None where nothing was said.
 
-    >>> terms_of({"x-max-length": "10", "x-overflow": "reject-publish"}.get).messages
+    >>> read_arguments({"x-max-length": "10", "x-overflow": "reject-publish"}.get).max_length
     10
     """
 
-    life: float | None = None
+    message_ttl: float | None = None
     """Seconds until a message expires, if it does not say a shorter time itself."""
-    unused: float | None = None
+    expires: float | None = None
     """Seconds without a consumer after which the queue goes, with what is in it."""
-    messages: int | None = None
-    octets: int | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
     """What it may hold. Above, the oldest go."""
-    rejects: bool = False
+    reject_publish: bool = False
     """Above, SENDs are refused instead."""
-    dead_letter: str | None = None
+    dead_letter_queue: str | None = None
     """The name of the queue for its dead letters, without a prefix. They are those that expired, or went for others."""
 
     @property
     def text(self) -> str:
-        """As the store keeps them. `terms_from` reads it."""
+        """As the store keeps them. `load_arguments` reads it."""
         return json.dumps(self)
 
 
@@ -49,7 +49,7 @@ _NAMES = (
 )
 
 
-def terms_of(header: _Header) -> Terms | None:
+def read_arguments(header: _Header) -> QueueArguments | None:
     """What the headers of a SUBSCRIBE or SEND say of the queue; None if they say nothing.
 
     Args:
@@ -62,29 +62,29 @@ def terms_of(header: _Header) -> Terms | None:
         return None
     if header("x-queue-type") == "stream":
         raise Refused("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME.")
-    life, unused = _number(header, "x-message-ttl", 0), _number(header, "x-expires", 1)
+    message_ttl, expires = _number(header, "x-message-ttl", 0), _number(header, "x-expires", 1)
     overflow = header("x-overflow") or "drop-head"
     if overflow not in ("drop-head", "reject-publish"):
         raise Refused("bad x-overflow", "It is drop-head or reject-publish.")
-    terms = Terms(
-        None if life is None else life / 1000,
-        None if unused is None else unused / 1000,
+    arguments = QueueArguments(
+        None if message_ttl is None else message_ttl / 1000,
+        None if expires is None else expires / 1000,
         _number(header, "x-max-length", 0),
         _number(header, "x-max-length-bytes", 0),
         overflow == "reject-publish",
         _dead_letter(header),
     )
-    return None if terms == Terms() else terms
+    return None if arguments == QueueArguments() else arguments
 
 
-def terms_from(text: str | None) -> Terms | None:
-    """Read what `Terms.text` wrote; None if it is something else.
+def load_arguments(text: str | None) -> QueueArguments | None:
+    """Read what `QueueArguments.text` wrote; None if it is something else.
 
-    >>> terms_from(Terms(messages=3).text), terms_from("no such text")
-    (Terms(life=None, unused=None, messages=3, octets=None, rejects=False, dead_letter=None), None)
+    >>> load_arguments(QueueArguments(max_length=3).text).max_length, load_arguments("no such text")
+    (3, None)
     """
     try:
-        return None if text is None else Terms(*json.loads(text))
+        return None if text is None else QueueArguments(*json.loads(text))
     except (ValueError, TypeError):
         return None
 

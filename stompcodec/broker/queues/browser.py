@@ -36,7 +36,7 @@ class Browser(Queue):
         source: what is looked at.
     """
 
-    __slots__ = ("_consumer", "_last", "_marker", "_picking", "_seq", "source")
+    __slots__ = ("_consumer", "_dispatcher", "_last", "_marker", "_seq", "source")
 
     def __init__(self, source: Queue) -> None:
         super().__init__(source.name, "", _NOTHING, source.account, None, source.expiry.wall)
@@ -62,22 +62,22 @@ class Browser(Queue):
 
     def add(self, consumer: Consumer) -> None:
         """The subscription. It begins with the first message, or where it says."""
-        source, wanted = self.source, consumer.wanted
+        source, request = self.source, consumer.request
         self._consumer = consumer
-        self._picking = source.pick()
-        self._picking.browsers[self] = None
+        self._dispatcher = source.make_selective()
+        self._dispatcher.browsers[self] = None
         source.members[consumer] = None
         newest = self._newest(consumer)
-        self._seq = newest if wanted.from_seq == -1 else (wanted.from_seq or 0) - 1
-        if wanted.browser_skip:
-            self._last = self._seq = self._skipped(wanted.browser_skip)
-        elif wanted.browser_end:
+        self._seq = newest if request.from_seq == -1 else (request.from_seq or 0) - 1
+        if request.browser_skip:
+            self._last = self._seq = self._skipped(request.browser_skip)
+        elif request.browser_end:
             self._last = newest
         self.offer(consumer)
 
     def _newest(self, consumer: Consumer) -> int:
         """The highest seq in the queue; where nothing is READY, the highest that was given away."""
-        broker, newest = consumer.session.broker, self._picking.backlog.last_seq
+        broker, newest = consumer.session.broker, self._dispatcher.backlog.last_seq
         if newest is None:
             newest = broker.seq
         horizon = broker.horizon
@@ -85,15 +85,15 @@ class Browser(Queue):
 
     def _skipped(self, count: int) -> int:
         """The seq of the last of so many messages, or of all that there are."""
-        return self._picking.backlog.seq_of(self._seq, self._newest(self._consumer), count)
+        return self._dispatcher.backlog.seq_of(self._seq, self._newest(self._consumer), count)
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """The end of the subscription. Nothing has to come back, for nothing was taken."""
         del self.source.members[consumer]
-        del self._picking.browsers[self]
+        del self._dispatcher.browsers[self]
         consumer.in_ring = False
         consumer.close()
-        self.source.pick_no_more()
+        self.source.make_plain()
         self.source.dispatch()
         return []
 
@@ -104,7 +104,7 @@ class Browser(Queue):
 
     def offer(self, consumer: Consumer) -> int:
         """Show what was not shown yet, as long as there is credit and room."""
-        session, backlog, horizon = consumer.session, self._picking.backlog, consumer.session.broker.horizon
+        session, backlog, horizon = consumer.session, self._dispatcher.backlog, consumer.session.broker.horizon
         consumer.in_ring = False
         for count in range(MOST_LOOKS):
             if consumer.outbox.send_budget <= 0:
@@ -135,12 +135,12 @@ class Browser(Queue):
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """A message cannot be shown: it stays in its queue, and is not offered to that user and version any more."""
-        if self._picking.backlog.remove(message) is not None:
-            self.source.keep_left(message, self.source.failed(consumer, message, error))
+        if self._dispatcher.backlog.remove(message) is not None:
+            self.source.requeue_failed(message, self.source.delivery_failed(consumer, message, error))
 
-    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+    def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """As in Queue."""
-        consumer.take_back(message)
+        consumer.undeliver(message)
         self._fail(consumer, message, error)
 
     def _go_on(self) -> None:
@@ -160,7 +160,7 @@ class Browser(Queue):
             headers.append(("ack", f"{consumer.number}-{self._marker}"))
         elif consumer.tags is not None:
             consumer.tags[ident] = self._marker
-        name = consumer.wanted.include_seq
+        name = consumer.request.include_seq
         if name is not None:
             headers.append((name, str(self._last)))
         try:
@@ -177,7 +177,7 @@ class Browser(Queue):
         for _tag, message in deliveries:
             self.source.remove(message)
 
-    def restore(self, messages: list[Message]) -> None:
+    def requeue(self, messages: list[Message]) -> None:
         """NACK, or the end: all is where it was."""
 
     def acknowledge(self, tag: int, through: int | None) -> list[Message]:

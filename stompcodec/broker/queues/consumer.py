@@ -11,15 +11,15 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Deliverer
 from stompcodec.broker.queues.credit import credit_of, size_of
-from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, Granted
+from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, CreditGrant
 from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.codec import Frame, serialize
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.settings import Address
     from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.arguments import Terms
-    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.queues.arguments import QueueArguments
+    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery", "Source"]
 
@@ -46,7 +46,7 @@ class Source(Deliverer, Undoable, Protocol):
         """To the store; None for one that ends with its session or subscription."""
 
     @property
-    def terms(self) -> Terms | None:
+    def arguments(self) -> QueueArguments | None:
         """What a client has said of it."""
 
     @property
@@ -72,7 +72,7 @@ class Source(Deliverer, Undoable, Protocol):
         """Take a new subscription."""
 
     def drop(self, consumer: Consumer) -> list[Message]:
-        """End a subscription. Return what it did not acknowledge, to `restore` it."""
+        """End a subscription. Return what it did not acknowledge, to `requeue` it."""
 
     def offer(self, consumer: Consumer) -> int:
         """Serve a consumer that has credit, or room, again. Return how many messages went out."""
@@ -80,7 +80,7 @@ class Source(Deliverer, Undoable, Protocol):
     def take_one(self, consumer: Consumer) -> bool:
         """Give one message to a consumer that asks for it. Return whether there was one."""
 
-    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+    def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Undo the delivery of a large message whose file cannot be read."""
 
     def put(self, message: Message, stored: bool = False) -> bool:
@@ -92,10 +92,10 @@ class Source(Deliverer, Undoable, Protocol):
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
         """Let go of what was acknowledged."""
 
-    def restore(self, messages: list[Message]) -> None:
+    def requeue(self, messages: list[Message]) -> None:
         """Take back what was delivered in vain."""
 
-    def less_one(self, octets: int) -> None:
+    def count_out_one(self, octets: int) -> None:
         """Count a message that is gone."""
 
     def drop_oldest(self) -> bool:
@@ -118,85 +118,55 @@ class Consumer:
         session: whose it is.
         queue: where its messages come from.
         number: of the subscription in its session.
-        wanted: what its SUBSCRIBE asks for.
+        request: what its SUBSCRIBE asks for.
     """
 
     __slots__ = (
-        *(
-            "acks",
-            "address",
-            "closed",
-            "cost",
-            "credit",
-            "destination",
-            "direct",
-            "durable",
-            "flow",
-            "head",
-            "in_ring",
-            "key",
-            "last",
-        ),
-        *(
-            "mode",
-            "number",
-            "oldest",
-            "outbox",
-            "picks",
-            "place",
-            "queue",
-            "quick",
-            "selector",
-            "session",
-            "shape",
-            "single",
-            "start",
-            "tags",
-        ),
-        *("unacked", "version", "wanted", "window"),
+        *("acks", "address", "closed", "cost", "credit", "destination", "direct", "direct_selective"),
+        *("durable", "flow", "head", "in_ring", "key", "last", "mode", "number", "oldest", "outbox", "place"),
+        *("queue", "quick", "request", "selector", "session", "shape", "single", "start", "tags"),
+        *("unacked", "version", "window"),
     )
 
-    def __init__(self, session: Peer, queue: Source, number: int, wanted: Wanted) -> None:
+    def __init__(self, session: Peer, queue: Source, number: int, request: SubscribeRequest) -> None:
         self.session = session
         self.outbox = session.outbox
         self.queue = queue
-        #: The id of the subscription; None for one of 1.0 without.
-        self.key = wanted.key
         self.number = number
+        #: The id of the subscription; None for one of 1.0 without.
+        self.key = request.key
         #: One of `MODES`.
-        self.mode = wanted.mode
-        #: The most deliveries that may be unacknowledged; of no meaning in auto mode.
-        self.window = wanted.window
-        self.wanted = wanted
+        self.mode = request.mode
+        self.request = request
+        #: The most deliveries that may be unacknowledged; ignored in auto mode.
+        self.window = request.window
         #: It takes only what this says yes to; None for everything.
-        self.selector = wanted.selector
+        self.selector = request.selector
         self.version = session.version
         #: Deliveries stay unacknowledged until the client says more.
-        self.acks = wanted.mode != AUTO
+        self.acks = request.mode != AUTO
         #: How credit is counted; None for messages that are not acknowledged, one by one.
-        self.flow = credit_of(wanted)
+        self.flow = credit_of(request)
         #: Deliveries that it may still have.
-        self.credit = wanted.window if self.flow is None else self.flow.left(0)
+        self.credit = request.window if self.flow is None else self.flow.left(0)
         #: It stands in the ring of its queue.
-        self.in_ring = False
-        self.closed = False
+        self.in_ring, self.closed = False, False
         #: The number of the latest delivery, and of the oldest that may be unacknowledged.
-        self.last = 0
-        self.oldest = 1
+        self.last, self.oldest = 0, 1
         #: By number, in order.
         self.unacked: dict[int, Message] = {}
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
-        #: 1.2 over a stream of octets: MESSAGE is the head and the tail as they are.
         direct = self.version == "1.2" and not session.outbox.whole_frames
-        self.direct = direct and wanted.is_plain
-        #: The same of one that picks, and acknowledges nothing.
-        self.picks = direct and wanted.is_direct and self.selector is not None and not self.acks
+        #: MESSAGE is the head, and the tail of the message unchanged.
+        self.direct = direct and request.is_plain
+        #: So it is for a consumer with a selector that acknowledges nothing.
+        self.direct_selective = direct and request.is_direct and self.selector is not None and not self.acks
         #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
-        self.single = self.mode == INDIVIDUAL and self.version == "1.2" and wanted.is_plain
+        self.single = self.mode == INDIVIDUAL and self.version == "1.2" and request.is_plain
+        shape = shape_of(request.transformation, request.encoding, session.broker.config)
         #: How bodies have to come; None for as they were sent.
-        shape = shape_of(wanted.transformation, wanted.encoding, session.broker.config)
-        self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if wanted.readdressed else shape
+        self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if request.readdressed else shape
         self.start, self.head, self.quick = self._heads(session.broker.ident)
         #: Bytes of memory that it takes.
         self.cost = 0
@@ -224,14 +194,14 @@ class Consumer:
         tag = self.last + 1
         numbered = self.acks and self.tags is None
         head = self.head % ((message.ident, tag) if numbered else message.ident)
-        if self.wanted.include_seq is not None:
+        if self.request.include_seq is not None:
             head += self.seq_line(message.seq)
         if message.attempts:
             head += b"redelivered:true\nredelivery-count:%d\n" % message.attempts
         shaped = message if self.shape is None else self.shape.apply(message)
         tail = shaped.tail if self.version == "1.2" else shaped.tail_for(self.version)
         if shaped.body is not None:
-            self.outbox.deliver_large(head, tail, shaped.body, partial(self.queue.take_back, self, message))
+            self.outbox.deliver_large(head, tail, shaped.body, partial(self.queue.undeliver, self, message))
         else:
             self.outbox.deliver(head, tail, shaped.size)
         # Invariant: it is the consumer's only once it is written, so whatever raises above leaves nothing to undo.
@@ -247,7 +217,7 @@ class Consumer:
 
     def seq_line(self, seq: int) -> bytes:
         """The header for the place in the queue, as the subscription calls it; b"" if it did not ask for it."""
-        name = self.wanted.include_seq
+        name = self.request.include_seq
         return b"" if name is None else serialize(Frame("MESSAGE", {name: str(seq)}), self.version)[8:-2]
 
     def tag_of(self, message_id: str) -> int | None:
@@ -283,7 +253,7 @@ class Consumer:
             self.tags.pop(message.id, None)
         self._settled([(tag, message)])
 
-    def take_back(self, message: Message) -> bool:
+    def undeliver(self, message: Message) -> bool:
         """Undo the delivery of a message that could not be written to its end. False: it is not unacknowledged."""
         tag = next((tag for tag, unacked in reversed(self.unacked.items()) if unacked is message), None)
         if tag is not None:
@@ -300,10 +270,10 @@ class Consumer:
             self.flow.settled([size_of(message) for _tag, message in deliveries])
             self.credit = self.flow.left(len(self.unacked))
 
-    def grant(self, granted: Granted) -> None:
+    def grant(self, grant: CreditGrant) -> None:
         """More credit, by ACK. It means nothing where SUBSCRIBE had no `credit`: ACK itself gives that back."""
-        if self.flow is not None and self.wanted.credit is not None:
-            self.flow.grant(granted)
+        if self.flow is not None and self.request.credit is not None:
+            self.flow.grant(grant)
             self.credit = self.flow.left(len(self.unacked))
 
     def give_back(self, deliveries: list[Delivery]) -> None:
@@ -323,7 +293,7 @@ class Consumer:
     @property
     def is_stored(self) -> bool:
         """The store keeps more than the messages of what it consumes."""
-        return self.durable is not None or self.wanted.readdressed or self.wanted.terms is not None
+        return self.durable is not None or self.request.readdressed or self.request.arguments is not None
 
     def resize(self, window: int) -> None:
         """Set the most deliveries that may be unacknowledged. Credit is below 0 while there are more than that."""

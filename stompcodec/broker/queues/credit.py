@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.subscribe_request import UNLIMITED, Granted
+from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant
 
 if TYPE_CHECKING:
-    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
 __all__ = ["Credit", "credit_of", "size_of"]
 
@@ -18,10 +18,10 @@ class Credit:
     """Messages and octets that may still come. All others count their messages only, in `Consumer.credit`.
 
     Args:
-        granted: what there is at first.
+        grant: what there is at first.
         window: the most messages that may be unacknowledged.
 
-    >>> credit = Credit(Granted(10, 100, True), 10)
+    >>> credit = Credit(CreditGrant(10, 100, True), 10)
     >>> credit.spend(100); credit.left(1)
     0
     >>> credit.settled([100]); credit.left(0)
@@ -30,10 +30,10 @@ class Credit:
 
     __slots__ = ("_auto", "_messages", "_octets", "window")
 
-    def __init__(self, granted: Granted, window: int) -> None:
-        self._messages = granted.messages
-        self._octets = granted.octets
-        self._auto = granted.auto
+    def __init__(self, grant: CreditGrant, window: int) -> None:
+        self._messages = grant.messages
+        self._octets = grant.octets
+        self._auto = grant.auto
         self.window = window
 
     def left(self, unacked: int) -> int:
@@ -60,28 +60,28 @@ class Credit:
                 if self._octets is not None:
                     self._octets += octets
 
-    def grant(self, granted: Granted) -> None:
+    def grant(self, grant: CreditGrant) -> None:
         """More, by a `credit` header of ACK. It adds to what there is, and may say how ACK counts from now on."""
-        self._messages = min(self._messages + granted.messages, UNLIMITED)
-        if self._octets is not None and granted.octets is not None:
-            self._octets = min(self._octets + granted.octets, 2**62)
+        self._messages = min(self._messages + grant.messages, UNLIMITED)
+        if self._octets is not None and grant.octets is not None:
+            self._octets = min(self._octets + grant.octets, 2**62)
 
 
-def credit_of(wanted: Wanted) -> Credit | None:
+def credit_of(request: SubscribeRequest) -> Credit | None:
     """What a subscription begins with; None if counting its unacknowledged messages is all.
 
     A `credit` header is about what may come, in all ack modes; a window in octets about what is unacknowledged.
     """
-    if wanted.credit is not None:
-        window = UNLIMITED if wanted.mode == "auto" else wanted.window
-        octets = wanted.credit.octets
+    if request.credit is not None:
+        window = UNLIMITED if request.mode == "auto" else request.window
+        octets = request.credit.octets
         if octets is None:
-            octets = wanted.octets
-        if wanted.mode == "auto" and wanted.credit.auto:  # each delivery is acknowledged when it is made
+            octets = request.octets
+        if request.mode == "auto" and request.credit.auto:  # each delivery is acknowledged when it is made
             return None
-        return Credit(wanted.credit._replace(octets=octets), window)
-    if wanted.octets is not None:
-        return Credit(Granted(UNLIMITED, wanted.octets), wanted.window)
+        return Credit(request.credit._replace(octets=octets), window)
+    if request.octets is not None:
+        return Credit(CreditGrant(UNLIMITED, request.octets), request.window)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Picking: which consumer gets which message, in a queue where not every consumer may have every message.
+"""Dispatcher: which consumer gets which message, in a queue where not every consumer may have every message.
 
 Consumers differ by their selectors, by priorities, by being exclusive, and by the groups of messages that are theirs.
 The rule of all queues holds: what is READY, no consumer in the ring can take. To keep it, each consumer remembers how
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.storage.journal import Journal
 
-__all__ = ["MOST_LOOKS", "Contents", "Picking", "Watcher"]
+__all__ = ["MOST_LOOKS", "Contents", "Dispatcher", "Watcher"]
 
 #: Messages that a consumer looks at before others have their turn.
 MOST_LOOKS = 1000
@@ -49,16 +49,16 @@ class Contents(Waiter, Protocol):
     def put(self, message: Message, stored: bool = False) -> bool:
         """Take a message. Return whether whoever sent it should wait."""
 
-    def keep(self, message: Message) -> bool:
+    def enqueue(self, message: Message) -> bool:
         """Take a message that nobody can have now. Return whether whoever sent it should wait."""
 
-    def keep_left(self, message: Message, left: Message | None) -> None:
+    def requeue_failed(self, message: Message, left: Message | None) -> None:
         """Put what is left of a message that has failed back into its old place."""
 
-    def hand(self, consumer: Consumer, message: Message) -> None:
+    def deliver_to(self, consumer: Consumer, message: Message) -> None:
         """Give a message, which is not READY any more, to a consumer that may have it."""
 
-    def failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
+    def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
         """Note that a message cannot be written to a consumer. Return what is kept in its place, if anything."""
 
     def is_expired(self, message: Message) -> bool:
@@ -67,7 +67,7 @@ class Contents(Waiter, Protocol):
     def expire(self, message: Message) -> None:
         """Let go of a message whose time is over, and which has left READY."""
 
-    def less(self, count: int, octets: int) -> None:
+    def count_out(self, count: int, octets: int) -> None:
         """So many messages are gone."""
 
 
@@ -84,7 +84,7 @@ class _Look:
     __slots__ = ("again", "all", "epoch", "least", "place")
 
     def __init__(self, least: int, epoch: int) -> None:
-        #: That of `Picking` for which all this holds. In another one it has seen nothing yet.
+        #: That of `Dispatcher` for which all this holds. In another one it has seen nothing yet.
         self.epoch = epoch
         #: It takes nothing with a lower seq.
         self.least = least
@@ -123,7 +123,7 @@ class _Look:
         return message
 
 
-class Picking:
+class Dispatcher:
     """The consumers of a queue, and what each of them may have.
 
     Args:
@@ -133,7 +133,7 @@ class Picking:
 
     __slots__ = (
         *("_asked", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed"),
-        *("_picky", "_queue", "_ring", "backlog", "browsers", "lone"),
+        *("_selective", "_queue", "_ring", "backlog", "browsers", "lone"),
     )
 
     def __init__(self, queue: Contents, backlog: Backlog) -> None:
@@ -148,7 +148,7 @@ class Picking:
         #: Consumers in the ring that have seen all that is READY.
         self._asked = 0
         #: Consumers that do not take just what comes next: how many there are, and those that are exclusive.
-        self._picky = 0
+        self._selective = 0
         self._exclusive = Ring()
         #: The ring is this one, and all that matters is its selector and its room. None: who knows. Whoever changes
         #: who is in the ring forgets it; nothing else can make it wrong.
@@ -190,8 +190,8 @@ class Picking:
 
     def _add(self, consumer: Consumer) -> None:
         self._looks[consumer] = _Look(_least(consumer), self._epoch)
-        self._picky += is_picky(consumer)
-        if consumer.wanted.exclusive:
+        self._selective += is_selective(consumer)
+        if consumer.request.exclusive:
             self._exclusive.add(consumer)
 
     def leave(self, consumer: Consumer) -> None:
@@ -217,8 +217,8 @@ class Picking:
         """The end of a subscription: what was for it alone is for others."""
         self.leave(consumer)
         if self._looks.pop(consumer, None) is not None:
-            self._picky -= is_picky(consumer)
-            if consumer.wanted.exclusive:
+            self._selective -= is_selective(consumer)
+            if consumer.request.exclusive:
                 self._exclusive.remove(consumer)
         mine = self._mine.pop(consumer, ())
         for place in mine:
@@ -230,11 +230,11 @@ class Picking:
     @property
     def is_needed(self) -> bool:
         """Something here is not as in a plain queue."""
-        return bool(self.browsers or self._owners or self._grouped or self._picky) or bool(
+        return bool(self.browsers or self._owners or self._grouped or self._selective) or bool(
             self._failed and self.failed_messages()
         )
 
-    def failed(self, message: Message) -> None:
+    def look_again(self, message: Message) -> None:
         """Let others look again for a message if it has failed for the one consumer that it was kept for."""
         owner = None if message.group is None else self._owners.get(place_of(message.group))
         if any(keeper is not None and is_barred(keeper, message) for keeper in (self._holder, owner)):
@@ -294,14 +294,14 @@ class Picking:
                 break
             try:
                 if len(ring) > 1 or message.group is not None or message.persistent:
-                    self._hand(consumer, message)
+                    self._deliver_to(consumer, message)
                 else:  # most
                     consumer.send(message)
-                    if consumer.picks:
+                    if consumer.direct_selective:
                         self.lone = consumer
                 return consumer
             except Exception as error:
-                left = self._queue.failed(consumer, message, error)
+                left = self._queue.delivery_failed(consumer, message, error)
                 self.leave(consumer)
                 if left is None:
                     raise Undelivered(None) from None
@@ -320,10 +320,10 @@ class Picking:
             return self._queue.put(message)
         try:
             if not selector.matches(message):
-                return self._queue.keep(message)
+                return self._queue.enqueue(message)
             outbox.deliver(consumer.head % message.ident, tail, len(tail))
         except Exception as error:
-            left = self._queue.failed(consumer, message, error)
+            left = self._queue.delivery_failed(consumer, message, error)
             self.leave(consumer)
             return left is not None and self._queue.put(left)
         return False
@@ -399,14 +399,14 @@ class Picking:
                 if not self._may(consumer, message):
                     continue
                 self.backlog.remove(message)
-                self._hand(consumer, message)
+                self._deliver_to(consumer, message)
             except Exception as error:
                 self.backlog.remove(message)
                 self.leave(consumer)
-                queue.keep_left(message, queue.failed(consumer, message, error))
+                queue.requeue_failed(message, queue.delivery_failed(consumer, message, error))
                 return count
             if not consumer.acks:
-                queue.less(1, message.size)
+                queue.count_out(1, message.size)
         consumer.outbox.starved = True  # it goes on in the next turn
         consumer.session.broker.resume(consumer.session)
         return MOST_LOOKS
@@ -452,10 +452,10 @@ class Picking:
         self._passed.add(place)
         return False
 
-    def _hand(self, consumer: Consumer, message: Message) -> None:
+    def _deliver_to(self, consumer: Consumer, message: Message) -> None:
         if consumer.in_ring and len(self._ring) > 1:  # behind others of its priority
             self._ring.move(consumer)
-        self._queue.hand(consumer, message)
+        self._queue.deliver_to(consumer, message)
         if message.group is not None and consumer in self._looks:
             self._own(consumer, message)
 
@@ -490,10 +490,10 @@ class Picking:
                         other.session.broker.resume(other.session)
 
 
-def is_picky(consumer: Consumer) -> bool:
+def is_selective(consumer: Consumer) -> bool:
     """It does not take just what comes next."""
-    wanted = consumer.wanted
-    return bool(consumer.selector is not None or wanted.exclusive or wanted.priority or wanted.from_seq)
+    request = consumer.request
+    return bool(consumer.selector is not None or request.exclusive or request.priority or request.from_seq)
 
 
 def place_of(group: bytes) -> int:
@@ -507,5 +507,5 @@ def place_of(group: bytes) -> int:
 
 def _least(consumer: Consumer) -> int:
     """The lowest seq that a consumer takes."""
-    least = consumer.wanted.from_seq or 0
+    least = consumer.request.from_seq or 0
     return least if least >= 0 else consumer.session.broker.seq + 1

@@ -4,7 +4,7 @@ Any exception while a message is written to a consumer ends that consumer's sess
 turn or another consumer:
 
     Consumer.send raises, or one of the quick roads does
-        |  Queue.failed: the session gets no more; it ends with an ERROR when the turn ends
+        |  Queue.delivery_failed: the session gets no more; it ends with an ERROR when the turn ends
         v
     READY again, in its old place, with its attempts unchanged. The copy in the queue remembers the pair of user and
         version that it failed for: that pair is passed over, others get it, and what stands behind it moves on

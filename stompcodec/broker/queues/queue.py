@@ -1,9 +1,9 @@
 """Queue: ordered messages and their consumers. Above 600 lines, for every message passes through all of the class.
 
-A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer) or waits for its time (in
-`held`). Invariant: while a message is READY, no consumer in the ring can take it; so a new message is delivered at once
-if the ring is not empty. Where consumers may have different messages, `Picking` has the ring, and that of the queue
-stays empty.
+A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer) or deferred (in `deferred`).
+Invariant: while a message is READY, no consumer in the ring can take it; so a new message is delivered at once if the
+ring is not empty. Where consumers may have different messages, `Dispatcher` has the ring, and that of the queue is
+empty.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import Terms
+from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
-from stompcodec.broker.queues.dispatcher import Picking, is_picky
+from stompcodec.broker.queues.dispatcher import Dispatcher, is_selective
 from stompcodec.broker.queues.expiry import Expiry
 from stompcodec.broker.queues.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
 from stompcodec.broker.queues.limits import Bound
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["DROPPED", "EXPIRED", "Queue"]
 
 #: Ended consumers are removed from the ring when they are this part of it: to remove each one at once takes time.
-_MOST_GONE = 8
+_MOST_ENDED = 8
 #: Why a message is gone that nobody got.
 DROPPED, EXPIRED = "max-length", "expired"
 
@@ -49,16 +49,16 @@ class Queue:
         account: where the memory of its messages is charged.
         journal: to the store; None for a queue that ends with its session or subscription.
         wall: returns the time in seconds since 1970.
-        expired: called with a message that expired, made room or cannot be delivered, and the reason. Returns True if
+        on_drop: called with a message that expired, made room or cannot be delivered, and the reason. Returns True if
             it became a dead letter. If not, an undeliverable message stays in the queue.
         ranked: messages of higher priority come first.
         quota: where work waits that takes longer than one turn should; None to do it at once.
     """
 
     __slots__ = (
-        *("_expired", "_gone", "account", "blocked", "bound", "closed", "count", "expiry", "held", "idle"),
-        *("journal", "key", "maker", "members", "mending", "messages", "name", "octets", "overflow", "parked"),
-        *("picking", "quota", "ready", "terms", "used"),
+        *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "idle"),
+        *("journal", "key", "maker", "members", "suspensions", "messages", "name", "octets", "overflow", "parked"),
+        *("dispatcher", "quota", "ring", "arguments", "used"),
     )
 
     def __init__(
@@ -69,7 +69,7 @@ class Queue:
         account: Account | Part,
         journal: Journal | None,
         wall: Callable[[], float],
-        expired: Callable[[Queue, Message, str], bool] | None = None,
+        on_drop: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
         quota: LoopQuota | None = None,
     ) -> None:
@@ -79,17 +79,17 @@ class Queue:
         self.account = account
         self.journal = journal
         self.quota = quota
-        self._expired = expired
+        self._on_drop = on_drop
         #: The session that made it.
         self.maker: Maker | None = None
         #: The queue arguments of a client, and the time when a consumer was last seen.
-        self.terms: Terms | None = None
+        self.arguments: QueueArguments | None = None
         self.used: float | None = None
         self.messages = ReadyMessages(ranked)
         self.expiry = Expiry(wall)
         #: Messages that wait for their time, by seq.
-        self.held: dict[int, Message] = {}
-        #: READY, UNACKED and held messages, and their bytes.
+        self.deferred: dict[int, Message] = {}
+        #: READY, UNACKED and deferred messages, and their bytes.
         self.count = 0
         self.octets = 0
         #: Sessions that wait for room.
@@ -97,24 +97,24 @@ class Queue:
         self.closed = False
         #: All consumers, in the order of their subscriptions.
         self.members: dict[Consumer, None] = {}
-        #: Not None where consumers differ; then `ready` is empty.
-        self.picking: Picking | None = None
-        #: The ring: consumers that had credit when they were last looked at. The first one is next. At most `_gone` of
+        #: Not None where consumers differ; then `ring` is empty.
+        self.dispatcher: Dispatcher | None = None
+        #: The ring: consumers that had credit when they were last looked at. The first one is next. At most `_ended` of
         #: them have ended since; they have no credit.
-        self.ready: list[Consumer] = []
-        self._gone = 0
+        self.ring: list[Consumer] = []
+        self._ended = 0
         #: The ring while nothing is delivered: until the next turn, the next batch of the store, or the end of a
         #: requeue. None while messages are delivered.
         self.parked: list[Consumer] | None = None
         #: Calls of `suspend` without their `go_on`.
-        self.mending = 0
+        self.suspensions = 0
         #: Called when the bound is passed. Returns whether the sender has to wait; None for one that always has to.
         self.overflow: Callable[[], bool] | None = None
 
     @property
-    def picks(self) -> bool:
+    def may_be_selective(self) -> bool:
         """Consumers may differ. The queue of a topic's subscription has one, which got what it selects."""
-        return self.overflow is None or self.terms is not None
+        return self.overflow is None or self.arguments is not None
 
     def __repr__(self) -> str:
         ready, consumers = len(self.messages), len(self.members)
@@ -131,9 +131,9 @@ class Queue:
         return self
 
     def seqs(self) -> set[int]:
-        """Return the seqs of all messages: READY, held and UNACKED."""
+        """Return the seqs of all messages: READY, deferred and UNACKED."""
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
-        return {message.seq for message in self.messages} | self.held.keys() | unacked
+        return {message.seq for message in self.messages} | self.deferred.keys() | unacked
 
     # ---- limits ----
 
@@ -172,19 +172,19 @@ class Queue:
     @property
     def refuses(self) -> bool:
         """The queue has reached its x-max-length, and x-overflow says that SENDs are refused then."""
-        terms = self.terms
-        if terms is None or not terms.rejects:
+        arguments = self.arguments
+        if arguments is None or not arguments.reject_publish:
             return False
-        most, octets = terms.messages, terms.octets
+        most, octets = arguments.max_length, arguments.max_length_bytes
         return (most is not None and self.count >= most) or (octets is not None and self.octets >= octets)
 
-    def more(self, message: Message) -> None:
+    def count_in(self, message: Message) -> None:
         """Count a message."""
         self.count += 1
         self.octets += message.size
         self.account.used += message.size + MESSAGE
 
-    def less(self, count: int, octets: int) -> None:
+    def count_out(self, count: int, octets: int) -> None:
         """Count messages that are gone, and let senders go on if there is room now."""
         if self.closed:
             return
@@ -194,8 +194,8 @@ class Queue:
         if self.blocked and self.is_low:
             self.release_blocked()
 
-    def less_one(self, octets: int) -> None:
-        """As `less`, for one message: this takes 1.6 % fewer instructions for each ACK."""
+    def count_out_one(self, octets: int) -> None:
+        """As `count_out`, for one message: this takes 1.6 % fewer instructions for each ACK."""
         if self.closed:
             return
         self.count -= 1
@@ -233,10 +233,10 @@ class Queue:
         """Drop the oldest READY messages until the queue is not full. Return False: no sender has to wait."""
         while self.messages.line and self.full:
             message = self.messages.line.popleft()
-            self.forget((message,))
-            self.less(1, message.size)
-            if self._expired is not None:
-                self._expired(self, message, DROPPED)
+            self.unstore((message,))
+            self.count_out(1, message.size)
+            if self._on_drop is not None:
+                self._on_drop(self, message, DROPPED)
         return False
 
     # ---- in ----
@@ -248,44 +248,44 @@ class Queue:
             message: it has its place in the order.
             stored: it is in the store already.
         """
-        if self.terms is not None:
+        if self.arguments is not None:
             self.stamp(message)
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
         if message.expires is not None:
             self.expiry.pending = True
-            if (self.ready or self.picking is not None) and self.is_expired(message):  # its sender was paused
-                self.more(message)
+            if (self.ring or self.dispatcher is not None) and self.is_expired(message):  # its sender was paused
+                self.count_in(message)
                 self.expire(message)
                 return False
-        if message.group is not None and self.picking is None and self.picks:
-            self.pick()
+        if message.group is not None and self.dispatcher is None and self.may_be_selective:
+            self.make_selective()
         try:
-            if self.ready:
+            if self.ring:
                 consumer = self.deliver(message)
             else:
-                consumer = None if self.picking is None else self.picking.give(message)
+                consumer = None if self.dispatcher is None else self.dispatcher.give(message)
         except Undelivered as failure:
-            return failure.message is not None and self.keep(failure.message)
+            return failure.message is not None and self.enqueue(failure.message)
         if consumer is None:
-            return self.keep(message)
+            return self.enqueue(message)
         if not consumer.acks:
             return False
-        self.more(message)
+        self.count_in(message)
         return self.full and (self.overflow is None or self.overflow())
 
     def stamp(self, message: Message) -> None:
         """Set the expiry time of a new message to that of the queue's x-message-ttl, if it is earlier."""
-        if self.terms is not None and self.terms.life is not None:
-            expires = self.expiry.wall() + self.terms.life
+        if self.arguments is not None and self.arguments.message_ttl is not None:
+            expires = self.expiry.wall() + self.arguments.message_ttl
             message.expires = expires if message.expires is None else min(expires, message.expires)
 
-    def keep(self, message: Message) -> bool:
+    def enqueue(self, message: Message) -> bool:
         """The end of `put`, where nobody can take the message now."""
         if self.closed:
             return False
         self.add_ready(message)
-        self.more(message)
+        self.count_in(message)
         return self.full and (self.overflow is None or self.overflow())
 
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
@@ -297,11 +297,11 @@ class Queue:
             destination, seq, tail: of the message.
             ident: its message-id, with % for the seq.
         """
-        ready = self.ready
-        if not ready or not ready[0].direct or ready[0].credit <= 0 or ready[0].outbox.send_budget <= 0:
+        ring = self.ring
+        if not ring or not ring[0].direct or ring[0].credit <= 0 or ring[0].outbox.send_budget <= 0:
             message = Message(ident % seq, seq, self.name if destination == self.name else intern(destination), tail)
-            return self.put(message) if self.picking is None else self.picking.give_plain(message)
-        consumer = ready[0]
+            return self.put(message) if self.dispatcher is None else self.dispatcher.give_plain(message)
+        consumer = ring[0]
         outbox, size, full = consumer.outbox, len(tail), False
         try:
             if not consumer.acks:
@@ -318,89 +318,89 @@ class Queue:
                 self.account.used += size + MESSAGE
                 full = self.full and (self.overflow is None or self.overflow())
         except Exception as error:
-            left = self.failed(consumer, Message(ident % seq, seq, destination, tail), error)
+            left = self.delivery_failed(consumer, Message(ident % seq, seq, destination, tail), error)
             return left is not None and self.put(left)
         outbox.send_budget -= size
-        if len(ready) > 1:
-            ready.append(ready.pop(0))
+        if len(ring) > 1:
+            ring.append(ring.pop(0))
         if not outbox.dirty:
             outbox.schedule_flush()
         return full
 
-    def hold(self, message: Message, stored: bool = False) -> None:
+    def defer(self, message: Message, stored: bool = False) -> None:
         """Take a message that is READY later."""
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
-        self.held[message.seq] = message
-        self.more(message)
+        self.deferred[message.seq] = message
+        self.count_in(message)
 
-    def let_go(self, message: Message) -> bool:
-        """The time of a held message has come: it leaves, to come again. False: it has gone."""
-        if self.closed or self.held.pop(message.seq, None) is None:
+    def release(self, message: Message) -> bool:
+        """The time of a deferred message has come: it leaves, to come again. False: it has gone."""
+        if self.closed or self.deferred.pop(message.seq, None) is None:
             return False
         if message.persistent and self.journal is not None:
             self.journal.settle(self, message)
-        self.less(1, message.size)
+        self.count_out(1, message.size)
         return True
 
-    def restore(self, messages: list[Message]) -> None:
+    def requeue(self, messages: list[Message]) -> None:
         """Requeue UNACKED messages in their old places, many of them a share in each turn."""
         if self.closed:
-            self.forget(messages)
+            self.unstore(messages)
         elif len(messages) > AT_ONCE and self.quota is not None:
             self.suspend()
-            self.quota.line_up(Work(self._restoring(messages, self.quota)))
+            self.quota.line_up(Work(self._requeuing(messages, self.quota)))
         else:
-            self._put_back(messages)
+            self._requeue(messages)
             self.dispatch()
 
-    def _restoring(self, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
+    def _requeuing(self, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
         """Requeue the last messages first, so that each has its place in front. The queue is parked meanwhile."""
         messages = sorted(messages, key=attrgetter("seq"))
         while messages:
             some = messages[-AT_ONCE:]
             del messages[-AT_ONCE:]
             if self.closed:
-                self.forget(some)
+                self.unstore(some)
             else:
-                self._put_back(some)
+                self._requeue(some)
             if messages:
                 yield quota
         self.go_on()
 
-    def _put_back(self, messages: list[Message]) -> None:
+    def _requeue(self, messages: list[Message]) -> None:
         back = [message.again() for message in messages]
         if self.journal is not None:
             for message in back:
                 if message.persistent:
                     self.journal.update(self.key, message)
         if any(message.group is not None or message.faults for message in back):
-            self.pick()
-        if self.picking is not None:
-            for message in sorted(back, key=self.picking.backlog.place):
-                self._put_back_one(self.picking, message)
+            self.make_selective()
+        if self.dispatcher is not None:
+            for message in sorted(back, key=self.dispatcher.backlog.place):
+                self._requeue_one(self.dispatcher, message)
         elif back:
             self.messages.put_back(back)
 
-    def _put_back_one(self, picking: Picking, message: Message) -> None:
+    def _requeue_one(self, dispatcher: Dispatcher, message: Message) -> None:
         if self.is_expired(message):
             self.expire(message)
             return
         try:
-            consumer = picking.give(message)
+            consumer = dispatcher.give(message)
         except Undelivered as failure:
-            self.keep_left(message, failure.message)
+            self.requeue_failed(message, failure.message)
             return
         if consumer is None:
             self.add_ready(message)
         elif not consumer.acks:
-            self.less(1, message.size)
+            self.count_out(1, message.size)
 
     def add_ready(self, message: Message) -> None:
         """Make a message READY, which nobody can take now."""
         self.messages.append(message)
-        if self.picking is not None:
-            self.picking.note(message)
+        if self.dispatcher is not None:
+            self.dispatcher.note(message)
 
     def came_late(self, seq: int) -> None:
         """Note that a message was put behind later ones."""
@@ -418,20 +418,20 @@ class Queue:
         Raises:
             Undelivered: it could not be written to one, and nobody else can take it now.
         """
-        ready = self.ready
-        while ready:
-            consumer = ready[0]
+        ring = self.ring
+        while ring:
+            consumer = ring[0]
             outbox = consumer.outbox
             if consumer.credit > 0 and outbox.send_budget > 0:
                 break
-            del ready[0]  # it comes back with credit, or with a new budget
+            del ring[0]  # it comes back with credit, or with a new budget
             consumer.in_ring = False
             if outbox.send_budget <= 0:
                 outbox.starved = True
         else:
             return None
-        if len(ready) > 1:
-            ready.append(ready.pop(0))
+        if len(ring) > 1:
+            ring.append(ring.pop(0))
         try:
             if not consumer.direct or message.special:
                 consumer.send(message)
@@ -456,9 +456,9 @@ class Queue:
         if self.parked is not None:
             return 0
         count = 0
-        if self.picking is None:
+        if self.dispatcher is None:
             messages, journal = self.messages.line, self.journal
-            while messages and self.ready:
+            while messages and self.ring:
                 message = messages.popleft()
                 if count >= AT_ONCE and self.quota is not None:
                     messages.appendleft(message)
@@ -475,15 +475,15 @@ class Queue:
                 try:
                     consumer = self.deliver(message)
                 except Undelivered as failure:
-                    self.keep_left(message, failure.message)
+                    self.requeue_failed(message, failure.message)
                     continue
                 if consumer is None:
                     messages.appendleft(message)
                     return count
                 if not consumer.acks:
-                    self.less(1, message.size)
-        if self.picking is not None:  # from the start, or because a consumer has failed
-            count += self.picking.serve_all()
+                    self.count_out(1, message.size)
+        if self.dispatcher is not None:  # from the start, or because a consumer has failed
+            count += self.dispatcher.serve_all()
         return count
 
     def _wait(self, line: Line) -> None:
@@ -493,26 +493,26 @@ class Queue:
 
     def _park(self) -> None:
         if self.parked is None:
-            self.parked, self.ready = self.ready, []
-            if self.picking is not None:
-                self.picking.forget_looks()
+            self.parked, self.ring = self.ring, []
+            if self.dispatcher is not None:
+                self.dispatcher.forget_looks()
 
     def suspend(self) -> None:
         """Deliver nothing until `go_on`: messages are coming back."""
-        self.mending += 1
+        self.suspensions += 1
         self._park()
 
     def go_on(self) -> None:
         """Undo `suspend`."""
-        self.mending -= 1
+        self.suspensions -= 1
         self.take_turn(0.0)
 
     def take_turn(self, now: float) -> None:
         """Go on with what had to wait."""
-        if self.mending:
+        if self.suspensions:
             return
         if self.parked is not None:
-            self.ready, self.parked = self.parked, None
+            self.ring, self.parked = self.parked, None
         if not self.closed:
             self.dispatch()
 
@@ -524,16 +524,20 @@ class Queue:
         Raises:
             Refused: it cannot be written to that consumer.
         """
-        message = self.pick().take_one(consumer) if consumer.selector is not None or self.picking else self._first()
+        message = (
+            self.make_selective().take_one(consumer)
+            if consumer.selector is not None or self.dispatcher
+            else self._first()
+        )
         if message is None:
             return False
         try:
-            self.hand(consumer, message)
+            self.deliver_to(consumer, message)
         except Exception as error:
-            self.keep_left(message, self.failed(consumer, message, error))
+            self.requeue_failed(message, self.delivery_failed(consumer, message, error))
             raise Refused("the message could not be written", "This session cannot carry it.") from None
         if not consumer.acks:
-            self.less(1, message.size)
+            self.count_out(1, message.size)
         return True
 
     def _first(self) -> Message | None:
@@ -547,38 +551,38 @@ class Queue:
 
     def offer(self, consumer: Consumer) -> int:
         """Let a consumer that has credit, or room, stand in the ring again. Return how many messages went out."""
-        if self.picking is not None:
-            return self.picking.offer(consumer)
+        if self.dispatcher is not None:
+            return self.dispatcher.offer(consumer)
         if not consumer.in_ring and not consumer.closed:
             consumer.in_ring = True
-            (self.ready if self.parked is None else self.parked).append(consumer)
+            (self.ring if self.parked is None else self.parked).append(consumer)
         return self.dispatch() if self.messages.line else 0
 
     def add(self, consumer: Consumer) -> None:
         """A new subscription."""
         self.members[consumer] = None
-        if self.picking is not None:
-            self.picking.join(consumer)
-        elif is_picky(consumer) and self.picks:
-            self.pick()
+        if self.dispatcher is not None:
+            self.dispatcher.join(consumer)
+        elif is_selective(consumer) and self.may_be_selective:
+            self.make_selective()
         self.offer(consumer)
 
     def drop(self, consumer: Consumer) -> list[Message]:
-        """The end of a subscription. Returns what it did not acknowledge: `restore` it, even if it is nothing."""
+        """The end of a subscription. Returns what it did not acknowledge: `requeue` it, even if it is nothing."""
         del self.members[consumer]
-        if self.picking is not None:
-            self.picking.drop(consumer)
-            self.pick_no_more()
+        if self.dispatcher is not None:
+            self.dispatcher.drop(consumer)
+            self.make_plain()
         elif consumer.in_ring:
             consumer.in_ring = False
-            self._gone += 1
-            ring = self.ready if self.parked is None else self.parked
-            if self._gone * _MOST_GONE >= len(ring):
+            self._ended += 1
+            ring = self.ring if self.parked is None else self.parked
+            if self._ended * _MOST_ENDED >= len(ring):
                 ring[:] = [other for other in ring if other.in_ring]
-                self._gone = 0
+                self._ended = 0
         return consumer.close()
 
-    def hand(self, consumer: Consumer, message: Message) -> None:
+    def deliver_to(self, consumer: Consumer, message: Message) -> None:
         """Give a message, which is not READY any more, to a consumer that may have it. The slow road."""
         consumer.send(message)
         if message.persistent and not consumer.acks and self.journal is not None:
@@ -586,7 +590,7 @@ class Queue:
 
     # ---- what cannot be written: see `faults.py` ----
 
-    def failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
+    def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
         """Note that a message cannot be written to a consumer, whose session ends with this turn.
 
         Returns:
@@ -598,12 +602,12 @@ class Queue:
         left = with_fault(message, pair_of(consumer))
         if self._is_buried(left):
             return None
-        self.pick().failed(left)
+        self.make_selective().look_again(left)
         return left
 
     def _is_buried(self, message: Message) -> bool:
         """Make a dead letter of a message that has failed for too many users, if there is room for it."""
-        if not is_undeliverable(message) or self._expired is None or not self._expired(self, message, UNDELIVERABLE):
+        if not is_undeliverable(message) or self._on_drop is None or not self._on_drop(self, message, UNDELIVERABLE):
             return False
         if message.persistent and self.journal is not None:
             self.journal.settle(self, message)
@@ -615,58 +619,58 @@ class Queue:
         Raises:
             Undelivered: nobody else can take the message now.
         """
-        left = self.failed(consumer, message, error)
-        other = None if left is None or self.picking is None else self.picking.give(left)
+        left = self.delivery_failed(consumer, message, error)
+        other = None if left is None or self.dispatcher is None else self.dispatcher.give(left)
         if other is None:
             raise Undelivered(left)
         return other
 
-    def keep_left(self, message: Message, left: Message | None) -> None:
+    def requeue_failed(self, message: Message, left: Message | None) -> None:
         """Put what is left of a message that was counted, and has failed, back into its old place."""
         if left is None:
-            self.less(1, message.size)
+            self.count_out(1, message.size)
         elif self.closed:
-            self.forget((left,))
-        elif self.picking is None:
+            self.unstore((left,))
+        elif self.dispatcher is None:
             self.messages.put_back([left])
         else:
             self.add_ready(left)
 
-    def take_back(self, consumer: Consumer, message: Message, error: Exception) -> None:
+    def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Undo the delivery of a large message whose file cannot be read. Without acknowledgements, only salvage it."""
         if not consumer.acks and self.journal is not None:
             self.journal.set_aside(self.key, message, left=True)
-        if not consumer.take_back(message):
+        if not consumer.undeliver(message):
             return
         if message.body is not None and message.body.damaged:
             self._set_aside(message)
         else:
-            self.keep_left(message, self.failed(consumer, message, error))
+            self.requeue_failed(message, self.delivery_failed(consumer, message, error))
 
     def _set_aside(self, message: Message) -> None:
         """Nobody gets a message whose body is damaged. A stored one stays in the store, for salvage."""
-        self.less(1, message.size)
+        self.count_out(1, message.size)
         if self.journal is not None:
             self.journal.set_aside(self.key, message)
 
-    def pick(self) -> Picking:
+    def make_selective(self) -> Dispatcher:
         """From now on consumers may differ in what they may have."""
-        if self.picking is None:
-            self.picking = Picking(self, self.messages.indexed())
-            ring = self.ready if self.parked is None else self.parked
-            self.picking.begin(self.members, (consumer for consumer in ring if consumer.in_ring))
-            self.ready, self._gone = [], 0
+        if self.dispatcher is None:
+            self.dispatcher = Dispatcher(self, self.messages.indexed())
+            ring = self.ring if self.parked is None else self.parked
+            self.dispatcher.begin(self.members, (consumer for consumer in ring if consumer.in_ring))
+            self.ring, self._ended = [], 0
             if self.parked is not None:
                 self.parked = []
-                self.picking.forget_looks()
-        return self.picking
+                self.dispatcher.forget_looks()
+        return self.dispatcher
 
-    def pick_no_more(self) -> None:
-        """Back to a plain queue, if that is enough. Then comes `restore`, or `dispatch`."""
-        if self.picking is not None and not self.picking.is_needed:
-            ring, self.picking = self.picking.end(), None
+    def make_plain(self) -> None:
+        """Back to a plain queue, if that is enough. Then comes `requeue`, or `dispatch`."""
+        if self.dispatcher is not None and not self.dispatcher.is_needed:
+            ring, self.dispatcher = self.dispatcher.end(), None
             if self.parked is None:
-                self.ready = ring
+                self.ring = ring
             else:
                 self.parked = ring
             self.messages.simplify()
@@ -685,49 +689,49 @@ class Queue:
             octets += message.size
             if message.persistent and not stored and self.journal is not None and not self.closed:
                 self.journal.settle(self, message)
-        self.less(len(deliveries), octets)
+        self.count_out(len(deliveries), octets)
 
     def remove(self, message: Message) -> None:
         """READY to gone, if it is READY: somebody wants it to go without having got it."""
         if self.messages.indexed().remove(message) is not None:
             if message.persistent and self.journal is not None:
                 self.journal.settle(self, message)
-            self.less(1, message.size)
+            self.count_out(1, message.size)
 
     def load(self, message: Message) -> None:
-        """READY, or held, as the store gives it back."""
+        """READY, or deferred, as the store gives it back."""
         if message.due is not None:
-            self.hold(message, stored=True)
+            self.defer(message, stored=True)
             return
         if message.group is not None:
-            self.pick()
+            self.make_selective()
         self.add_ready(message)
         self.expiry.pending = self.expiry.pending or message.expires is not None
-        self.more(message)
+        self.count_in(message)
 
     def unsettle(self, messages: list[Message]) -> None:
         """Undo `settle`, which could not be stored: they are READY again."""
         if not self.closed:
             for message in messages:
-                self.more(message)
-            self.restore(messages)
+                self.count_in(message)
+            self.requeue(messages)
 
     def sweep(self, now: float) -> None:
         """Remove expired messages, and return to a plain queue where that is enough. To be called now and then."""
-        if self.picking is not None and self.picking.has_faults:
-            self._sweep_faults(self.picking)
-        if not self.messages.line and self.picking is None:
+        if self.dispatcher is not None and self.dispatcher.has_faults:
+            self._sweep_faults(self.dispatcher)
+        if not self.messages.line and self.dispatcher is None:
             self.messages.simplify()
         self.expiry.sweep(self, now)
 
-    def _sweep_faults(self, picking: Picking) -> None:
+    def _sweep_faults(self, dispatcher: Dispatcher) -> None:
         """Try dead letters again that there was no room for. Without failed messages the queue is plain again."""
-        for message in picking.failed_messages():
+        for message in dispatcher.failed_messages():
             if is_undeliverable(message) and not self.is_expired(message) and self._is_buried(message):
-                picking.backlog.remove(message)
-                self.less(1, message.size)
-        if not picking.has_faults:
-            self.pick_no_more()
+                dispatcher.backlog.remove(message)
+                self.count_out(1, message.size)
+        if not dispatcher.has_faults:
+            self.make_plain()
             self.dispatch()
 
     def is_expired(self, message: Message) -> bool:
@@ -738,17 +742,17 @@ class Queue:
         """Its time is over, and it has left READY."""
         if message.persistent and self.journal is not None:
             self.journal.remove(self.key, message)
-        self.less(1, message.size)
-        if self._expired is not None:
-            self._expired(self, message, EXPIRED)
+        self.count_out(1, message.size)
+        if self._on_drop is not None:
+            self._on_drop(self, message, EXPIRED)
 
     def withdraw(self, numbers: set[int]) -> None:
         """Remove messages that could not be stored, unless a consumer has them."""
         gone = self.messages.take_last(numbers)
-        gone += [self.held.pop(seq) for seq in numbers & self.held.keys()]
-        self.less(len(gone), sum(message.size for message in gone))
+        gone += [self.deferred.pop(seq) for seq in numbers & self.deferred.keys()]
+        self.count_out(len(gone), sum(message.size for message in gone))
 
-    def forget(self, messages: Iterable[Message]) -> None:
+    def unstore(self, messages: Iterable[Message]) -> None:
         """Remove messages from the store that nobody will get."""
         for message in messages:
             if message.persistent and self.journal is not None:
@@ -756,7 +760,7 @@ class Queue:
 
     def stores(self, message: Message) -> Sequence[Queue]:
         """The queues whose journal has to know of a message: this one, or none."""
-        if self.terms is not None:
+        if self.arguments is not None:
             self.stamp(message)
         return (self,) if message.persistent and self.journal is not None else ()
 
@@ -770,7 +774,7 @@ class Queue:
         self.account.used -= self.cost
         self.closed = True
         self.messages = ReadyMessages(False)
-        self.held = {}
+        self.deferred = {}
         self.count = self.octets = 0
 
     def delete(self, done: Callable[[], object] = lambda: None) -> bool:
@@ -779,19 +783,19 @@ class Queue:
         Returns:
             True if that goes on in later turns; `done` is called at its end.
         """
-        messages = [*self.messages, *self.held.values()]
+        messages = [*self.messages, *self.deferred.values()]
         self.close()
         if len(messages) > AT_ONCE and self.quota is not None:
-            self.quota.line_up(Work(self._forgetting(messages, self.quota, done)))
+            self.quota.line_up(Work(self._unstoring(messages, self.quota, done)))
             return True
-        self.forget(messages)
+        self.unstore(messages)
         return False
 
-    def _forgetting(self, messages: list[Message], quota: LoopQuota, done: Callable[[], object]) -> Iterator[Line]:
+    def _unstoring(self, messages: list[Message], quota: LoopQuota, done: Callable[[], object]) -> Iterator[Line]:
         while messages:
             some = messages[-AT_ONCE:]
             del messages[-AT_ONCE:]
-            self.forget(some)
+            self.unstore(some)
             if messages:
                 yield quota if self.journal is None else self.journal.line
         done()

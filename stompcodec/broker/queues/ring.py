@@ -47,7 +47,7 @@ class Ring:
 
     def add(self, consumer: Consumer) -> None:
         """Add one that is not there, behind the others of its priority."""
-        rank = -consumer.wanted.priority
+        rank = -consumer.request.priority
         turn = self._turns.get(rank)
         if turn is None:
             turn = self._turns[rank] = OrderedDict()
@@ -57,7 +57,7 @@ class Ring:
 
     def remove(self, consumer: Consumer) -> None:
         """Remove one that is there."""
-        rank = -consumer.wanted.priority
+        rank = -consumer.request.priority
         turn = self._turns[rank]
         del turn[consumer]
         self._count -= 1
@@ -66,4 +66,4 @@ class Ring:
 
     def move(self, consumer: Consumer) -> None:
         """Put one that is there behind the others of its priority."""
-        self._turns[-consumer.wanted.priority].move_to_end(consumer)
+        self._turns[-consumer.request.priority].move_to_end(consumer)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stompcodec.broker.message import Message, Pair
 from stompcodec.codec import Frame
 
-__all__ = ["DELAYS", "GROUPS", "Marked", "marked", "remarked", "timely", "with_fault"]
+__all__ = ["DELAYS", "GROUPS", "ScheduledMessage", "make_due", "reload_schedule", "schedule", "with_fault"]
 
 #: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
@@ -22,7 +22,7 @@ _DUE = "deliver-at"
 _LONGEST = 10**12 // 3
 
 
-class Marked(Message):
+class ScheduledMessage(Message):
     """A message of a group, one that waits, or one that failed for somebody."""
 
     __slots__ = ("closes_group", "due", "faults", "group")
@@ -35,21 +35,17 @@ class Marked(Message):
 
     def again(self) -> Message:
         """As in Message. It has waited."""
-        copy = _mark(super().again(), self.group, self.closes_group, None)
+        copy = _scheduled(super().again(), self.group, self.closes_group, None)
         copy.faults = self.faults
         return copy
 
 
-def _mark(message: Message, group: bytes | None, closes: bool, due: float | None, tail: bytes | None = None) -> Marked:
-    copy = Marked(
-        message.ident,
-        message.seq,
-        message.destination,
-        message.tail if tail is None else tail,
-        message.persistent,
-        message.expires,
-        message.priority,
-        message.attempts,
+def _scheduled(
+    message: Message, group: bytes | None, closes: bool, due: float | None, tail: bytes | None = None
+) -> ScheduledMessage:
+    copy = ScheduledMessage(
+        *(message.ident, message.seq, message.destination, message.tail if tail is None else tail, message.persistent),
+        *(message.expires, message.priority, message.attempts),
     )
     copy.with_body(message.body)
     copy.group, copy.closes_group, copy.due, copy.faults = group, closes, due, message.faults
@@ -58,12 +54,12 @@ def _mark(message: Message, group: bytes | None, closes: bool, due: float | None
 
 def with_fault(message: Message, pair: Pair) -> Message:
     """Return a copy that remembers for whom it could not be written. Other queues may hold the message as it is."""
-    copy = _mark(message, message.group, message.closes_group, message.due)
+    copy = _scheduled(message, message.group, message.closes_group, message.due)
     copy.faults |= {pair}
     return copy
 
 
-def marked(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
+def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
     """A message with what its SEND says of groups and delays; the message itself if that is nothing.
 
     Args:
@@ -82,10 +78,10 @@ def marked(message: Message, frame: Frame, wall: Callable[[], float]) -> Message
         due = wall() + wait / 1000
         tail = b"%b:%d\n%b" % (_DUE.encode(), due * 1000, _without_due(message.tail))
     name, last = _LAST
-    return _mark(message, None if group is None else group.encode(), get(name) == last, due, tail)
+    return _scheduled(message, None if group is None else group.encode(), get(name) == last, due, tail)
 
 
-def remarked(message: Message) -> Message:
+def reload_schedule(message: Message) -> Message:
     """A message as the store gives it back, with the marks that it had."""
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
@@ -96,12 +92,12 @@ def remarked(message: Message) -> Message:
     if group is None and due is None:
         return message
     name, last = _LAST
-    return _mark(message, group, _value(head, name) == last.encode(), due)
+    return _scheduled(message, group, _value(head, name) == last.encode(), due)
 
 
-def timely(message: Message) -> Message:
+def make_due(message: Message) -> Message:
     """A message whose time has come, without a place yet: it stands behind all that came while it has waited."""
-    copy: Message = _mark(message, message.group, message.closes_group, None, _without_due(message.tail))
+    copy: Message = _scheduled(message, message.group, message.closes_group, None, _without_due(message.tail))
     copy.ident, copy.seq = b"", 0
     return copy
 

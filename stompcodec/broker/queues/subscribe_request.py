@@ -1,4 +1,4 @@
-"""Wanted: what a SUBSCRIBE asks for, in the spellings of several brokers. One table: field, headers, reader."""
+"""SubscribeRequest: the headers of a SUBSCRIBE in the spellings of several brokers, read by one table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.queues.arguments import Terms, terms_of
+from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
 
@@ -20,11 +20,11 @@ __all__ = [
     "INDIVIDUAL",
     "MODES",
     "UNLIMITED",
-    "Granted",
-    "Wanted",
+    "CreditGrant",
+    "SubscribeRequest",
     "check_writable",
-    "granted",
-    "wanted_of",
+    "read_credit",
+    "read_request",
 ]
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
@@ -41,11 +41,11 @@ _TAKEN = (
 )
 
 
-class Granted(NamedTuple):
+class CreditGrant(NamedTuple):
     """Credit: deliveries that may come, and their octets.
 
-    >>> granted("credit", "10,1024,false")
-    Granted(messages=10, octets=1024, auto=False)
+    >>> read_credit("credit", "10,1024,false")
+    CreditGrant(messages=10, octets=1024, auto=False)
     """
 
     messages: int = UNLIMITED
@@ -55,10 +55,10 @@ class Granted(NamedTuple):
     """ACK gives back what was used. False: only a `credit` header of ACK gives more."""
 
 
-class Wanted(NamedTuple):
+class SubscribeRequest(NamedTuple):
     """What a SUBSCRIBE asks for. A field is None, or False, where it does not say.
 
-    >>> Wanted("/queue/a").mode
+    >>> SubscribeRequest("/queue/a").mode
     'auto'
     """
 
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
     """The most deliveries that may be unacknowledged; of no meaning in auto mode."""
     octets: int | None = None
     """As many octets of unacknowledged deliveries, and the one that reaches it; None for any number."""
-    credit: Granted | None = None
+    credit: CreditGrant | None = None
     """The header `credit`: deliveries that may come before somebody gives more."""
     selector: Selector | None = None
     exclusive: bool = False
@@ -94,7 +94,7 @@ class Wanted(NamedTuple):
     queue_name: str | None = None
     transformation: str | None = None
     encoding: str | None = None
-    terms: Terms | None = None
+    arguments: QueueArguments | None = None
     """What it says of the queue."""
     readdressed: bool = False
     """Its queue gets messages of a topic, too: MESSAGE has the queue as their destination."""
@@ -154,7 +154,7 @@ def _count(name: str, text: str) -> int:
         raise Refused("bad prefetch", remedy) from None
 
 
-def granted(name: str, text: str, more: bool = False) -> Granted:
+def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
     """COUNT[,OCTETS[,AUTO]], as Apollo has it.
 
     Args:
@@ -174,7 +174,7 @@ def granted(name: str, text: str, more: bool = False) -> Granted:
     by_itself = auto.strip() != "false"
     if not messages and by_itself and not more:
         messages = UNLIMITED
-    return Granted(messages, None if size < 0 else size, by_itself)
+    return CreditGrant(messages, None if size < 0 else size, by_itself)
 
 
 def _selector(_name: str, text: str) -> Selector:
@@ -198,7 +198,7 @@ def _header_name(name: str, text: str) -> str:
 _Reader = Callable[[str, str], Any]
 #: Field -> reader, and its headers: the first one that SUBSCRIBE has counts.
 _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
-    "credit": (granted, ("credit",)),
+    "credit": (read_credit, ("credit",)),
     "selector": (_selector, ("selector",)),
     "exclusive": (_yes, ("exclusive", "activemq.exclusive")),
     "priority": (_number(-(2**31), 2**31 - 1), ("consumer-priority", "activemq.priority", "x-priority")),
@@ -217,7 +217,7 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 }
 
 
-def wanted_of(frame: Frame, exact: bool, config: Config) -> Wanted:
+def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
     """What a SUBSCRIBE asks for.
 
     Args:
@@ -243,33 +243,33 @@ def wanted_of(frame: Frame, exact: bool, config: Config) -> Wanted:
                 fields[field] = read(name, text)
                 break
     if config.queue_arguments != "ignore":
-        fields["terms"] = terms_of(header)
+        fields["arguments"] = read_arguments(header)
     window, octets = _window(header, fields["mode"], fields.get("credit"), config)
-    return Wanted(header("destination") or "", header("id"), window=window, octets=octets, **fields)
+    return SubscribeRequest(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 
 
-def check_writable(wanted: Wanted, version: str) -> None:
+def check_writable(request: SubscribeRequest, version: str) -> None:
     """Check that a version can write every header that a subscription puts on its messages.
 
     Args:
-        wanted: what the SUBSCRIBE asks for.
+        request: what the SUBSCRIBE asks for.
         version: of the session.
 
     Raises:
         Refused: it cannot, or would write a header that means something else.
 
-    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.2")
-    >>> check_writable(Wanted("/queue/a", "1", include_seq="s:eq"), "1.0")
+    >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.2")
+    >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.0")
     Traceback (most recent call last):
         ...
     stompcodec.broker.errors.Refused: bad include-seq
     """
-    seq = wanted.include_seq
+    seq = request.include_seq
     if seq is not None and version == "legacy" and seq.lower() in _TAKEN:
         raise Refused("bad include-seq", f"In the legacy dialect, case does not tell {seq} from {seq.lower()}.")
     for name, pair in (
-        ("id", None if wanted.key is None else ("subscription", wanted.key)),
-        ("destination", ("destination", wanted.destination)),
+        ("id", None if request.key is None else ("subscription", request.key)),
+        ("destination", ("destination", request.destination)),
         ("include-seq", None if seq is None else (seq, str(2**63))),
     ):
         if pair is not None:
@@ -281,7 +281,7 @@ def check_writable(wanted: Wanted, version: str) -> None:
 
 
 def _window(
-    header: Callable[[str], str | None], mode: str, credit: Granted | None, config: Config
+    header: Callable[[str], str | None], mode: str, credit: CreditGrant | None, config: Config
 ) -> tuple[int, int | None]:
     """How many deliveries may be unacknowledged, and how many octets of them (None for any)."""
     if mode == AUTO:

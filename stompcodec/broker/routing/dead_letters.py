@@ -74,9 +74,9 @@ class DeadLetters:
                 queue.settle([(0, message)])
             else:
                 back.append(message)
-        queue.restore(back)
+        queue.requeue(back)
 
-    def gone(self, queue: Queue, message: Message, reason: str) -> bool:
+    def drop(self, queue: Queue, message: Message, reason: str) -> bool:
         """Make a dead letter, where somebody wants it, of a message that expired, made room or cannot be delivered.
 
         One that expires, but has failed for somebody before, is UNDELIVERABLE. False: there is no dead letter.
@@ -84,7 +84,7 @@ class DeadLetters:
         if reason == EXPIRED and message.faults:
             reason = UNDELIVERABLE
         kept = reason == UNDELIVERABLE or (self._config.dead_letter_expired and reason == EXPIRED)
-        if (kept or (queue.terms is not None and queue.terms.dead_letter)) and not queue.closed:
+        if (kept or (queue.arguments is not None and queue.arguments.dead_letter_queue)) and not queue.closed:
             return self.bury(queue, message, reason)
         return False
 
@@ -95,8 +95,8 @@ class DeadLetters:
         that has expired is dropped.
         """
         name = self._naming.dead_letter(queue.name)
-        if queue.terms is not None and queue.terms.dead_letter is not None:
-            name = self._config.queue_prefixes[0] + queue.terms.dead_letter
+        if queue.arguments is not None and queue.arguments.dead_letter_queue is not None:
+            name = self._config.queue_prefixes[0] + queue.arguments.dead_letter_queue
         if name == queue.name:
             return False
         try:

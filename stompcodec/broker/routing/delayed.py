@@ -15,7 +15,7 @@ from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.scheduling import timely
+from stompcodec.broker.queues.scheduling import make_due
 from stompcodec.broker.routing.retained import Retaining
 from stompcodec.broker.routing.topic import Topic
 
@@ -84,7 +84,7 @@ class Delayed:
         if len(self._heap) + count > self._most:
             raise Refused("too many delayed messages", "Send them when they are due, or later than now.")
 
-    def hold(
+    def defer(
         self,
         message: Message,
         sink: Queue | Topic | Retaining,
@@ -100,7 +100,7 @@ class Delayed:
             stored: it is in the store already.
         """
         if isinstance(sink, Queue):
-            sink.hold(message, stored)
+            sink.defer(message, stored)
         else:
             self.cost += message.size + MESSAGE
             self._account.used += message.size + MESSAGE
@@ -132,8 +132,8 @@ class Delayed:
             session.unblock(self)
 
     def add_all(self, queue: Queue) -> None:
-        """What a queue has held since before the broker was started anew."""
-        for message in queue.held.values():
+        """What a queue has deferred since before the broker was started anew."""
+        for message in queue.deferred.values():
             assert message.due is not None
             self._add(message.due, message.seq, lambda: queue)
 
@@ -152,20 +152,20 @@ class Delayed:
             self._account.used -= DELAY
             sink = find()
             if isinstance(message, int):
-                held = sink.held.get(message) if isinstance(sink, Queue) else None
-                if held is None or not isinstance(sink, Queue) or not sink.let_go(held):
+                deferred = sink.deferred.get(message) if isinstance(sink, Queue) else None
+                if deferred is None or not isinstance(sink, Queue) or not sink.release(deferred):
                     continue  # it could not be stored, or the queue is gone
-                fresh = timely(held)
+                fresh = make_due(deferred)
                 self._place(fresh)
                 sink.put(fresh)
                 if sink.journal is not None:
-                    sink.journal.move(sink, held, sink, fresh)
+                    sink.journal.move(sink, deferred, sink, fresh)
                 continue
             else:
                 self.cost -= message.size + MESSAGE
                 self._account.used -= message.size + MESSAGE
             if sink is not None:
-                fresh = timely(message)
+                fresh = make_due(message)
                 self._place(fresh)
                 sink.put(fresh)
 
@@ -173,4 +173,4 @@ class Delayed:
 def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> bool:
     """It could not be stored, or went with its queue."""
     sink = find() if isinstance(message, int) else None
-    return isinstance(sink, Queue) and message not in sink.held
+    return isinstance(sink, Queue) and message not in sink.deferred

@@ -18,7 +18,7 @@ from stompcodec.broker.storage.store import Subscribed
 
 if TYPE_CHECKING:
     from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
     from stompcodec.broker.selectors.selector import Selector
 
 __all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
@@ -104,19 +104,19 @@ class Durable:
                     queue.messages.sort()
         return full
 
-    def is_meant(self, address: Address, wanted: Wanted, shared: bool) -> bool:
+    def is_meant(self, address: Address, request: SubscribeRequest, shared: bool) -> bool:
         """Return whether a SUBSCRIBE that names it asks for the same."""
-        text = None if wanted.selector is None else wanted.selector.text
+        text = None if request.selector is None else request.selector.text
         mine = None if self.selector is None else self.selector.text
         return (address.name, text, shared) == (self.address.name, mine, self.shared)
 
-    def check(self, address: Address, wanted: Wanted, shared: bool) -> None:
+    def check(self, address: Address, request: SubscribeRequest, shared: bool) -> None:
         """Whether a SUBSCRIBE that names it means it.
 
         Raises:
             Refused: it asks for something else, or there is a consumer already.
         """
-        if not self.is_meant(address, wanted, shared):
+        if not self.is_meant(address, request, shared):
             remedy = "Its destination and its selector were others: end it by UNSUBSCRIBE with the same name first."
             raise Refused("the durable subscription is another one", remedy)
         self.check_free()
@@ -150,32 +150,32 @@ def owner_of(title: str) -> str | None:
     return unquote(owner) if not mark and rest else None
 
 
-def durable_name(session: Peer, wanted: Wanted, by_id: bool) -> str | None:
+def durable_name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
     """The name of the queue that a SUBSCRIBE or UNSUBSCRIBE asks for; None when it is no durable subscription.
 
     Args:
         session: whose client-id may be a part of it.
-        wanted: what the headers ask for.
+        request: what the headers ask for.
         by_id: `persistent:true` names it by the id alone, as in Apollo.
 
     Raises:
         Refused: something that belongs to the name is missing, or it is too long.
     """
-    name = _name(session, wanted, by_id)
+    name = _name(session, request, by_id)
     if name is not None and len(name) > LONGEST_NAME:
         raise Refused("the name is too long", f"That of a durable subscription has at most {LONGEST_NAME} characters.")
     return name
 
 
-def _name(session: Peer, wanted: Wanted, by_id: bool) -> str | None:
-    if wanted.durable is not None:
+def _name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
+    if request.durable is not None:
         if session.client_id is None:
             raise Refused("client-id is missing", "A durable subscription needs the header client-id on CONNECT.")
-        return f"{session.client_id}.{wanted.durable}"
-    if wanted.queue_name:
-        return wanted.queue_name
-    if not wanted.durable_flag:
+        return f"{session.client_id}.{request.durable}"
+    if request.queue_name:
+        return request.queue_name
+    if not request.durable_flag:
         return None
-    if wanted.key is None:
+    if request.key is None:
         raise Refused("id is missing", "A durable subscription needs a name, or an id that stays the same.")
-    return wanted.key if by_id else f"{wanted.key}@{wanted.destination}"
+    return request.key if by_id else f"{request.key}@{request.destination}"

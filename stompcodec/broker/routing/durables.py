@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.memory import Account
     from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
     from stompcodec.broker.routing.shares import Shares
     from stompcodec.broker.selectors.selector import Selector
 
@@ -132,49 +132,49 @@ class Durables:
         """Return those that were made when there were so many already."""
         return list(islice(reversed(self._by_key.values()), max(0, len(self) - count)))
 
-    def name(self, session: Peer, wanted: Wanted) -> str | None:
+    def name(self, session: Peer, request: SubscribeRequest) -> str | None:
         """As `durable_name`."""
-        return durable_name(session, wanted, self._by_id)
+        return durable_name(session, request, self._by_id)
 
-    def wanted(
-        self, session: Peer, wanted: Wanted, address: Address, may: Callable[[Peer, Address], bool]
+    def requested(
+        self, session: Peer, request: SubscribeRequest, address: Address, may: Callable[[Peer, Address], bool]
     ) -> Durable | None:
         """What a SUBSCRIBE to a topic asks for, made if it is not there; None if it asks for no durable one.
 
         Args:
             session: that subscribes.
-            wanted: what it asks for.
+            request: what it asks for.
             address: of the topic, which it may subscribe to.
             may: whether a session may subscribe to an address.
 
         Raises:
             Refused: it is another one, or in use, or something is missing.
         """
-        name = self.name(session, wanted)
+        name = self.name(session, request)
         if name is None:
             return None
-        shared = wanted.durable is None
+        shared = request.durable is None
         durable = self.find(name, session.owner)
         if durable is not None and (
             durable.owner == session.owner
-            or durable.is_meant(address, wanted, shared)
+            or durable.is_meant(address, request, shared)
             or session.owner is None
             or may(session, durable.address)
         ):
-            durable.check(address, wanted, shared)
+            durable.check(address, request, shared)
             self.adopt(durable, session)
             return durable
-        stored = wanted.durable is not None or wanted.durable_flag
-        ends = not stored if wanted.auto_delete is None else wanted.auto_delete
+        stored = request.durable is not None or request.durable_flag
+        ends = not stored if request.auto_delete is None else request.auto_delete
         maker = self._shares.maker(session)
         self._check_room(name, maker)
-        self._check_selectors(wanted.selector, maker)
+        self._check_selectors(request.selector, maker)
         owner = session.owner
         queue = self._queue(name, self._key(name, owner, session.broker.seq), stored, owner)
-        durable = Durable(name, queue, address, wanted.selector, shared=shared, auto_delete=ends, owner=owner)
+        durable = Durable(name, queue, address, request.selector, shared=shared, auto_delete=ends, owner=owner)
         durable.since, durable.queue.maker = session.broker.seq, maker
         self._add(durable)
-        for message in self._retained(address, wanted.selector):
+        for message in self._retained(address, request.selector):
             durable.queue.put(message)
         store = self._journal.store
         if stored and store is not None:

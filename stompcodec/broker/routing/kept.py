@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.queues.arguments import Terms, terms_from
+from stompcodec.broker.queues.arguments import QueueArguments, load_arguments
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable
@@ -94,7 +94,7 @@ class Kept:
     def _record(self, queue: Queue) -> Subscribed:
         feed = self._feeds.get(queue.name)
         prefix, name = ("", "") if feed is None else (feed.address.prefix, feed.address.rest)
-        return Subscribed(queue.key, prefix, name, selector=None if queue.terms is None else queue.terms.text)
+        return Subscribed(queue.key, prefix, name, selector=None if queue.arguments is None else queue.arguments.text)
 
     def _kept(self, queue: Queue, committed: bool) -> None:
         if not committed and not queue.closed and queue.key in self._stored:
@@ -124,38 +124,38 @@ class Kept:
             make: finds a queue by its name, or makes it.
         """
         self._stored.add(record.queue)
-        terms = terms_from(record.selector) if self._config.queue_arguments != "ignore" else None
-        if terms is None and self.topic_of(name) is None:
+        arguments = load_arguments(record.selector) if self._config.queue_arguments != "ignore" else None
+        if arguments is None and self.topic_of(name) is None:
             self._stored.discard(record.queue)  # the configuration was another one: it stays in the store
             return
         queue = make(name)
-        if terms is not None:
-            agree(queue, terms, False)
+        if arguments is not None:
+            agree(queue, arguments, False)
 
 
-def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
+def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
     """Set the arguments of a queue that is new. Return whether that changed something.
 
     Args:
         queue: that a client names.
-        terms: what it says of the queue.
+        arguments: what it says of the queue.
         refuses: other arguments than the queue has are refused. Otherwise they are ignored.
 
     Raises:
         Refused: the queue was used without these arguments before.
     """
-    if terms == queue.terms:
+    if arguments == queue.arguments:
         return False
-    if queue.terms is not None or queue.count or queue.members:
+    if queue.arguments is not None or queue.count or queue.members:
         if refuses:
             raise Refused(
                 "the queue has other arguments",
                 "Another client has made it: leave the x- headers out, or use those that it was made with.",
             )
         return False
-    queue.terms, queue.used = terms, None
-    if not terms.rejects and (terms.messages is not None or terms.octets is not None):
-        messages, octets = terms.messages, terms.octets
+    queue.arguments, queue.used = arguments, None
+    if not arguments.reject_publish and (arguments.max_length is not None or arguments.max_length_bytes is not None):
+        messages, octets = arguments.max_length, arguments.max_length_bytes
         queue.bound = Bound(
             queue.bound.messages if messages is None else min(messages, queue.bound.messages),
             queue.bound.octets if octets is None else min(octets, queue.bound.octets),
@@ -166,8 +166,8 @@ def agree(queue: Queue, terms: Terms, refuses: bool) -> bool:
 
 def is_unused(queue: Queue, now: float) -> bool:
     """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
-    if queue.terms is None or queue.terms.unused is None:
+    if queue.arguments is None or queue.arguments.expires is None:
         return False
     if queue.members or queue.used is None:
         queue.used = now
-    return now - queue.used >= queue.terms.unused
+    return now - queue.used >= queue.arguments.expires

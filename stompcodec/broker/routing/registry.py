@@ -11,7 +11,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker
-from stompcodec.broker.queues.arguments import Terms
+from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
@@ -70,10 +70,7 @@ class Destinations:
         latest: Callable[[], int],
     ) -> None:
         self.naming = Naming(
-            config.queue_prefixes,
-            config.topic_prefixes,
-            config.temp_queue_prefix,
-            config.temp_topic_prefix,
+            *(config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix),
             config.dead_letter,
         )
         self.addresses = Addresses(config, self.naming)
@@ -81,15 +78,7 @@ class Destinations:
         #: Temporary destinations and exclusive queues by their name for everyone, and whose they are.
         self.owners = Owners()
         #: Headers that may send a message elsewhere, or have it refused.
-        self.telling = tuple(
-            name
-            for name, counts in (
-                ("destination-type", config.routing_headers),
-                ("retain", config.retain),
-                ("message-id", config.refuse_message_id),
-            )
-            if counts
-        )
+        self.routing_headers = _routing_headers(config)
         #: Queues that end with their last consumer.
         self.ending: set[str] = set()
         #: Somebody is looking for expired messages.
@@ -105,22 +94,11 @@ class Destinations:
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
         self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account)
+        part = Part(account, min(config.max_retained_octets, account.first // 2))
         words = self.addresses.wildcards.words
-        self.retained = Retained(
-            self._retained_queue,
-            words,
-            config.max_destinations,
-            Part(account, min(config.max_retained_octets, account.first // 2)),
-        )
+        self.retained = Retained(self._retained_queue, words, config.max_destinations, part)
         self.durables = Durables(
-            config,
-            journal,
-            self.topics,
-            self._queue_of,
-            self.retained_for,
-            self.check_room,
-            self.shares,
-            account,
+            *(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room, self.shares, account)
         )
         self.kept = Kept(config, self.naming, journal, self.topics, latest)
         #: Queues and topics that are there from the start.
@@ -221,7 +199,7 @@ class Destinations:
         if queue is None or not self._config.exchanges:
             return None
         held = len(queue.messages) != queue.count or any(message.body is not None for message in queue.messages)
-        used = bool(queue.members or queue.blocked or queue.mending or self._journal.busy)
+        used = bool(queue.members or queue.blocked or queue.suspensions or self._journal.busy)
         if used or held or queue.count > AT_ONCE or (queue.count and not stored):
             remedy = f"{queue.name} holds messages or has consumers: consume it by that name, or choose another name."
             raise Refused("a queue of that name exists", remedy)
@@ -361,7 +339,7 @@ class Destinations:
         idle = [
             name
             for name, queue in self.queues.items()
-            if not (queue.count or queue.members or queue.blocked or queue.mending) and not self._keeps_queue(name)
+            if not (queue.count or queue.members or queue.blocked or queue.suspensions) and not self._keeps_queue(name)
         ]
         for name in idle:
             queue = self.queues.pop(name)
@@ -407,7 +385,7 @@ class Destinations:
                 yield quota
         self._expiring = False
 
-    def agree(self, queue: Queue, terms: Terms | None, session: Peer) -> None:
+    def agree(self, queue: Queue, arguments: QueueArguments | None, session: Peer) -> None:
         """Heed what a client says of a queue, if anything. Sessions that remember the queue look at it again.
 
         Raises:
@@ -416,12 +394,21 @@ class Destinations:
         policy = self._config.queue_arguments
         # As RabbitMQ does, a session declares a queue once: what it says of it later is ignored.
         known = policy == "refuse" and session.declare(queue.name)
-        if terms is not None and terms != queue.terms and not known:
-            letters = terms.dead_letter
+        if arguments is not None and arguments != queue.arguments and not known:
+            letters = arguments.dead_letter_queue
             if letters is not None and not session.broker.auth.may(
                 session.user, "send", self._config.queue_prefixes[0] + letters
             ):
                 raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
-            if agree(queue, terms, policy == "refuse"):
+            if agree(queue, arguments, policy == "refuse"):
                 self.kept.keep(queue)
                 self._swept()
+
+
+def _routing_headers(config: Config) -> tuple[str, ...]:
+    headers = {
+        "destination-type": config.routing_headers,
+        "retain": config.retain,
+        "message-id": config.refuse_message_id,
+    }
+    return tuple(name for name, counts in headers.items() if counts)

@@ -109,7 +109,7 @@ class Retained:
         self._expecting.discard(address.name)
         if not self._has_room(address.name):
             if stored and not queue.closed:
-                queue.forget((message,))
+                queue.unstore((message,))
             return
         queue.put(message, stored)
         _trim(queue, 1)
@@ -151,7 +151,7 @@ def _trim(queue: Queue, count: int) -> None:
         message = queue.messages.line.popleft()
         if message.persistent and queue.journal is not None:
             queue.journal.settle(queue, message)  # it comes back, should that not be stored
-        queue.less(1, message.size)
+        queue.count_out(1, message.size)
 
 
 class Retaining:

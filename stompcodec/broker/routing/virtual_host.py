@@ -22,7 +22,7 @@ from stompcodec.broker.storage.journal import Journal
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.peer import Peer
-    from stompcodec.broker.queues.subscribe_request import Wanted
+    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
 __all__ = ["Router"]
 
@@ -55,14 +55,14 @@ class Router:
         latest: Callable[[], int],
     ) -> None:
         self.vhost = vhost
-        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._gone, latest)
+        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._drop, latest)
         self.naming = self.destinations.naming
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics.by_name
         self.owners = self.destinations.owners
         #: Sessions by their user and the client-id of their CONNECT. Users do not take each other's.
         self._clients: dict[tuple[str | None, str], Peer] = {}
-        self.dead = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
+        self.dead_letters = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
 
     @property
@@ -89,14 +89,14 @@ class Router:
 
     # ---- subscriptions ----
 
-    def subscribe(self, session: Peer, number: int, wanted: Wanted) -> Consumer:
+    def subscribe(self, session: Peer, number: int, request: SubscribeRequest) -> Consumer:
         """A new consumer, which has not got anything yet: `start` it once the session knows it.
 
         Raises:
             Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
         """
-        check_writable(wanted, session.version)
-        address = self.destinations.addresses.find(wanted.destination, wanted.routing, True)
+        check_writable(request, session.version)
+        address = self.destinations.addresses.find(request.destination, request.routing, True)
         address = self.destinations.named(address, session)
         self._check_allowed(session, address)
         self._check_letters(session, address)
@@ -107,24 +107,24 @@ class Router:
         if self.owners.get(name) not in (None, session):
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
         if address.found:
-            consumer = self._consumer_of_found(session, number, wanted, address)
+            consumer = self._consumer_of_found(session, number, request, address)
         elif address.kind is Kind.QUEUE:
-            consumer = Consumer(session, *self._taken(session, name, number, wanted))
+            consumer = self._consumer_of_queue(session, number, request, name)
         elif address.kind is Kind.TEMP_QUEUE:
             queue = self.destinations.queue(name, self.destinations.shares.maker(session))
-            consumer = Consumer(session, queue, number, wanted)
+            consumer = Consumer(session, queue, number, request)
         else:
             consumer = self._consumer_of_topic(
-                session, number, wanted, address._replace(rest=name[len(address.prefix) :])
+                session, number, request, address._replace(rest=name[len(address.prefix) :])
             )
         if address.kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             self.owners.claim(name, session)
-        consumer.destination = wanted.destination
+        consumer.destination = request.destination
         source = consumer.queue
         assert isinstance(source, Queue)
         if consumer.address is None and not address.found:
-            self.destinations.agree(source, wanted.terms, session)
-        if wanted.browser:
+            self.destinations.agree(source, request.arguments, session)
+        if request.browser:
             if consumer.address is not None:
                 raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
             consumer.queue = Browser(source)
@@ -148,50 +148,52 @@ class Router:
             return auth.may(session.user, "subscribe", name)
         return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
 
-    def _taken(self, session: Peer, name: str, number: int, wanted: Wanted) -> tuple[Queue, int, Wanted]:
+    def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
         """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
         queue, new = self.queues.get(name), name not in self.queues
         if queue is None:
             queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
-        if wanted.exclusive and self._config.exclusive == "session":
+        if request.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:
                 raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
             self.owners.claim(name, session)
-            wanted = wanted._replace(exclusive=False)
-        if new and wanted.auto_delete:
+            request = request._replace(exclusive=False)
+        if new and request.auto_delete:
             self.destinations.ending.add(name)
-        return queue, number, wanted._replace(readdressed=True) if name in self.destinations.kept else wanted
+        if name in self.destinations.kept:
+            request = request._replace(readdressed=True)
+        return Consumer(session, queue, number, request)
 
-    def _consumer_of_topic(self, session: Peer, number: int, wanted: Wanted, address: Address) -> Consumer:
+    def _consumer_of_topic(self, session: Peer, number: int, request: SubscribeRequest, address: Address) -> Consumer:
         if address.kind is Kind.TOPIC:
-            durable = self._durable(session, wanted, address)
+            durable = self._durable(session, request, address)
             if durable is not None:
-                return _of_durable(Consumer(session, durable.queue, number, wanted._replace(selector=None)), durable)
+                return _of_durable(Consumer(session, durable.queue, number, request._replace(selector=None)), durable)
         if self.destinations.addresses.pattern(address) is None:
             self.destinations.check_topic(address.name)
             self.destinations.topics.make(address, self.destinations.shares.maker(session))
         queue = self.destinations.topic_queue(address)
-        consumer = Consumer(session, queue, number, wanted)
+        consumer = Consumer(session, queue, number, request)
         consumer.address = address
         queue.overflow = _Overflow(self._config.slow_consumer, consumer)
         return consumer
 
-    def _durable(self, session: Peer, wanted: Wanted, address: Address) -> Durable | None:
+    def _durable(self, session: Peer, request: SubscribeRequest, address: Address) -> Durable | None:
         """Return the durable subscription that a SUBSCRIBE to a topic asks for; None if it asks for none."""
-        durables, name = self.destinations.durables, wanted.queue_name
+        durables, name = self.destinations.durables, request.queue_name
         # Where there are users it is the queue of one of them, and another one than that of the same name for all.
-        if not name or wanted.durable is not None or session.owner is not None or durables.is_taken(name):
-            return durables.wanted(session, wanted, address, self._may)
-        rival = self.destinations.rival(name, wanted.durable_flag)
-        durable = durables.wanted(session, wanted, address, self._may)
+        if not name or request.durable is not None or session.owner is not None or durables.is_taken(name):
+            return durables.requested(session, request, address, self._may)
+        rival = self.destinations.rival(name, request.durable_flag)
+        durable = durables.requested(session, request, address, self._may)
         if durable is not None:
             self.destinations.merge(rival, durable)
         return durable
 
-    def _consumer_of_found(self, session: Peer, number: int, wanted: Wanted, address: Address) -> Consumer:
+    def _consumer_of_found(self, session: Peer, number: int, request: SubscribeRequest, address: Address) -> Consumer:
         durables = self.destinations.durables
         queue, durable = self.destinations.found(address, session), durables.find(address.rest, session.owner)
-        consumer = Consumer(session, queue, number, wanted)
+        consumer = Consumer(session, queue, number, request)
         if durable is not None:
             self._check_allowed(session, durable.address)
             durable.check_free()
@@ -231,7 +233,7 @@ class Router:
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
-            queue.restore(messages)
+            queue.requeue(messages)
         for consumer in consumers:
             self.end_with_last(consumer)
 
@@ -245,22 +247,22 @@ class Router:
         elif durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
             self.destinations.delete(consumer.queue.name)
 
-    def named(self, session: Peer, wanted: Wanted, consumers: list[Consumer]) -> list[Durable]:
+    def named(self, session: Peer, request: SubscribeRequest, consumers: list[Consumer]) -> list[Durable]:
         """The durable subscriptions that an UNSUBSCRIBE is to end.
 
         Args:
             session: that sends it.
-            wanted: what its headers say.
+            request: what its headers say.
             consumers: that it ends.
 
         Raises:
             Refused: another session consumes one of them, or the rules do not allow it to subscribe to its destination.
         """
-        if wanted.durable is None and not wanted.durable_flag:
+        if request.durable is None and not request.durable_flag:
             return []
         durables = [consumer.durable for consumer in consumers if isinstance(consumer.durable, Durable)]
         if not durables:
-            name = self.destinations.durables.name(session, wanted) or ""
+            name = self.destinations.durables.name(session, request) or ""
             durable = self.destinations.durables.find(name, session.owner)
             durables = [] if durable is None else [durable]
         for durable in durables:
@@ -289,10 +291,10 @@ class Router:
 
     def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
         """NACK. False for requeue: without another attempt."""
-        self.dead.reject(queue, deliveries, requeue)
+        self.dead_letters.reject(queue, deliveries, requeue)
 
-    def _gone(self, queue: Queue, message: Message, reason: str) -> bool:
-        return self.dead.gone(queue, message, reason)
+    def _drop(self, queue: Queue, message: Message, reason: str) -> bool:
+        return self.dead_letters.drop(queue, message, reason)
 
 
 def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
@@ -313,7 +315,7 @@ def _end(consumer: Consumer) -> None:
         consumer.close()
     queue.close()
     queue.overflow = None
-    queue.ready.clear()
+    queue.ring.clear()
 
 
 class _Overflow:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.browser import Browser
-from stompcodec.broker.queues.subscribe_request import granted
+from stompcodec.broker.queues.subscribe_request import read_credit
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.settling import settling
 
@@ -82,12 +82,12 @@ def grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
     text = session.header(frame, "credit")
     if text is None:
         return False
-    more = granted("credit", text, more=True)
+    more = read_credit("credit", text, more=True)
     if consumer is not None:
         consumer.grant(more)
         return False
     found = session.consumers.get(f"id:{session.header(frame, 'subscription')}")
-    if found is None or found.acks or found.wanted.credit is None:
+    if found is None or found.acks or found.request.credit is None:
         return False
     found.grant(more)
     confirm(session, frame)

@@ -17,7 +17,7 @@ from stompcodec.broker.jms import is_text, text_tail
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, Message, message_of
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, marked
+from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions.acknowledge import acknowledge, grant
 from stompcodec.broker.sessions.commit import abort, begin, commit, keep
@@ -137,7 +137,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         elif broker.config.jms and is_text(frame):
             message.tail = text_tail(message.tail)
             message.size = len(message.tail)
-        message = marked(message, frame, broker.wall)
+        message = schedule(message, frame, broker.wall)
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
@@ -185,7 +185,7 @@ def _ack(session: Session, frame: Frame) -> None:
                 hold_receipts(session, frame)
                 if queue.journal is not None and not queue.closed:
                     queue.journal.settle(queue, message)
-            queue.less_one(message.size)
+            queue.count_out_one(message.size)
             receipt = get("receipt")
             if receipt is not None:
                 send_receipt(session, receipt)
@@ -206,7 +206,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         if receipt is not None:
             raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
         return
-    if consumer.wanted.browser:
+    if consumer.request.browser:
         acknowledge(session, consumer, tag, accepted, frame)
         return
     transaction = get("transaction")

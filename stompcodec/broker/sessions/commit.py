@@ -221,7 +221,7 @@ def _resolved(
             queues.append(queue)
             if isinstance(queue, Queue) and queue not in pinned:  # idle as it may be, it stays
                 pinned[queue] = None
-                queue.mending += 1
+                queue.suspensions += 1
         shares.append(_Share(operations, queues, [()] * len(queues), octets))
         yield quota
     if waiting:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.consumer import EOL, Consumer
-from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
+from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.codec import Frame, serialize
 
@@ -42,11 +42,11 @@ def receive(session: Session, frame: Frame) -> None:
     Raises:
         Refused: it cannot be served.
     """
-    wanted = _wanted(session, frame)
+    request = _request(session, frame)
     number = session.next_number
-    cost = subscription_cost(f"receive:{number}", wanted.destination, wanted.selector_text)
+    cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)
     session.memory.check(cost)
-    consumer = session.router.subscribe(session, number, wanted)
+    consumer = session.router.subscribe(session, number, request)
     consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
     consumer.single = False
     before = session.outbox.send_budget
@@ -57,9 +57,9 @@ def receive(session: Session, frame: Frame) -> None:
         session.router.end_with_last(consumer)
         raise
     if not taken:
-        pairs = [("destination", wanted.destination)]
-        if wanted.key is not None:
-            pairs.append(("subscription", wanted.key))
+        pairs = [("destination", request.destination)]
+        if request.key is not None:
+            pairs.append(("subscription", request.key))
         session.reply(serialize(Frame(EMPTY, pairs), session.version, commands=(EMPTY,)) + EOL)
     else:
         session.count_unread(max(before - session.outbox.send_budget, _LEAST))
@@ -78,21 +78,21 @@ def receive(session: Session, frame: Frame) -> None:
     confirm(session, frame)
 
 
-def _wanted(session: Session, frame: Frame) -> Wanted:
+def _request(session: Session, frame: Frame) -> SubscribeRequest:
     config = session.broker.config
-    wanted = wanted_of(frame, session.exact, config)
-    if not wanted.destination:
+    request = read_request(frame, session.exact, config)
+    if not request.destination:
         raise Refused("RECEIVE lacks destination", "It has the headers of SUBSCRIBE.")
-    if wanted.browser:
+    if request.browser:
         raise Refused("RECEIVE cannot browse", "It takes a message. SUBSCRIBE can look at them.")
-    if wanted.mode != AUTO:
+    if request.mode != AUTO:
         if len(session.consumers) >= config.max_subscriptions:
             raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
         session.windows.claim(1)
-    key = wanted.key
+    key = request.key
     if key is None and session.version in ("1.1", "1.2"):  # whose MESSAGE has to have one
-        key = wanted.destination
-    return wanted._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
+        key = request.destination
+    return request._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
 
 
 def let_go(session: Session, consumer: Consumer) -> None:

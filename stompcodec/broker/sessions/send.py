@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import Terms, terms_of
+from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import Retaining
 from stompcodec.broker.routing.topic import Topic
@@ -45,8 +45,8 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
     target = Target(destination, session.header(frame, "destination-type"), session.header(frame, "retain"))
     targets = [target._replace(destination=part) for part in parts_of(destination, config.composite)]
     heeds = config.queue_arguments != "ignore"
-    terms = terms_of(frame.get if session.exact else partial(session.header, frame)) if heeds else None
-    return [target._replace(queue=queue_of(session, target, terms)) for target in targets]
+    arguments = read_arguments(frame.get if session.exact else partial(session.header, frame)) if heeds else None
+    return [target._replace(queue=queue_of(session, target, arguments)) for target in targets]
 
 
 def parts_of(destination: str, composite: bool) -> list[str]:
@@ -69,19 +69,19 @@ def cached_target(session: Session, frame: Frame, destination: str) -> Queue | T
     """Where a SEND goes, if it has none of the headers that may send it elsewhere, and this is known already."""
     queue = session.cached_targets.get(_UNLESS_TOLD + destination)
     if queue is not None:
-        for name in session.router.destinations.telling:
+        for name in session.router.destinations.routing_headers:
             if frame.get(name) is not None:
                 return None
     return queue
 
 
-def queue_of(session: Session, target: Target, terms: Terms | None = None) -> QueueOrTopic | None:
+def queue_of(session: Session, target: Target, arguments: QueueArguments | None = None) -> QueueOrTopic | None:
     """Where a SEND of this session goes; None for nowhere.
 
     Args:
         session: that sends.
         target: of the SEND.
-        terms: what it says of the queue, if it is one.
+        arguments: what it says of the queue, if it is one.
 
     Raises:
         Refused: it may not, or cannot.
@@ -99,13 +99,13 @@ def queue_of(session: Session, target: Target, terms: Terms | None = None) -> Qu
         return None
     if isinstance(found, Queue):
         if not address.found:
-            destinations.agree(found, terms, session)
+            destinations.agree(found, arguments, session)
         if found.refuses:
             raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
     for each in found.holders():
         if each.full and session.acknowledges(each) and not each.may_grow:
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
-    if isinstance(found, Retaining) or (isinstance(found, Queue) and found.terms is not None):
+    if isinstance(found, Retaining) or (isinstance(found, Queue) and found.arguments is not None):
         return found
     if destinations.is_lasting(address):
         certain = destinations.is_certain(destination, address)
@@ -195,7 +195,7 @@ def put_late(
         session.waits_on = True  # the one before goes from the store now, behind that commit
     for each in stored_in:
         if each.closed:  # it has ended meanwhile
-            each.forget((message,))
+            each.unstore((message,))
     if isinstance(queue, Queue) and queue.messages.is_disordered:
         session.broker.journal.late(queue, message.seq)
 
@@ -204,7 +204,7 @@ def _into(session: Session, queue: QueueOrTopic, message: Message, stored: bool 
     """Into the queue or topic, or where it waits for its time. True: the sender should wait."""
     if message.due is None:
         return queue.put(message, stored)
-    return session.broker.delayed.hold(message, queue, lambda: _now(session.router, queue), stored)
+    return session.broker.delayed.defer(message, queue, lambda: _now(session.router, queue), stored)
 
 
 def _block(session: Session, queue: QueueOrTopic, message: Message) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
-from stompcodec.broker.queues.subscribe_request import AUTO, Wanted, wanted_of
+from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.codec import Frame
@@ -25,15 +25,15 @@ def subscribe(session: Session, frame: Frame) -> None:
         Refused: it cannot be served.
     """
     config = session.broker.config
-    wanted = wanted_of(frame, session.exact, config)
-    name = _name(wanted.destination, wanted.key)
+    request = read_request(frame, session.exact, config)
+    name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
     consumers, durables = [], session.router.destinations.durables
     had = len(durables)
     try:
-        for number, part in enumerate(parts_of(wanted.destination, config.composite)):
-            consumers.append(_subscribe(session, name + _PART * number, wanted._replace(destination=part)))
+        for number, part in enumerate(parts_of(request.destination, config.composite)):
+            consumers.append(_subscribe(session, name + _PART * number, request._replace(destination=part)))
     except Refused:
         for durable in durables.made_since(had):  # one of another part, that nobody had before
             durables.delete(durable)
@@ -55,27 +55,27 @@ def _name(destination: str, key: str | None) -> str:
     return f"destination:{destination}" if key is None else f"id:{key}"
 
 
-def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
+def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consumer:
     """One that has not got anything yet."""
     config = session.broker.config
     if len(session.consumers) >= config.max_subscriptions:
         raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
-    if wanted.mode != AUTO:
-        wanted = wanted._replace(window=min(wanted.window, config.max_unacked))
-    _check_selectors(session, wanted)
-    cost = subscription_cost(name, wanted.destination, wanted.selector_text)
+    if request.mode != AUTO:
+        request = request._replace(window=min(request.window, config.max_unacked))
+    _check_selectors(session, request)
+    cost = subscription_cost(name, request.destination, request.selector_text)
     session.memory.check(cost)
-    window = wanted.window if wanted.mode == AUTO else session.windows.claim(wanted.window)
+    window = request.window if request.mode == AUTO else session.windows.claim(request.window)
     number = session.next_number
-    consumer = session.router.subscribe(session, number, wanted)
+    consumer = session.router.subscribe(session, number, request)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
     if consumer.selector is not None:
         session.selectors.add(consumer.selector.text)
     consumer.cost = cost
     session.memory.charge(cost)
-    if wanted.mode != AUTO:
-        if window < wanted.window:
+    if request.mode != AUTO:
+        if window < request.window:
             consumer.resize(window)
         session.windows.join(window)
     return consumer
@@ -85,8 +85,8 @@ def _subscribe(session: Session, name: str, wanted: Wanted) -> Consumer:
 _MOST_SELECTED = 65_536
 
 
-def _check_selectors(session: Session, wanted: Wanted) -> None:
-    selector = wanted.selector
+def _check_selectors(session: Session, request: SubscribeRequest) -> None:
+    selector = request.selector
     if selector is not None and session.selectors.with_one(selector.text) > _MOST_SELECTED:
         raise Refused("too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together.")
 
@@ -105,7 +105,7 @@ def reply_address(session: Session, reply_to: str) -> str | None:
         return None
     name = _name(reply_to, reply_to)
     if session.broker.config.reply_to_subscribes and name not in session.consumers:
-        router.start(_subscribe(session, name, Wanted(reply_to, reply_to)))
+        router.start(_subscribe(session, name, SubscribeRequest(reply_to, reply_to)))
     return address
 
 
@@ -120,7 +120,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     name = _name(destination or "", key)
     while name + _PART * len(consumers) in session.consumers:
         consumers.append(session.consumers[name + _PART * len(consumers)])
-    durables = session.router.named(session, wanted_of(frame, session.exact, session.broker.config), consumers)
+    durables = session.router.named(session, read_request(frame, session.exact, session.broker.config), consumers)
     if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")
     for part, consumer in enumerate(consumers):

@@ -88,7 +88,7 @@ class Windows:
             if not consumer.window:  # it holds what came by one RECEIVE
                 self.total += 1
                 continue
-            size = min(consumer.wanted.window, share)
+            size = min(consumer.request.window, share)
             if size > consumer.window:
                 grown.append(consumer)
             consumer.resize(size)

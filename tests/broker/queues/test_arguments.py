@@ -164,7 +164,7 @@ def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
         use(peer, by, id=f"again-{number}", **DEAD_LETTERS, **{"x-max-length": "1"})
         peer.session.forget_targets()
     assert not peer.closed, peer.take()
-    assert queue_of(bench).terms is None
+    assert queue_of(bench).arguments is None
 
 
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
@@ -194,7 +194,7 @@ def test_arguments_hold_after_a_restart(by, dialect):
         peer.send("UNSUBSCRIBE", id="1")
         peer.put(NAME, "kept", persistent="true")
     bench = Bench(bench.store, **DIALECTS[dialect])
-    assert queue_of(bench).terms.messages == 2
+    assert queue_of(bench).arguments.max_length == 2
     same, other, plain = bench.peer(), bench.peer(), bench.peer()
     use(same, "SEND", **DEAD_LETTERS, **{"x-max-length": "2"})
     use(other, "SEND", **{"x-max-length": "1"})
@@ -222,7 +222,7 @@ def test_a_store_with_arguments_that_mean_nothing_any_more():
     bench = Bench()
     bench.peer().put(NAME, "kept", persistent="true", **{"x-max-length": "1"})
     bench = Bench(bench.store, **DIALECTS["activemq"])
-    assert queue_of(bench).terms is None
+    assert queue_of(bench).arguments is None
     assert left(bench) == [b"kept"]
 
 

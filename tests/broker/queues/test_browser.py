@@ -42,7 +42,7 @@ def test_a_browser_sees_all_and_takes_nothing(version):
     peer.next("RECEIPT")
     peer.subscribe("/queue/a")
     assert peer.bodies() == [b"0", b"1", b"2", b"3"]
-    assert queue_of(bench).picking is None
+    assert queue_of(bench).dispatcher is None
 
 
 def test_a_browser_of_nothing_ends_at_once():
@@ -271,7 +271,7 @@ def test_a_browser_keeps_its_queue_and_leaves_with_its_session():
     assert peer.bodies() == [b"x"]
     peer.lose()
     assert queue_of(bench).consumers == []
-    assert queue_of(bench).picking is None
+    assert queue_of(bench).dispatcher is None
     assert queue_of(bench).count == 1
 
 

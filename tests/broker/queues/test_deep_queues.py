@@ -126,7 +126,7 @@ def _expire(bench: Loop, each: int) -> None:
 def give_back(bench: Loop) -> None:
     """The first and the last message come back together."""
     queue = bench.broker.queues["/", QUEUE]
-    queue.restore([queue.messages.line.pop(), queue.messages.line.popleft()])
+    queue.requeue([queue.messages.line.pop(), queue.messages.line.popleft()])
 
 
 def fail_to_store(bench: Loop) -> None:

@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec import Parser
-from stompcodec.broker.queues import dispatcher as picking_module
+from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
 
@@ -101,9 +101,9 @@ def test_a_message_is_looked_at_about_once_by_each_consumer(monkeypatch):
     nothing.subscribe("/queue/a", selector="color = 'none'")
     some.subscribe("/queue/a", selector="n > 450", ack="client-individual", prefetch_count="1")
     looks = []
-    plain = picking_module.Picking._may
+    plain = dispatcher.Dispatcher._may
     monkeypatch.setattr(
-        picking_module.Picking, "_may", lambda self, c, message: (looks.append(message.seq), plain(self, c, message))[1]
+        dispatcher.Dispatcher, "_may", lambda self, c, message: (looks.append(message.seq), plain(self, c, message))[1]
     )
     for _ in range(49):
         some.ack(some.next("MESSAGE"))
@@ -115,7 +115,7 @@ def test_a_message_is_looked_at_about_once_by_each_consumer(monkeypatch):
 
 
 def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
-    monkeypatch.setattr(picking_module, "MOST_LOOKS", 10)
+    monkeypatch.setattr(dispatcher, "MOST_LOOKS", 10)
     bench = Bench()
     sender, last = bench.peer(), bench.peer()
     for number in range(95):
@@ -132,7 +132,7 @@ def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
 
 
 def test_places_to_look_at_again_are_bounded(monkeypatch):
-    monkeypatch.setattr(picking_module, "_MOST_AGAIN", 5)
+    monkeypatch.setattr(dispatcher, "_MOST_AGAIN", 5)
     bench = Bench()
     sender, keeper, stuck = bench.peer(), bench.peer(), bench.peer()
     colours(sender, "red " * 30)
@@ -141,7 +141,7 @@ def test_places_to_look_at_again_are_bounded(monkeypatch):
     keeper.subscribe("/queue/a", ack="client", selector="color = 'red'")
     taken = keeper.take()
     assert len(taken) == 29
-    look = queue_of(bench).picking._looks[stuck.session.consumers["id:s"]]
+    look = queue_of(bench).dispatcher._looks[stuck.session.consumers["id:s"]]
     look.place = (9, 10**9)  # as if it had come to the end
     keeper.lose()
     assert len(look.again) <= 5
@@ -159,10 +159,10 @@ def test_a_queue_is_plain_again_when_the_last_picky_consumer_is_gone():
     colours(sender, "red red red red")
     picky.subscribe("/queue/a", ack="client", selector="color = 'blue'")
     queue = queue_of(bench)
-    assert queue.picking is not None
-    assert queue.ready == []
+    assert queue.dispatcher is not None
+    assert queue.ring == []
     picky.send("UNSUBSCRIBE", id="1")
-    assert queue.picking is None
+    assert queue.dispatcher is None
     one, two = plain.take()
     plain.ack(two)
     assert plain.bodies() == [b"red2", b"red3"]
@@ -347,7 +347,7 @@ def test_many_groups_take_no_memory():
         sender.session.receive(b"SEND\ndestination:/queue/a\nmessage_group:%d\n\n\0" % number, bench.now)
     bench.turn()
     assert len(one.take()) + len(two.take()) == 10_000
-    assert len(queue_of(bench).picking._owners) <= 4096
+    assert len(queue_of(bench).dispatcher._owners) <= 4096
 
 
 def test_groups_of_a_topic_mean_nothing():

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from profiles import examples
 
 from stompcodec.broker.audit import difference
-from stompcodec.broker.queues import dispatcher as picking
+from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
 
@@ -62,12 +62,12 @@ class Taker:
         return self.flowing and (self.mode == "auto" or len(self.unacked) < self.window)
 
 
-class PickingMachine(RuleBasedStateMachine):
+class DispatcherMachine(RuleBasedStateMachine):
     @initialize(
         looks=st.sampled_from([2, 1000]), again=st.sampled_from([1, 1000]), write_high=st.sampled_from([1, 10**6])
     )
     def start(self, looks, again, write_high):
-        self.patches = [patch.object(picking, "MOST_LOOKS", looks), patch.object(picking, "_MOST_AGAIN", again)]
+        self.patches = [patch.object(dispatcher, "MOST_LOOKS", looks), patch.object(dispatcher, "_MOST_AGAIN", again)]
         for one in self.patches:
             one.start()
         self.bench = Bench(max_attempts=10**6, write_high=write_high)
@@ -92,9 +92,9 @@ class PickingMachine(RuleBasedStateMachine):
         return max((taker for taker in self.takers if taker.exclusive), key=lambda taker: taker.priority, default=None)
 
     def owner(self, message):
-        if message.group is None or self.queue is None or self.queue.picking is None:
+        if message.group is None or self.queue is None or self.queue.dispatcher is None:
             return None
-        consumer = self.queue.picking._owners.get(picking.place_of(message.group.encode()))
+        consumer = self.queue.dispatcher._owners.get(dispatcher.place_of(message.group.encode()))
         return next((taker for taker in self.takers if taker.consumer is consumer), None)
 
     def may(self, taker, message):
@@ -235,8 +235,8 @@ class PickingMachine(RuleBasedStateMachine):
             self.look()
 
 
-PickingMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
-TestPicking = PickingMachine.TestCase
+DispatcherMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
+TestDispatcher = DispatcherMachine.TestCase
 
 
 def test_what_comes_back_takes_the_place_of_its_priority():

@@ -177,7 +177,7 @@ def test_the_message_goes_to_the_next_consumer_at_once(hook):
     assert good.bodies() == [b"1", b"2", b"3"]
     bench.turn()
     queue = bench.broker.queues["/", QUEUE]
-    assert (queue.picking, queue.count) == (None, 0)
+    assert (queue.dispatcher, queue.count) == (None, 0)
 
 
 @pytest.mark.parametrize("form", ["plain", "selector", "include-seq", "large"])

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from profiles import examples
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.queues import dispatcher as picking
+from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
 
@@ -75,7 +75,7 @@ class Faults:
         return peer
 
 
-class FaultMachine(base.PickingMachine):
+class FaultMachine(base.DispatcherMachine):
     @initialize(
         looks=st.sampled_from([2, 1000]),
         again=st.sampled_from([1, 1000]),
@@ -85,8 +85,8 @@ class FaultMachine(base.PickingMachine):
     )
     def start(self, looks, again, write_high, users, seed):
         self.patches = [
-            base.patch.object(picking, "MOST_LOOKS", looks),
-            base.patch.object(picking, "_MOST_AGAIN", again),
+            base.patch.object(dispatcher, "MOST_LOOKS", looks),
+            base.patch.object(dispatcher, "_MOST_AGAIN", again),
         ]
         for one in self.patches:
             one.start()
@@ -125,7 +125,7 @@ class FaultMachine(base.PickingMachine):
         """A message is about to be written: nothing READY that this consumer may have stands before it."""
         taker = next((taker for taker in self.takers if taker.peer.session is consumer.session), None)
         message = self.faults.messages.get(seq)
-        if taker is None or message is None or consumer.wanted.browser:
+        if taker is None or message is None or consumer.request.browser:
             return
         for other in self.ready():
             if other.rank < message.rank and other.group is None and self.may(taker, other):

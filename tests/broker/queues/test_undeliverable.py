@@ -118,7 +118,7 @@ def test_no_room_for_the_dead_letter(hook):
         bench.wait(5)
     assert [frame.body for frame in taker.take()] == [b"x", b"y", b"1"]
     queue = bench.broker.queues["/", QUEUE]
-    assert (queue.count, queue.octets, queue.picking) == (0, 0, None)
+    assert (queue.count, queue.octets, queue.dispatcher) == (0, 0, None)
 
 
 def test_a_dead_letter_that_fails_stays_in_its_queue(hook):
@@ -172,12 +172,12 @@ def test_the_queue_is_plain_again_when_the_message_is_gone(hook):
     with hook.when(seqs(1)):
         bench.peer("1.1").subscribe(QUEUE)
     queue = bench.broker.queues["/", QUEUE]
-    assert queue.picking is not None
+    assert queue.dispatcher is not None
     good = bench.peer("1.2")
     good.subscribe(QUEUE)
     assert good.bodies() == [b"1"]
     bench.wait(3)
-    assert queue.picking is None
+    assert queue.dispatcher is None
     sender.put(QUEUE, "2")
     assert good.bodies() == [b"2"]
 

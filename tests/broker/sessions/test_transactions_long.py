@@ -109,7 +109,7 @@ def test_no_turn_does_more_than_some_shares(count: int, consuming: bool, monkeyp
     bench.turn()
     assert len(bench.store.bodies) == (0 if consuming else count)
     assert [frame.body for frame in reader.take()] == (numbers(count) if consuming else [])
-    assert bench.broker.queues["/", QUEUE].mending == 0
+    assert bench.broker.queues["/", QUEUE].suspensions == 0
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
@@ -271,7 +271,7 @@ def test_its_session_is_lost_in_the_middle(turns: int) -> None:
         assert ready(bench) == numbers(COUNT)
     assert (ready(bench), ready(bench, "/queue/in")) in ((numbers(COUNT), []), ([], numbers(COUNT)))
     assert sorted(bench.store.bodies, key=int) == sorted(map(str, range(COUNT)), key=int)
-    assert all(queue.mending == 0 for queue in bench.broker.queues.values())
+    assert all(queue.suspensions == 0 for queue in bench.broker.queues.values())
     assert bench.broker.journal.kept == 0
 
 
@@ -290,7 +290,7 @@ def test_a_commit_that_fails_undoes_all_of_it() -> None:
     bench.store.faulty = False
     assert sender.error().headers["message"] == "the message could not be stored"
     assert (ready(bench), bench.store.bodies, len(bench.broker.sent)) == ([], [], 0)
-    assert bench.broker.queues["/", QUEUE].mending == 0
+    assert bench.broker.queues["/", QUEUE].suspensions == 0
     sender.lose()
     begin(again, COUNT)
     commit(again)
