@@ -170,9 +170,17 @@ def run_all(rows: list[list[Stage]], folder: Path) -> dict[str, Count]:
     for row in rows:
         print(f"\n==== {', '.join(stage.name for stage in row)} ====", flush=True)
         with ThreadPoolExecutor(len(row)) as pool:
+            before = cpu_seconds()
             jobs = {stage.name: pool.submit(run, stage, folder, len(row) > 1) for stage in row}
             counts.update((name, job.result()) for name, job in jobs.items())
+            print(f"{', '.join(jobs)}: {cpu_seconds() - before:.0f} s of CPU", flush=True)
     return counts
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of all processes that have ended: what a busy machine does not change much."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def in_memory() -> str | None:
@@ -201,7 +209,10 @@ def main() -> int:
         os.environ["TMPDIR"] = folder  # of pytest and Spark, too
         counts = run_all(rows, Path(folder))
     compiling.wait()
-    print(f"\n==== summary, {time.monotonic() - began:.0f} s ====\n{summary(counts)}", flush=True)
+    print(
+        f"\n==== summary, {time.monotonic() - began:.0f} s, {cpu_seconds():.0f} s of CPU ====\n{summary(counts)}",
+        flush=True,
+    )
     return 1 if any(count.failed for count in counts.values()) else 0
 
 
