@@ -47,7 +47,7 @@ dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes eff
 	@rm -f $(VENV)/package.stamp
 	@touch $(VENV)/editable.stamp
 
-quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff on what changed, and the tests of ROOM (broker, client, …) that are not slow
+quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff on what changed, and the tests of ROOM (broker, client, …) but long ones
 	@$(BIN)/python scripts/quick.py $(ROOM)
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate; in minutes

@@ -67,6 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()) and file_of(item.nodeid) not in SPARK:
             raise pytest.UsageError(f"{item.nodeid} takes a Spark session: add its file to SPARK of tests/sharing.py")
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)
         if hangs and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_HANGS_SLOW if item.get_closest_marker("slow") else _HANGS))
         if not {"codec", "both"}.isdisjoint(getattr(item, "fixturenames", ())):
@@ -84,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 #: Modules and fixtures that search for garbage, by the names under which tests have them.
-_SEARCHES = {"gc", "tracing", "run"}
+_SEARCHES = {"gc", "tracing", "assert_empty", "run"}
 
 
 def pytest_collection_finish() -> None:

@@ -95,7 +95,7 @@ def test_quick_checks_what_changed_and_runs_the_room(quick: ModuleType, monkeypa
     ]
     ((words, options),) = [each for each in commands.seen if each[0][0] == "pytest"]
     assert words[-2:] == ["-x", "tests/broker"]
-    assert words[words.index("-m") + 1] == "not slow"
+    assert words[words.index("-m") + 1] == "not slow and not long"
     assert words[words.index("--numprocesses") + 1] == "2"
     assert "--failed-first" in words
     assert options["env"]["HYPOTHESIS_PROFILE"] == "light"

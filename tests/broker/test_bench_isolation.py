@@ -13,7 +13,10 @@ from patience import patience
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_isolation.py"
 
-pytestmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmarks are not here")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmarks are not here"),
+]
 
 
 def measured(*options: str) -> Any:

@@ -16,6 +16,7 @@ import stompcodec
 FUZZ = Path(__file__).parents[2] / "fuzz"
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.no_asan,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU time of a process from /proc"),
     pytest.mark.skipif(not (FUZZ / "tcp.py").is_file(), reason="the fuzz targets are not here"),

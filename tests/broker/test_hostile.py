@@ -25,6 +25,7 @@ import stompcodec
 from stompcodec import Frame
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.no_asan,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of a process from /proc"),
 ]

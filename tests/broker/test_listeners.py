@@ -125,6 +125,7 @@ class Highest(threading.Thread):
         self.join()
 
 
+@pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.req("ART-LRG-01", "ART-LRG-02")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")

@@ -17,6 +17,7 @@ from crash.process import BrokerProcess
 from stompcodec.broker.memory import MESSAGE
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.no_asan,
     pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here"),
 ]

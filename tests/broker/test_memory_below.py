@@ -218,6 +218,7 @@ def test_a_frame_that_comes_to_its_end_is_not_counted_twice() -> None:
     run(main, SMALL)
 
 
+@pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
 def test_resident_memory_of_a_process_with_many_large_unfinished_frames(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ FOLDER = TESTS / "scenarios"
 #: At once. Most of a scenario's time is waiting for what must not come.
 JOBS = 24
 
-pytestmark = pytest.mark.skipif(not CONFIGS.is_dir(), reason="without the examples: this is not the whole tree")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not CONFIGS.is_dir(), reason="without the examples: this is not the whole tree"),
+]
 
 
 def _scenarios() -> Iterator[Any]:

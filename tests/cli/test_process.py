@@ -15,6 +15,8 @@ pytest.importorskip("click")
 
 from stompcodec.cli.demonstration.sample import sample
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-m", "stompcodec.cli"]
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and terminals of POSIX")
 

@@ -17,6 +17,8 @@ from stompcodec import Frame, serialize
 from stompcodec.cli.screen import escape_json
 from stompcodec.testing import StompBroker
 
+pytestmark = pytest.mark.long
+
 pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 COMMAND = [sys.executable, "-m", "stompcodec.cli"]

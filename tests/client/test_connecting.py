@@ -102,6 +102,7 @@ def test_the_url_says_who_and_where(shell, peer):
     assert [second.get(name) for name in ("host", "login", "client-id", "x")] == ["/", "bob", "me", "y"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", ["silent", "closes"])
 def test_a_refusal_is_told_when_the_time_is_over(shell, after):
     """The attempt that the time-out ends says less than the broker's answer to the one before."""

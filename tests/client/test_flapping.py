@@ -50,6 +50,7 @@ def accept(side):
     side.flush()
 
 
+@pytest.mark.long
 def test_sessions_that_last_for_a_heart_beat_begin_anew(shell):
     """The server closes when the client's heart-beats have come, for more sessions than there are attempts."""
     sessions = []

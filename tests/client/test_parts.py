@@ -216,6 +216,7 @@ CONSUMER = Path(__file__).with_name("consumer.py")
 WRONG = {number for number, line in enumerate(CONSUMER.read_text("utf-8").splitlines(), 1) if line.endswith("# wrong")}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (TREE / "pyproject.toml").exists(), reason="without the settings of mypy")
 def test_mypy_flags_what_is_wrong_in_a_program():
     """From the tree's root, where it shares the cache of `make check`."""

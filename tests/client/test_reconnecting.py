@@ -103,6 +103,7 @@ def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell, seed):
         assert peer.thread.is_alive()
 
 
+@pytest.mark.long
 def test_resend_through_cuts_at_least_once(shell):
     from stompcodec.testing.faults import FaultProxy
 

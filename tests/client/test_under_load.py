@@ -14,6 +14,8 @@ from patience import interval, patience
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
 
+pytestmark = pytest.mark.long
+
 # ---- heart-beats ----
 
 

@@ -117,6 +117,7 @@ class Consumer:
             pass  # unknown: it may come again or not
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_cuts_lose_nothing(shell, seed):
     """The program sends again what has an unknown outcome, as `resend` would; so numbers may come twice, never not."""

@@ -180,6 +180,7 @@ def test_misuse_by_threads_does_not_crash(name):
     assert run(SCRIPTS / "threads.py", name) == "no crash\n"
 
 
+@pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the module resource")
 def test_a_million_headers(name):

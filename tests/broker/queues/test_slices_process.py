@@ -16,6 +16,8 @@ import pytest
 from broker.sockets import Client, send, until
 from patience import patience
 
+pytestmark = pytest.mark.long
+
 COUNT = 20_000
 NAMED = "durable-subscription-name:n"
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 
+pytestmark = pytest.mark.long
+
 FEW, MANY = 200, 800
 #: Operations that are counted one by one. Some of them pay for many: where a table grows.
 OPERATIONS = 40

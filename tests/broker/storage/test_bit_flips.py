@@ -22,6 +22,8 @@ from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.errors import StoreError
 
+pytestmark = pytest.mark.long
+
 FLIPS = int(os.environ.get("STOMPCODEC_FLIPS", "4"))
 SEED = int(os.environ.get("STOMPCODEC_SEED", "1"))
 CLIENT = {"client_id": "c"}

@@ -25,6 +25,8 @@ from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
 
+pytestmark = pytest.mark.long
+
 #: Made by the version that did not mark its folders: one broker was killed, the other one stopped.
 UNMARKED = Path(__file__).with_name("unmarked.tar.xz")
 

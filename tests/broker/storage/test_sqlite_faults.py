@@ -23,6 +23,8 @@ from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stompcodec.__file__).parents[1])}
 posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and limits of POSIX")

@@ -22,6 +22,8 @@ from stompcodec.cli.benching import codec, libraries
 from stompcodec.cli.benching.codec import MEASURES, Group, Race, generated, grouped
 from stompcodec.cli.benching.libraries import Library, Part, ours
 
+pytestmark = pytest.mark.long
+
 TINY = ("--frames", "20", "--duration", "0.05")
 
 

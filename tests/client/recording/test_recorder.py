@@ -292,6 +292,7 @@ def test_several_connections_share_a_queue_and_have_a_chain_each(broker, queue: 
     assert left(broker, queue) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["synced", "released"])
 def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode) -> None:
     """Connections are cut in the middle of frames, the recorder is made anew: each message is there once."""
@@ -325,6 +326,7 @@ def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode)
 # ---- the disk ----
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["synced", "released"])
 def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path, mode, monkeypatch) -> None:
     """The seam under all writing says that there is no space; then there is again."""
@@ -358,6 +360,7 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
     assert left(broker, queue) == 0
 
 
+@pytest.mark.long
 def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue: str, path: Path, monkeypatch) -> None:
     """Segments end and begin, and two chains are written, while any write may fail, with half of it done."""
     chance, real = random.Random(5), capture_segment.write
