@@ -1,7 +1,7 @@
-"""QueueArguments: what a SUBSCRIBE or SEND says of the queue itself, in RabbitMQ's spelling: its queue arguments.
+"""QueueArguments: the x- headers by which a SUBSCRIBE or SEND configures a queue, as in RabbitMQ.
 
-They hold as long as the queue is there, and are for a queue that is new: one that was used without them, or with
-others, keeps what it has. `queues.arguments` says what happens to whoever asks for something else.
+They apply to a new queue, for as long as it exists. The configuration key `queues.arguments` says what happens to a
+client that names others later.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ __all__ = ["QueueArguments", "load_arguments", "read_arguments"]
 
 
 class QueueArguments(NamedTuple):
-    """Queue arguments. A field is None where nothing was said.
+    """The arguments of a queue. A field is None without its header.
 
     >>> read_arguments({"x-max-length": "10", "x-overflow": "reject-publish"}.get).max_length
     10
     """
 
     message_ttl: float | None = None
-    """Seconds until a message expires, if it does not say a shorter time itself."""
+    """Seconds until a message expires, unless the message itself expires earlier."""
     expires: float | None = None
-    """Seconds without a consumer after which the queue goes, with what is in it."""
+    """Seconds without a consumer after which the queue is deleted, with its messages."""
     max_length: int | None = None
     max_length_bytes: int | None = None
-    """What it may hold. Above, the oldest go."""
+    """The most that the queue may hold. Above it, the oldest messages are dropped."""
     reject_publish: bool = False
-    """Above, SENDs are refused instead."""
+    """Above it, SENDs are refused instead."""
     dead_letter_queue: str | None = None
-    """The name of the queue for its dead letters, without a prefix. They are those that expired, or went for others."""
+    """The queue for messages that expired or were dropped, by its name without a prefix."""
 
     @property
     def text(self) -> str:
-        """As the store keeps them. `load_arguments` reads it."""
+        """The form in which the store keeps them. `load_arguments` reads it."""
         return json.dumps(self)
 
 
 _Header = Callable[[str], "str | None"]
-#: Headers of which any makes the difference. Others (x-max-priority, and x-queue-type but for streams) mean nothing
-#: here: each queue has priorities, and is kept as its messages say.
+#: The headers that are read. x-max-priority, and x-queue-type except for streams, have no effect: each queue has
+#: priorities, and stores the messages that ask for it.
 _NAMES = (
     *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
     *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type"),
@@ -50,13 +50,13 @@ _NAMES = (
 
 
 def read_arguments(header: _Header) -> QueueArguments | None:
-    """What the headers of a SUBSCRIBE or SEND say of the queue; None if they say nothing.
+    """Read the queue arguments of a SUBSCRIBE or SEND; return None if it has none.
 
     Args:
-        header: gives the value of a header, or None.
+        header: returns the value of a header, or None.
 
     Raises:
-        Refused: it is what no queue here can be.
+        Refused: an argument is invalid, or not supported.
     """
     if list(map(header, _NAMES)).count(None) == len(_NAMES):
         return None
@@ -78,7 +78,7 @@ def read_arguments(header: _Header) -> QueueArguments | None:
 
 
 def load_arguments(text: str | None) -> QueueArguments | None:
-    """Read what `QueueArguments.text` wrote; None if it is something else.
+    """Read what `QueueArguments.text` wrote; return None for any other text.
 
     >>> load_arguments(QueueArguments(max_length=3).text).max_length, load_arguments("no such text")
     (3, None)

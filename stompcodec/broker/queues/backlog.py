@@ -1,9 +1,8 @@
-"""What is READY in a queue, in order: a plain line, or one that knows priorities and lets go of what is in the middle.
+"""Fifo and Backlog: READY messages in order, in a plain line, or by priority with quick access to the middle.
 
-A queue begins with a `Fifo`. It changes to a `Backlog` when somebody wants more of it: a message of another priority
-than the usual one, a consumer that picks, a browser. Both take what comes back into its old place. The change takes the
-same time however many messages there are: the `Fifo` becomes the end of a level, and is cut into blocks from the front
-as far as somebody looks beyond its first message.
+A queue begins with a `Fifo`. It changes to a `Backlog` with the first message of another priority than the default, the
+first selective consumer, or the first browser. Both put requeued messages back into their old places. The change takes
+constant time: the `Fifo` becomes the end of a level, which is cut into blocks from the front as far as lookups need it.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from stompcodec.broker.message import Message
 
 __all__ = ["START", "Backlog", "Fifo", "Place"]
 
-#: Where a message stands: what comes first, then its seq.
+#: The place of a message in the order: its rank, then its seq.
 Place = tuple[int, int]
-#: Before all.
+#: Before all messages.
 START: Place = (-1, -1)
-#: Messages of a block as it is cut. One that has grown to twice as many is split.
+#: Messages in a new block. A block of twice as many is split.
 _BLOCK = 512
-#: How far from the end of a line a place is looked for before the line is cut.
+#: How far from its end a line is searched for a place before it is cut.
 _NEAR = 64
 
 
 class Fifo(deque[Message]):
-    """Oldest first: that is the order of their seqs.
+    """Messages in the order of their seqs, oldest first.
 
     >>> from stompcodec.broker.storage.store import Stored
     >>> line = Fifo(Message(b"", seq, "/queue/a", b"\\n\\0") for seq in (3, 4))
@@ -40,16 +39,16 @@ class Fifo(deque[Message]):
     __slots__ = ()
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Into their places: they were delivered before, so most of them belong in front."""
+        """Put messages back into their places, most of which are in front because they were delivered before."""
         back = list(messages)
         latest = max((message.seq for message in back), default=-1)
-        while self and self[0].seq < latest:  # others that came back before
+        while self and self[0].seq < latest:  # requeued before
             back.append(self.popleft())
         back.sort(key=_seq)
         self.extendleft(reversed(back))
 
     def take_out(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove all that fulfil a condition, and return them in order."""
+        """Remove the messages that fulfil a condition, and return them in order."""
         gone = [message for message in self if condition(message)]
         if gone:
             kept = [message for message in self if not condition(message)]
@@ -58,14 +57,14 @@ class Fifo(deque[Message]):
         return gone
 
     def take_first(self, seqs: set[int]) -> list[Message]:
-        """Remove those with these seqs that stand in front, and return them in order."""
+        """Remove the messages in front that have these seqs, and return them in order."""
         gone = []
         while self and self[0].seq in seqs:
             gone.append(self.popleft())
         return gone
 
     def take_last(self, seqs: set[int]) -> list[Message]:
-        """Remove those with these seqs, and return them in any order. It costs as much as there is behind the first."""
+        """Remove the messages with these seqs, and return them in any order. It looks at all behind the first."""
         first = min(seqs, default=0)
         gone: list[Message] = []
         kept: list[Message] = []
@@ -76,7 +75,7 @@ class Fifo(deque[Message]):
         return gone
 
     def sort_from(self, seq: int) -> None:
-        """Messages of that seq and later ones came in another order than they have."""
+        """Sort the messages from a seq on, which were added out of order."""
         out = []
         while self and self[-1].seq >= seq:
             out.append(self.pop())
@@ -85,21 +84,21 @@ class Fifo(deque[Message]):
 
 
 class _Level:
-    """Messages of one priority in order: blocks, which can be searched, and behind them a line, which cannot yet.
+    """Messages of one priority in order: blocks that can be searched, and a line of the later ones.
 
     Args:
-        line: in order. It belongs to the level from now on.
+        line: messages in order. The level takes it over.
     """
 
     __slots__ = ("_blocks", "_ends", "_seqs", "last", "line")
 
     def __init__(self, line: Fifo) -> None:
-        #: Invariant: in order, and all its seqs are above those of the blocks.
+        #: Invariant: in order, and its seqs are above those of the blocks.
         self.line = line
-        #: No seq was ever higher.
+        #: The highest seq that was ever added.
         self.last = line[-1].seq if line else -1
         self._blocks: list[list[Message]] = []
-        #: The seqs of each block, when they have been asked for; [] before.
+        #: The seqs of each block; [] until they are needed.
         self._seqs: list[list[int]] = []
         #: Invariant: the last seq of each block. No block is empty.
         self._ends: list[int] = []
@@ -127,7 +126,7 @@ class _Level:
     # ---- in ----
 
     def insert(self, message: Message) -> bool:
-        """Put a message in its place, which is not the end. Return whether nothing of that seq was there."""
+        """Put a message in its place, which is not the end. Return False if it replaced one with the same seq."""
         seq, line = message.seq, self.line
         if line:
             first = line[0].seq
@@ -169,7 +168,7 @@ class _Level:
     # ---- out ----
 
     def remove(self, seq: int) -> Message | None:
-        """Remove and return the message of that seq; None if there is none."""
+        """Remove and return the message with a seq; None if it is not there."""
         line = self.line
         if line and line[0].seq <= seq:
             if line[0].seq == seq:
@@ -183,7 +182,7 @@ class _Level:
         return None if place < 0 else self._remove(index, place)
 
     def _find(self, seq: int) -> tuple[int, int]:
-        """Return the block of a seq, and its place there; -1 if there is none."""
+        """Return the index of the block for a seq, and that in the block; -1 if the seq is not there."""
         index = bisect_left(self._ends, seq)
         if index < len(self._ends):
             seqs = self._read(index)
@@ -205,7 +204,7 @@ class _Level:
         return message
 
     def popleft(self) -> Message | None:
-        """Remove and return the first message; None if there is none."""
+        """Remove and return the first message; None if the level is empty."""
         if self._ends:
             return self._remove(0, 0)
         return self.line.popleft() if self.line else None
@@ -213,7 +212,7 @@ class _Level:
     # ---- look ----
 
     def at(self, seq: int) -> Message | None:
-        """Return the message of that seq; None if there is none."""
+        """Return the message with a seq; None if it is not there."""
         line = self.line
         if line and line[0].seq <= seq:
             if line[0].seq == seq:
@@ -225,7 +224,7 @@ class _Level:
         return None if place < 0 else self._blocks[index][place]
 
     def after(self, seq: int) -> Message | None:
-        """Return the first message with a higher seq; None if there is none."""
+        """Return the first message with a higher seq; None after the last."""
         ends, line = self._ends, self.line
         if not ends or seq >= ends[-1]:
             if not line or line[-1].seq <= seq:
@@ -239,7 +238,7 @@ class _Level:
         return self._blocks[index][bisect_right(self._read(index), seq)]
 
     def between(self, seq: int, last: int, most: int) -> list[Message]:
-        """Return the first messages with a higher seq, up to another one."""
+        """Return at most `most` messages with a seq above `seq`, up to `last`."""
         found: list[Message] = []
         if self.after(seq) is None:
             return found
@@ -253,7 +252,7 @@ class _Level:
         return found[:most]
 
     def count(self, last: int) -> int:
-        """Return how many messages have seqs up to that one."""
+        """Return how many messages have seqs up to `last`."""
         if self.line and self.line[0].seq <= last:
             if self.line[-1].seq <= last:
                 return sum(map(len, self._blocks)) + len(self.line)
@@ -264,18 +263,18 @@ class _Level:
 
     @property
     def highest(self) -> int | None:
-        """The highest seq; None if there is no message."""
+        """The highest seq; None if the level is empty."""
         if self.line:
             return self.line[-1].seq
         return self._ends[-1] if self._ends else None
 
 
 class Backlog:
-    """Higher priorities first, then oldest first. What is in the middle can be found and removed quickly.
+    """Messages by priority, highest first, then oldest first. Those in the middle are found and removed quickly.
 
     Args:
-        messages: in any order; or a `Fifo` in order, all of priority 4 if that counts, which is taken over as it is.
-        ranked: priorities count. False: all are alike, and the order is that of `Fifo`.
+        messages: in any order; or a `Fifo` in order, which is taken over. If `ranked`, all in it have priority 4.
+        ranked: priorities count. Otherwise the order is that of a `Fifo`.
 
     >>> line = Backlog([Message(b"", seq, "/queue/a", b"\\n\\0", priority=seq % 2) for seq in (1, 2, 3)])
     >>> [message.seq for message in line], line.after(START).seq, line.after_seq(1).seq
@@ -286,12 +285,12 @@ class Backlog:
 
     def __init__(self, messages: Iterable[Message] = (), ranked: bool = True) -> None:
         self.ranked = ranked
-        #: By rank, rising: rank 0 is priority 9.
+        #: The levels by ascending rank: rank 0 is priority 9.
         self._levels: dict[int, _Level] = {}
         self._count = 0
         if not isinstance(messages, Fifo):
             self.put_back(messages)
-        elif messages:  # one that is empty may be that of all queues
+        elif messages:  # an empty one may be shared by all queues
             self._levels[self.place(messages[0])[0]] = _Level(messages)
             self._count = len(messages)
 
@@ -299,24 +298,24 @@ class Backlog:
         return self._count
 
     def __iter__(self) -> Iterator[Message]:
-        """Iterate in order. Nothing may come or go meanwhile."""
+        """Iterate in order. The backlog must not change meanwhile."""
         return chain.from_iterable(self._levels.values())
 
     def __getitem__(self, index: int) -> Message:
-        """The first one (0) only: it is the one that a queue asks for."""
+        """Return the first message. Other indexes raise IndexError: a queue needs only this one."""
         message = self.after(START)
         if index != 0 or message is None:
             raise IndexError(index)
         return message
 
     def place(self, message: Message) -> Place:
-        """Where it stands, or would."""
+        """Return the place of a message, whether it is here or not."""
         return (9 - message.priority if self.ranked else 0), message.seq
 
     # ---- in ----
 
     def append(self, message: Message) -> None:
-        """Into its place."""
+        """Put a message into its place."""
         rank = 9 - message.priority if self.ranked else 0
         level = self._levels.get(rank)
         if level is None:
@@ -332,7 +331,7 @@ class Backlog:
     appendleft = append
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Many, each into its place. Most belong in front, so the last ones of those come first."""
+        """Put messages into their places. Most belong in front, so they are added from the last to the first."""
         earlier = []
         for message in sorted(messages, key=_seq):
             level = self._levels.get(self.place(message)[0])
@@ -346,7 +345,7 @@ class Backlog:
     # ---- out ----
 
     def popleft(self) -> Message:
-        """The first one leaves."""
+        """Remove and return the first message."""
         for level in self._levels.values():
             message = level.popleft()
             if message is not None:
@@ -355,7 +354,7 @@ class Backlog:
         raise IndexError(0)
 
     def remove(self, message: Message) -> Message | None:
-        """The message of that place leaves; None if there is none."""
+        """Remove and return the message that has the place of this one; None if none has."""
         level = self._levels.get(self.place(message)[0])
         gone = None if level is None else level.remove(message.seq)
         if gone is not None:
@@ -363,14 +362,14 @@ class Backlog:
         return gone
 
     def take_out(self, condition: Callable[[Message], bool]) -> list[Message]:
-        """Remove all that fulfil a condition, and return them in order."""
+        """Remove the messages that fulfil a condition, and return them in order."""
         gone = [message for message in self if condition(message)]
         for message in gone:
             self.remove(message)
         return gone
 
     def take_seqs(self, seqs: set[int]) -> list[Message]:
-        """Remove those with these seqs, and return them."""
+        """Remove and return the messages with these seqs."""
         gone = [message for level in self._levels.values() for seq in sorted(seqs) if (message := level.remove(seq))]
         self._count -= len(gone)
         return gone
@@ -380,7 +379,7 @@ class Backlog:
     # ---- look ----
 
     def after(self, place: Place) -> Message | None:
-        """The first one that stands behind a place."""
+        """Return the first message behind a place; None after the last."""
         for rank, level in self._levels.items():
             if rank < place[0]:
                 continue
@@ -390,17 +389,17 @@ class Backlog:
         return None
 
     def at(self, place: Place) -> Message | None:
-        """The one of that place."""
+        """Return the message at a place; None if it is not there."""
         level = self._levels.get(place[0])
         return None if level is None else level.at(place[1])
 
     def after_seq(self, seq: int) -> Message | None:
-        """The one with the next higher seq, whatever its priority."""
+        """Return the message with the next higher seq of any priority; None after the last."""
         found = [message for level in self._levels.values() if (message := level.after(seq)) is not None]
         return min(found, key=_seq, default=None)
 
     def between(self, seq: int, last: int, most: int) -> list[Message]:
-        """Those with a seq above one and not above another, by their seqs; so many at the most."""
+        """Return at most `most` messages with a seq above `seq`, up to `last`, in the order of their seqs."""
         found: list[Message] = []
         for level in self._levels.values():
             found += level.between(seq, last, most)
@@ -409,16 +408,16 @@ class Backlog:
         return found[:most]
 
     def seq_of(self, seq: int, last: int, count: int) -> int:
-        """Return the seq of the last of so many messages with a seq above one and not above another.
+        """Return the seq of the last of the first `count` messages with a seq above `seq`, up to `last`.
 
-        Of all of them, if there are fewer; the first seq, if there are none.
+        If there are fewer, return that of the last one; without any, return `seq`.
         """
         levels = list(self._levels.values())
         before = sum(level.count(seq) for level in levels)
         count = min(count, sum(level.count(last) for level in levels) - before)
         if count <= 0:
             return seq
-        low, high = seq, seq + count  # so many are not up to `low`, and are up to `high` in the end
+        low, high = seq, seq + count  # search for the lowest `high` up to which there are `count`
         while sum(level.count(high) for level in levels) - before < count:
             low, high = high, min(last, seq + 2 * (high - seq))
         while high - low > 1:
@@ -431,7 +430,7 @@ class Backlog:
 
     @property
     def last_seq(self) -> int | None:
-        """The highest seq of all."""
+        """The highest seq; None in an empty backlog."""
         return max((seq for level in self._levels.values() if (seq := level.highest) is not None), default=None)
 
 

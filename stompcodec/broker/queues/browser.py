@@ -1,7 +1,7 @@
-"""Browser: a queue as somebody sees it who only looks. What is READY is shown in the order of its seqs, and stays.
+"""Browser: a view of a queue that shows its READY messages in the order of their seqs, and leaves them there.
 
-With ack:client or client-individual, ACK takes a message that was shown out of the queue, if it is still READY; NACK
-does nothing. So a reader can look at messages as often as it likes, and let go of them when it is done with them.
+With ack:client or client-individual, ACK removes a message that was shown, if it is still READY; NACK does nothing. So
+a reader can look at messages several times, and remove them when it is done with them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser"]
 
-#: A view holds nothing itself.
+#: A view holds no messages itself.
 _NOTHING = Bound(1, 1)
 
 
 class Browser(Queue):
-    """What one consumer sees of a queue. As with a topic, each subscription has a queue of its own.
+    """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own.
 
     Args:
-        source: what is looked at.
+        source: the queue that is browsed.
     """
 
     __slots__ = ("_consumer", "_dispatcher", "_last", "_marker", "_seq", "source")
@@ -43,11 +43,11 @@ class Browser(Queue):
         self.source = source
         self.members = source.members
         self._consumer: Consumer
-        #: The seq of the latest one that was shown, or passed over.
+        #: The seq of the last message that was shown or skipped.
         self._seq = 0
-        #: It has seen all when it has come there; None if that is never.
+        #: The seq at which browsing ends; None if it never does.
         self._last: int | None = None
-        #: The number of the delivery that says so; None before.
+        #: The number of the delivery that marks the end; None before.
         self._marker: int | None = None
 
     def __repr__(self) -> str:
@@ -55,13 +55,13 @@ class Browser(Queue):
 
     @property
     def home(self) -> Queue:
-        """As in Queue: what is looked at."""
+        """The queue that is browsed."""
         return self.source
 
     # ---- the consumer ----
 
     def add(self, consumer: Consumer) -> None:
-        """The subscription. It begins with the first message, or where it says."""
+        """Begin with the first message, or where the SUBSCRIBE says."""
         source, request = self.source, consumer.request
         self._consumer = consumer
         self._dispatcher = source.make_selective()
@@ -76,7 +76,7 @@ class Browser(Queue):
         self.offer(consumer)
 
     def _newest(self, consumer: Consumer) -> int:
-        """The highest seq in the queue; where nothing is READY, the highest that was given away."""
+        """Return the highest seq in the queue; if no message is READY, the highest that the broker has assigned."""
         broker, newest = consumer.session.broker, self._dispatcher.backlog.last_seq
         if newest is None:
             newest = broker.seq
@@ -84,11 +84,11 @@ class Browser(Queue):
         return newest if horizon is None else min(newest, horizon - 1)
 
     def _skipped(self, count: int) -> int:
-        """The seq of the last of so many messages, or of all that there are."""
+        """Return the seq of the last of `count` messages, or of the last one there is."""
         return self._dispatcher.backlog.seq_of(self._seq, self._newest(self._consumer), count)
 
     def drop(self, consumer: Consumer) -> list[Message]:
-        """The end of the subscription. Nothing has to come back, for nothing was taken."""
+        """End the subscription. Return no messages, because none was removed."""
         del self.source.members[consumer]
         del self._dispatcher.browsers[self]
         consumer.in_ring = False
@@ -98,12 +98,12 @@ class Browser(Queue):
         return []
 
     def note(self, message: Message) -> None:
-        """Something has become READY."""
+        """Show a message that has become READY."""
         if self._consumer.in_ring and message.seq > self._seq:
             self.offer(self._consumer)
 
     def offer(self, consumer: Consumer) -> int:
-        """Show what was not shown yet, as long as there is credit and room."""
+        """Show the next messages, as long as there is credit and a send budget. Return how many were looked at."""
         session, backlog, horizon = consumer.session, self._dispatcher.backlog, consumer.session.broker.horizon
         consumer.in_ring = False
         for count in range(MOST_LOOKS):
@@ -117,7 +117,7 @@ class Browser(Queue):
                 return count
             if consumer.credit <= 0:
                 return count
-            if horizon is not None and message.seq > horizon:  # others come before it, which are not here yet
+            if horizon is not None and message.seq > horizon:  # earlier messages are still to take effect
                 session.broker.watch_horizon(self._go_on)
                 return count
             self._seq = message.seq
@@ -134,12 +134,12 @@ class Browser(Queue):
         return MOST_LOOKS
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
-        """A message cannot be shown: it stays in its queue, and is not offered to that user and version any more."""
+        """Note that a message cannot be shown: its queue no longer offers it to that user and version."""
         if self._dispatcher.backlog.remove(message) is not None:
             self.source.requeue_failed(message, self.source.delivery_failed(consumer, message, error))
 
     def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
-        """As in Queue."""
+        """Undo showing a large message whose file cannot be read."""
         consumer.undeliver(message)
         self._fail(consumer, message, error)
 
@@ -148,7 +148,7 @@ class Browser(Queue):
             self.offer(self._consumer)
 
     def _end(self) -> None:
-        """It has seen all: a message without a body says so, and, by the name of include-seq, how far that was."""
+        """Mark the end by a message without a body, which has the last seq under the name of include-seq."""
         if self._last is None or self._marker is not None:
             return
         consumer = self._consumer
@@ -170,26 +170,26 @@ class Browser(Queue):
             return
         consumer.outbox.schedule_flush()
 
-    # ---- what becomes of messages ----
+    # ---- acknowledge ----
 
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
-        """ACK takes what is still READY."""
+        """Remove the acknowledged messages that are still READY."""
         for _tag, message in deliveries:
             self.source.remove(message)
 
     def requeue(self, messages: list[Message]) -> None:
-        """NACK, or the end: all is where it was."""
+        """Do nothing on NACK, or at the end: the messages never left."""
 
     def acknowledge(self, tag: int, through: int | None) -> list[Message]:
-        """What ACK is for, all READY. `settle` it.
+        """Return the READY messages that an ACK covers, to be settled.
 
         Args:
-            tag: the number of a delivery, or that of the end.
-            through: take everything up to that seq, of which `first` gives one share after the other; None for what
-                was shown.
+            tag: the number of a delivery, or of the mark of the end.
+            through: cover all messages up to this seq, of which `first` returns one share after the other; None to
+                cover those that were shown.
 
         Raises:
-            Refused: there is no such delivery.
+            Refused: the delivery is unknown.
         """
         consumer = self._consumer
         if through is None:

@@ -1,4 +1,4 @@
-"""Consumer: a subscription as its queue sees it. Credit, deliveries that are not acknowledged, and their ack ids."""
+"""Consumer: a subscription as its queue sees it, with its credit, its unacknowledged deliveries and their ack ids."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery", "Source"]
 
-#: Behind each frame: a well-known client cannot read without.
+#: Sent after each frame, because a well-known client cannot read without it.
 EOL = b"\n"
 
-#: A message on its way, by the number of its delivery.
+#: The number of a delivery, and its message.
 Delivery = tuple[int, Message]
 
 
 class Source(Deliverer, Undoable, Protocol):
-    """What a consumer gets its messages from: a queue, or what a browser sees of one."""
+    """The source of a consumer's messages: a queue, or a browser's view of one."""
 
     @property
     def home(self) -> Source:
-        """Where the messages are."""
+        """The queue that has the messages."""
 
     @property
     def members(self) -> dict[Consumer, None]:
@@ -47,11 +47,11 @@ class Source(Deliverer, Undoable, Protocol):
 
     @property
     def arguments(self) -> QueueArguments | None:
-        """What a client has said of it."""
+        """The queue arguments that a client has set."""
 
     @property
     def maker(self) -> Maker | None:
-        """Who made it."""
+        """The session that made it; None if the broker did."""
 
     @property
     def count(self) -> int:
@@ -59,47 +59,47 @@ class Source(Deliverer, Undoable, Protocol):
 
     @property
     def octets(self) -> int:
-        """Of its messages."""
+        """Bytes of these messages."""
 
     @property
     def full(self) -> bool:
         """The bound is passed, or memory is short."""
 
     def is_expired(self, message: Message) -> bool:
-        """Return whether nobody should get a message any more."""
+        """Return whether a message has expired."""
 
     def add(self, consumer: Consumer) -> None:
-        """Take a new subscription."""
+        """Add the consumer of a new subscription."""
 
     def drop(self, consumer: Consumer) -> list[Message]:
-        """End a subscription. Return what it did not acknowledge, to `requeue` it."""
+        """Remove a consumer. Return its unacknowledged messages, to be requeued."""
 
     def offer(self, consumer: Consumer) -> int:
-        """Serve a consumer that has credit, or room, again. Return how many messages went out."""
+        """Serve a consumer that has credit, or a send budget, again. Return how many messages went out."""
 
     def take_one(self, consumer: Consumer) -> bool:
-        """Give one message to a consumer that asks for it. Return whether there was one."""
+        """Deliver one message to a consumer that asks for it. Return whether there was one."""
 
     def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Undo the delivery of a large message whose file cannot be read."""
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message. Return whether whoever sent it should wait."""
+        """Take a message. Return whether its sender should wait."""
 
     def block(self, session: Peer) -> None:
         """Make a session wait until there is room."""
 
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
-        """Let go of what was acknowledged."""
+        """Remove messages that were acknowledged."""
 
     def requeue(self, messages: list[Message]) -> None:
-        """Take back what was delivered in vain."""
+        """Take back messages that were delivered and not acknowledged."""
 
     def count_out_one(self, octets: int) -> None:
         """Count a message that is gone."""
 
     def drop_oldest(self) -> bool:
-        """Make room, at the cost of what has waited longest."""
+        """Drop the oldest messages until there is room."""
 
     def suspend(self) -> None:
         """Deliver nothing until `go_on`."""
@@ -108,17 +108,17 @@ class Source(Deliverer, Undoable, Protocol):
         """Undo `suspend`."""
 
     def close(self) -> None:
-        """End it, and all that is in it."""
+        """End it, and forget its messages."""
 
 
 class Consumer:
-    """A subscription. Deliveries are numbered from 1; the ack id is the subscription's number, "-", and that.
+    """A subscription. Deliveries are numbered from 1; an ack id is "SUBSCRIPTION-DELIVERY", by their numbers.
 
     Args:
-        session: whose it is.
-        queue: where its messages come from.
+        session: that subscribes.
+        queue: the source of its messages.
         number: of the subscription in its session.
-        request: what its SUBSCRIBE asks for.
+        request: the SUBSCRIBE.
     """
 
     __slots__ = (
@@ -140,48 +140,48 @@ class Consumer:
         self.request = request
         #: The most deliveries that may be unacknowledged; ignored in auto mode.
         self.window = request.window
-        #: It takes only what this says yes to; None for everything.
+        #: Selects the messages that it takes; None for all.
         self.selector = request.selector
         self.version = session.version
         #: Deliveries stay unacknowledged until the client says more.
         self.acks = request.mode != AUTO
-        #: How credit is counted; None for messages that are not acknowledged, one by one.
+        #: The credit, where more than unacknowledged messages count; None otherwise.
         self.flow = credit_of(request)
-        #: Deliveries that it may still have.
+        #: Further deliveries that it may have.
         self.credit = request.window if self.flow is None else self.flow.left(0)
-        #: It stands in the ring of its queue.
+        #: It is in the ring of its queue.
         self.in_ring, self.closed = False, False
         #: The number of the latest delivery, and of the oldest that may be unacknowledged.
         self.last, self.oldest = 0, 1
-        #: By number, in order.
+        #: Messages by the number of their delivery, in order.
         self.unacked: dict[int, Message] = {}
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
         direct = self.version == "1.2" and not session.outbox.whole_frames
         #: MESSAGE is the head, and the tail of the message unchanged.
         self.direct = direct and request.is_plain
-        #: So it is for a consumer with a selector that acknowledges nothing.
+        #: As `direct`, for a consumer with a selector that acknowledges nothing.
         self.direct_selective = direct and request.is_direct and self.selector is not None and not self.acks
-        #: ACK is for one delivery, and names it by the ack id, and all that it does is to give back the credit for it.
+        #: An ACK names one delivery by its ack id, and gives back the credit for that one alone.
         self.single = self.mode == INDIVIDUAL and self.version == "1.2" and request.is_plain
         shape = shape_of(request.transformation, request.encoding, session.broker.config)
-        #: How bodies have to come; None for as they were sent.
+        #: Converts bodies; None to leave them as they were sent.
         self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if request.readdressed else shape
         self.start, self.head, self.quick = self._heads(session.broker.ident)
         #: Bytes of memory that it takes.
         self.cost = 0
-        #: As SUBSCRIBE had it.
+        #: The destination as SUBSCRIBE had it.
         self.destination = queue.name
-        #: Of the topics that its queue, which nobody else has, gets messages of; None for a queue in its own right.
+        #: The topic, or the pattern of topics, of a topic subscription; None for the subscription to a queue.
         self.address: Address | None = None
-        #: Among the subscriptions of its topic, or among all that ask for several topics: later ones have higher ones.
+        #: Order among the subscriptions of its topic, or among those by pattern: later ones have higher places.
         self.place = 0
-        #: The durable subscription, which stays when it goes.
+        #: The durable subscription, which outlives this consumer; None for none.
         self.durable: object = None
 
     def _heads(self, ident: bytes) -> tuple[bytes, bytes, bytes]:
-        """MESSAGE up to the tail: what is the same in all; with % for the message-id and the number of the delivery;
-        and with % for the seq of a message that this broker has numbered, and for that."""
+        """Return MESSAGE up to the tail in three forms: the part that all have in common; a format for the message-id
+        and the number of the delivery; and one for the seq of a message of this broker and that number."""
         headers = {} if self.key is None else {"subscription": self.key}
         start = serialize(Frame("MESSAGE", headers), self.version)[:-2]
         before, after = start.replace(b"%", b"%%") + b"message-id:", b"\n"
@@ -190,7 +190,7 @@ class Consumer:
         return start, before + b"%b" + after, before + ident + after
 
     def send(self, message: Message) -> None:
-        """Into the outbox of the session: the slow road, which knows all cases. `Queue.deliver` has the quick one."""
+        """Write a message to the outbox by the slow road, which handles all cases. `Queue.deliver` is the quick one."""
         tag = self.last + 1
         numbered = self.acks and self.tags is None
         head = self.head % ((message.ident, tag) if numbered else message.ident)
@@ -204,7 +204,7 @@ class Consumer:
             self.outbox.deliver_large(head, tail, shaped.body, partial(self.queue.undeliver, self, message))
         else:
             self.outbox.deliver(head, tail, shaped.size)
-        # Invariant: it is the consumer's only once it is written, so whatever raises above leaves nothing to undo.
+        # Invariant: the message is UNACKED only once it is written, so an exception above leaves nothing to undo.
         if self.acks:
             self.last = tag
             self.unacked[tag] = message
@@ -216,19 +216,19 @@ class Consumer:
             self.credit = self.flow.left(len(self.unacked))
 
     def seq_line(self, seq: int) -> bytes:
-        """The header for the place in the queue, as the subscription calls it; b"" if it did not ask for it."""
+        """Return the header that include-seq asks for, with the seq of a message; b"" without include-seq."""
         name = self.request.include_seq
         return b"" if name is None else serialize(Frame("MESSAGE", {name: str(seq)}), self.version)[8:-2]
 
     def tag_of(self, message_id: str) -> int | None:
-        """The number of the delivery of a message, where ACK names that; None if it is not unacknowledged."""
+        """Return the number of a delivery by its message-id, where ACK has that; None if it is not unacknowledged."""
         return None if self.tags is None else self.tags.get(message_id)
 
     def take(self, tag: int) -> list[Delivery]:
-        """What ACK or NACK of a delivery covers, in order. It is unacknowledged no more, and there is credit for it.
+        """Remove the deliveries that an ACK or NACK covers from the unacknowledged ones, and return them in order.
 
         Raises:
-            Refused: there is no such delivery, or not any more.
+            Refused: the delivery is unknown, or was acknowledged before.
         """
         message = self.unacked.pop(tag, None)
         if message is None:
@@ -247,14 +247,14 @@ class Consumer:
         return covered
 
     def forget(self, tag: int) -> None:
-        """A delivery is acknowledged, whatever the mode says of others."""
+        """Remove one delivery from the unacknowledged ones, in any ack mode."""
         message = self.unacked.pop(tag)
         if self.tags is not None:
             self.tags.pop(message.id, None)
         self._settled([(tag, message)])
 
     def undeliver(self, message: Message) -> bool:
-        """Undo the delivery of a message that could not be written to its end. False: it is not unacknowledged."""
+        """Undo the delivery of a message that was not written completely. Return False if it is not unacknowledged."""
         tag = next((tag for tag, unacked in reversed(self.unacked.items()) if unacked is message), None)
         if tag is not None:
             del self.unacked[tag]
@@ -263,7 +263,7 @@ class Consumer:
         return tag is not None
 
     def _settled(self, deliveries: list[Delivery]) -> None:
-        """There is credit for as many others."""
+        """Give back the credit of deliveries."""
         if self.flow is None:
             self.credit += len(deliveries)
         else:
@@ -271,13 +271,13 @@ class Consumer:
             self.credit = self.flow.left(len(self.unacked))
 
     def grant(self, grant: CreditGrant) -> None:
-        """More credit, by ACK. It means nothing where SUBSCRIBE had no `credit`: ACK itself gives that back."""
+        """Add credit from the `credit` header of ACK. Ignore it if SUBSCRIBE had none: then ACK gives back credit."""
         if self.flow is not None and self.request.credit is not None:
             self.flow.grant(grant)
             self.credit = self.flow.left(len(self.unacked))
 
     def give_back(self, deliveries: list[Delivery]) -> None:
-        """Undo `take`: they are unacknowledged again, as if ACK had not come."""
+        """Undo `take`: make deliveries unacknowledged again."""
         self.unacked.update(deliveries)
         self.oldest = min(self.oldest, deliveries[0][0])
         if self.flow is None:
@@ -292,7 +292,7 @@ class Consumer:
 
     @property
     def is_stored(self) -> bool:
-        """The store keeps more than the messages of what it consumes."""
+        """The store keeps more of its queue than the messages."""
         return self.durable is not None or self.request.readdressed or self.request.arguments is not None
 
     def resize(self, window: int) -> None:
@@ -305,7 +305,7 @@ class Consumer:
         self.window = window
 
     def close(self) -> list[Message]:
-        """No more deliveries. Returns what was unacknowledged, in order."""
+        """End the deliveries. Return the unacknowledged messages, in order."""
         self.closed = True
         self.credit = 0
         messages = [self.unacked[tag] for tag in sorted(self.unacked)]

@@ -1,4 +1,4 @@
-"""Credit: what a consumer may still have, where octets count, or where the header `credit` gives it."""
+"""Credit: further deliveries that a consumer may have, where bytes count or the `credit` header grants them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Credit", "credit_of", "size_of"]
 
 
 class Credit:
-    """Messages and octets that may still come. All others count their messages only, in `Consumer.credit`.
+    """Messages and bytes that may still be delivered. Other consumers count messages only, in `Consumer.credit`.
 
     Args:
-        grant: what there is at first.
+        grant: the initial credit.
         window: the most messages that may be unacknowledged.
 
     >>> credit = Credit(CreditGrant(10, 100, True), 10)
@@ -37,23 +37,23 @@ class Credit:
         self.window = window
 
     def left(self, unacked: int) -> int:
-        """Deliveries that may come: 0 when the octets are used up. The one that uses them up may be larger.
+        """Return how many deliveries may follow: 0 once the bytes are used up. The last message may exceed them.
 
         Args:
-            unacked: messages that are unacknowledged.
+            unacked: number of unacknowledged messages.
         """
         if self._octets is not None and self._octets <= 0:
             return 0
         return max(0, min(self._messages, self.window - unacked))
 
     def spend(self, octets: int) -> None:
-        """A delivery of so many octets."""
+        """Use credit for a delivery of this size."""
         self._messages -= 1
         if self._octets is not None:
             self._octets -= octets
 
     def settled(self, sizes: Iterable[int]) -> None:
-        """Deliveries of these sizes were acknowledged, or refused."""
+        """Give back the credit of deliveries of these sizes, which were acknowledged or refused."""
         if self._auto:
             for octets in sizes:
                 self._messages += 1
@@ -61,16 +61,16 @@ class Credit:
                     self._octets += octets
 
     def grant(self, grant: CreditGrant) -> None:
-        """More, by a `credit` header of ACK. It adds to what there is, and may say how ACK counts from now on."""
+        """Add the credit of a `credit` header of ACK."""
         self._messages = min(self._messages + grant.messages, UNLIMITED)
         if self._octets is not None and grant.octets is not None:
             self._octets = min(self._octets + grant.octets, 2**62)
 
 
 def credit_of(request: SubscribeRequest) -> Credit | None:
-    """What a subscription begins with; None if counting its unacknowledged messages is all.
+    """Return the credit of a new subscription; None if only unacknowledged messages count.
 
-    A `credit` header is about what may come, in all ack modes; a window in octets about what is unacknowledged.
+    A `credit` header limits deliveries, in all ack modes; a window in bytes limits unacknowledged deliveries.
     """
     if request.credit is not None:
         window = UNLIMITED if request.mode == "auto" else request.window
@@ -86,5 +86,5 @@ def credit_of(request: SubscribeRequest) -> Credit | None:
 
 
 def size_of(message: Message) -> int:
-    """Octets of a message, in a window: with those of a large body that lies in a file."""
+    """Return the bytes of a message in a window, including a large body in a file."""
     return message.octets

@@ -1,8 +1,8 @@
-"""Dispatcher: which consumer gets which message, in a queue where not every consumer may have every message.
+"""Dispatcher: delivery in a queue where not every consumer may have every message.
 
-Consumers differ by their selectors, by priorities, by being exclusive, and by the groups of messages that are theirs.
-The rule of all queues holds: what is READY, no consumer in the ring can take. To keep it, each consumer remembers how
-far it has looked, so that a long queue is not looked through again and again: about one look a message and consumer.
+Consumers differ by selector, priority, the exclusive flag, and the message groups that they own. As in every queue, no
+consumer in the ring can take a READY message. To keep that without searching a long queue again and again, each
+consumer remembers how far it has looked: about one look per message and consumer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_LOOKS", "Contents", "Dispatcher", "Watcher"]
 
-#: Messages that a consumer looks at before others have their turn.
+#: Messages that a consumer looks at in one turn.
 MOST_LOOKS = 1000
-#: Places to look at again that are remembered one by one. Above, the consumer goes back to the first of them.
+#: Places to look at again that are remembered one by one. With more, the consumer goes back to the first of them.
 _MOST_AGAIN = 1000
-#: Groups share this many places, so that their number does not matter: those of one place have the same consumer.
+#: Groups are hashed to this many places, which bounds memory. The groups of a place have the same consumer.
 _PLACES = 4096
 
 
 class Contents(Waiter, Protocol):
-    """A queue, as what deals out its messages knows it."""
+    """A queue, as its dispatcher sees it."""
 
     @property
     def journal(self) -> Journal | None:
@@ -40,58 +40,58 @@ class Contents(Waiter, Protocol):
 
     @property
     def quota(self) -> LoopQuota | None:
-        """Where it waits when there is more to do than one turn should take."""
+        """Where work waits that takes longer than one turn should."""
 
     @property
     def parked(self) -> list[Consumer] | None:
-        """Not None: nothing is delivered for a while."""
+        """Not None while nothing is delivered."""
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message. Return whether whoever sent it should wait."""
+        """Take a message. Return whether its sender should wait."""
 
     def enqueue(self, message: Message) -> bool:
-        """Take a message that nobody can have now. Return whether whoever sent it should wait."""
+        """Take a message that no consumer can take now. Return whether its sender should wait."""
 
     def requeue_failed(self, message: Message, left: Message | None) -> None:
-        """Put what is left of a message that has failed back into its old place."""
+        """Requeue what `delivery_failed` left of a message."""
 
     def deliver_to(self, consumer: Consumer, message: Message) -> None:
-        """Give a message, which is not READY any more, to a consumer that may have it."""
+        """Deliver a message that has left READY to a given consumer."""
 
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
-        """Note that a message cannot be written to a consumer. Return what is kept in its place, if anything."""
+        """Note that a message cannot be written to a consumer. Return what the queue keeps in its place."""
 
     def is_expired(self, message: Message) -> bool:
-        """Return whether its time is over."""
+        """Return whether a message has expired."""
 
     def expire(self, message: Message) -> None:
-        """Let go of a message whose time is over, and which has left READY."""
+        """Drop an expired message, which has left READY."""
 
     def count_out(self, count: int, octets: int) -> None:
-        """So many messages are gone."""
+        """Count messages that are gone."""
 
 
 class Watcher(Protocol):
-    """A browser, as what deals out the messages knows it."""
+    """A browser, as the dispatcher sees it."""
 
     def note(self, message: Message) -> None:
-        """Something has become READY."""
+        """Note a message that has become READY."""
 
 
 class _Look:
-    """How far a consumer has looked."""
+    """The progress of one consumer through the READY messages."""
 
     __slots__ = ("again", "all", "epoch", "least", "place")
 
     def __init__(self, least: int, epoch: int) -> None:
-        #: That of `Dispatcher` for which all this holds. In another one it has seen nothing yet.
+        #: The epoch of the dispatcher for which this holds. In a later one the consumer starts over.
         self.epoch = epoch
-        #: It takes nothing with a lower seq.
+        #: The lowest seq that it takes.
         self.least = least
-        #: What stands there, or before, it has seen, and may not have, but for what is in `again`.
+        #: It cannot take the messages up to this place, except for those in `again`.
         self.place = START
         self.again: set[Place] = set()
-        #: It stands in the ring, and has seen all that is READY.
+        #: It is in the ring, and has looked at all READY messages.
         self.all = False
 
     def start_over(self) -> None:
@@ -99,8 +99,8 @@ class _Look:
         self.again.clear()
 
     def note(self, place: Place) -> None:
-        """Something has become READY."""
-        if self.all:  # it was asked
+        """Note the place of a message that has become READY."""
+        if self.all:  # `give` asked its consumer
             self.place = max(self.place, place)
         elif place <= self.place:
             self.again.add(place)
@@ -110,7 +110,7 @@ class _Look:
                 self.again.clear()
 
     def next(self, backlog: Backlog) -> Message | None:
-        """The next one to look at; None if it has seen all."""
+        """Return the next message to look at; None after the last."""
         while self.again:
             place = min(self.again)
             self.again.remove(place)
@@ -124,11 +124,11 @@ class _Look:
 
 
 class Dispatcher:
-    """The consumers of a queue, and what each of them may have.
+    """The consumers of a selective queue, and the messages that each may have.
 
     Args:
-        queue: its consumers join by `offer`. READY is a `Backlog`.
-        backlog: what is READY.
+        queue: whose consumers they are.
+        backlog: its READY messages.
     """
 
     __slots__ = (
@@ -140,36 +140,36 @@ class Dispatcher:
         self._queue = queue
         self.backlog = backlog
         self.browsers: dict[Watcher, None] = {}
-        #: Those of higher priority first; then the one that has waited longest.
+        #: Higher priorities first, then the consumer that has waited longest.
         self._ring = Ring()
         self._looks: dict[Consumer, _Look] = {}
-        #: Another one whenever everybody has to look at everything again.
+        #: Changes when all consumers have to look at all messages again.
         self._epoch = 0
-        #: Consumers in the ring that have seen all that is READY.
+        #: Consumers in the ring that have looked at all READY messages.
         self._asked = 0
-        #: Consumers that do not take just what comes next: how many there are, and those that are exclusive.
+        #: The number of selective consumers, and the exclusive ones.
         self._selective = 0
         self._exclusive = Ring()
-        #: The ring is this one, and all that matters is its selector and its room. None: who knows. Whoever changes
-        #: who is in the ring forgets it; nothing else can make it wrong.
+        #: The only consumer in the ring, if only its selector and its send budget matter; None if that is unknown.
+        #: Invariant: whatever changes the ring resets it.
         self.lone: Consumer | None = None
-        #: The exclusive consumer that gets everything.
+        #: The exclusive consumer that gets all messages.
         self._holder: Consumer | None = None
-        #: Whose a group is, by its place; and the places whose messages others have passed by.
+        #: The owner of each place of groups, the places of each owner, and the places that others have passed over.
         self._owners: dict[int, Consumer] = {}
         self._mine: dict[Consumer, set[int]] = {}
-        #: Messages of groups have been READY. There may be some that nobody owns yet.
+        #: Messages of groups have been READY, perhaps of a group without an owner.
         self._grouped = False
         self._passed: set[int] = set()
-        #: Where messages stand that have failed for somebody, or have stood.
+        #: Places of messages whose delivery has failed, also of some that have left.
         self._failed: set[Place] = set()
 
-    # ---- who is there ----
+    # ---- consumers ----
 
     def begin(self, consumers: Iterable[Consumer], ring: Iterable[Consumer]) -> None:
         """Take over the consumers of the queue.
 
-        While any stand in its ring, nothing is READY, so they have seen all; unless one has just failed.
+        If any is in the ring, no message is READY, so they have looked at all; unless one has just failed.
         """
         for consumer in consumers:
             self._add(consumer)
@@ -180,11 +180,11 @@ class Dispatcher:
         self._choose()
 
     def end(self) -> list[Consumer]:
-        """The ring, for a plain queue. Nobody is a browser."""
+        """Return the ring, for a plain queue without browsers."""
         return list(self._ring)
 
     def join(self, consumer: Consumer) -> None:
-        """A consumer that has not been here."""
+        """Add a new consumer."""
         self._add(consumer)
         self._choose()
 
@@ -195,7 +195,7 @@ class Dispatcher:
             self._exclusive.add(consumer)
 
     def leave(self, consumer: Consumer) -> None:
-        """The end of a subscription, or of its room or credit for now, if it is not closed."""
+        """Take a consumer out of the ring: it has ended, or has no credit or send budget for now."""
         self.lone = None
         if consumer.in_ring:
             consumer.in_ring = False
@@ -206,7 +206,7 @@ class Dispatcher:
             self._asked -= 1
 
     def _look(self, consumer: Consumer) -> _Look | None:
-        """How far a consumer has looked; None if it is not here."""
+        """Return the progress of a consumer; None if it is not known here."""
         look = self._looks.get(consumer)
         if look is not None and look.epoch != self._epoch:
             look.start_over()
@@ -214,7 +214,7 @@ class Dispatcher:
         return look
 
     def drop(self, consumer: Consumer) -> None:
-        """The end of a subscription: what was for it alone is for others."""
+        """Remove a consumer: messages that were reserved for it go to others."""
         self.leave(consumer)
         if self._looks.pop(consumer, None) is not None:
             self._selective -= is_selective(consumer)
@@ -229,48 +229,48 @@ class Dispatcher:
 
     @property
     def is_needed(self) -> bool:
-        """Something here is not as in a plain queue."""
+        """A plain queue would not do: there are browsers, groups, selective consumers or failed messages."""
         return bool(self.browsers or self._owners or self._grouped or self._selective) or bool(
             self._failed and self.failed_messages()
         )
 
     def look_again(self, message: Message) -> None:
-        """Let others look again for a message if it has failed for the one consumer that it was kept for."""
+        """Let others look at a message that has failed for the consumer it was reserved for."""
         owner = None if message.group is None else self._owners.get(place_of(message.group))
         if any(keeper is not None and is_barred(keeper, message) for keeper in (self._holder, owner)):
             self._start_over()
 
     @property
     def has_faults(self) -> bool:
-        """Tell whether messages have failed for somebody that may still be READY."""
+        """Messages may be READY whose delivery has failed."""
         return bool(self._failed)
 
     def failed_messages(self) -> list[Message]:
-        """Return the READY messages that have failed for somebody."""
+        """Return the READY messages whose delivery has failed."""
         found = [message for place in self._failed if (message := self.backlog.at(place)) is not None]
         self._failed = {self.backlog.place(message) for message in found}
         return found
 
     def _choose(self) -> None:
-        """The exclusive consumer with the highest priority, and of those the first, is the holder."""
+        """Make the first exclusive consumer of the highest priority the holder."""
         holder = self._exclusive.first
         if holder is not self._holder:
             self._holder = holder
             self._start_over()
 
     def _start_over(self) -> None:
-        """Everybody has seen nothing yet. Each notices when it looks, for there may be many."""
+        """Make all consumers look at all messages again. Each notices when it looks, because there may be many."""
         self._passed.clear()
         self._epoch += 1
         self._asked = 0
 
-    # ---- who gets what ----
+    # ---- deliver ----
 
     def give(self, message: Message) -> Consumer | None:
-        """Something comes, or comes back: the consumer that got it, None if nobody may have it now.
+        """Deliver a new or requeued message, and return its consumer; None if no consumer can take it now.
 
         Raises:
-            Undelivered: it could not be written to one, and nobody else can take it now.
+            Undelivered: it could not be written to a consumer, and no other can take it now.
         """
         has_failed = False
         if self._queue.parked is not None:
@@ -311,7 +311,7 @@ class Dispatcher:
         return None
 
     def give_plain(self, message: Message) -> bool:
-        """As `Queue.put`, for a message that nothing special is about: the shortest road to the consumer that picks."""
+        """Take a plain message by the shortest road to the only consumer. Return whether its sender should wait."""
         consumer = self.lone
         if consumer is None:
             return self._queue.put(message)
@@ -329,7 +329,7 @@ class Dispatcher:
         return False
 
     def note(self, message: Message) -> None:
-        """Something has become READY, for `give` found nobody."""
+        """Note a message that has become READY, because `give` found no consumer."""
         place = self.backlog.place(message)
         self._grouped = self._grouped or message.group is not None
         if message.faults:
@@ -341,7 +341,7 @@ class Dispatcher:
             browser.note(message)
 
     def forget_looks(self) -> None:
-        """Nothing is delivered for a while: what comes meanwhile, nobody in the ring will have been asked for."""
+        """Note that deliveries pause: the ring will not have looked at the messages that come meanwhile."""
         self.lone = None
         self._asked = 0
         for consumer in self._ring:
@@ -350,7 +350,7 @@ class Dispatcher:
                 look.all = False
 
     def offer(self, consumer: Consumer) -> int:
-        """Serve a consumer that has credit, and room. Return how many messages it looked at."""
+        """Serve a consumer that has credit and a send budget. Return how many messages it looked at."""
         if consumer.closed or consumer not in self._looks:
             return 0
         if not consumer.in_ring:
@@ -360,14 +360,14 @@ class Dispatcher:
         return self._serve(consumer)
 
     def serve_all(self) -> int:
-        """Give whoever is in the ring what is READY. Return how many messages they looked at."""
+        """Deliver READY messages to the consumers in the ring. Return how many messages they looked at."""
         count = 0
         if self._holder is not None:
             count = self._serve(self._holder)
         if (self._holder is None or self._failed) and self._asked < len(self._ring):
             for consumer in list(self._ring):
                 count += self._serve(consumer)
-                if count >= 2 * MOST_LOOKS and self._queue.quota is not None:  # the others are behind those, then
+                if count >= 2 * MOST_LOOKS and self._queue.quota is not None:  # the other consumers have the next turn
                     self._queue.quota.line_up(self._queue)
                     break
         return count
@@ -407,12 +407,12 @@ class Dispatcher:
                 return count
             if not consumer.acks:
                 queue.count_out(1, message.size)
-        consumer.outbox.starved = True  # it goes on in the next turn
+        consumer.outbox.starved = True  # served again in the next turn
         consumer.session.broker.resume(consumer.session)
         return MOST_LOOKS
 
     def take_one(self, consumer: Consumer) -> Message | None:
-        """The first one that a consumer may have which is not in the ring. It has left READY."""
+        """Remove and return the first message that a consumer outside the ring may have."""
         place = START
         for _ in range(MOST_LOOKS):
             message = self.backlog.after(place)
@@ -438,7 +438,7 @@ class Dispatcher:
         holder = self._holder
         if holder is not None and consumer is not holder and not (message.faults and is_barred(holder, message)):
             return False
-        look, selector = self._looks.get(consumer), consumer.selector  # whatever it has seen: its least counts
+        look, selector = self._looks.get(consumer), consumer.selector  # `least` holds in any epoch
         if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
             return False
         if message.group is None:
@@ -461,13 +461,13 @@ class Dispatcher:
 
     @staticmethod
     def _never_gets(owner: Consumer, message: Message) -> bool:
-        """Tell whether the owner of a group cannot have one of its messages, so that others may."""
+        """Return whether the owner of a group cannot take one of its messages, so that others may."""
         if message.faults and is_barred(owner, message):
             return True
         return owner.selector is not None and not owner.selector.matches(message)
 
     def _own(self, consumer: Consumer, message: Message) -> None:
-        """A group belongs to the consumer that got its first message, until one says that it is the last."""
+        """Note that a consumer owns the group of its message, until the last message of the group."""
         assert message.group is not None
         place = place_of(message.group)
         if not message.closes_group:
@@ -476,7 +476,7 @@ class Dispatcher:
         elif self._owners.get(place) is consumer:
             del self._owners[place]
             self._mine[consumer].discard(place)
-            if place in self._passed:  # others may have what comes behind it
+            if place in self._passed:  # others may have its later messages
                 mine = self._look(consumer)
                 passed = self._passed - {place}
                 self._start_over()
@@ -491,13 +491,13 @@ class Dispatcher:
 
 
 def is_selective(consumer: Consumer) -> bool:
-    """It does not take just what comes next."""
+    """Return whether a consumer may not simply take the next message."""
     request = consumer.request
     return bool(consumer.selector is not None or request.exclusive or request.priority or request.from_seq)
 
 
 def place_of(group: bytes) -> int:
-    """The place of a group.
+    """Return the place of a group.
 
     >>> 0 <= place_of(b"orders") < 4096
     True
@@ -506,6 +506,6 @@ def place_of(group: bytes) -> int:
 
 
 def _least(consumer: Consumer) -> int:
-    """The lowest seq that a consumer takes."""
+    """Return the lowest seq that a consumer takes."""
     least = consumer.request.from_seq or 0
     return least if least >= 0 else consumer.session.broker.seq + 1

@@ -1,19 +1,18 @@
-"""Faults of delivery: messages that could not be written to a consumer, and who is not offered them again.
+"""Failed deliveries: messages that could not be written to a consumer, and the users that are not offered them again.
 
-Any exception while a message is written to a consumer ends that consumer's session. It never reaches the sender, the
+An exception while a message is written to a consumer ends that consumer's session. It never reaches the sender, the
 turn or another consumer:
 
     Consumer.send raises, or one of the quick roads does
         |  Queue.delivery_failed: the session gets no more; it ends with an ERROR when the turn ends
         v
     READY again, in its old place, with its attempts unchanged. The copy in the queue remembers the pair of user and
-        version that it failed for: that pair is passed over, others get it, and what stands behind it moves on
+        version for which it failed: that pair is skipped, others get it, and the messages behind it are delivered
         |  it has failed for MOST_USERS users, or expires
         v
     a dead letter with the reason UNDELIVERABLE
 
-The pairs are part of the message in memory, so they go with it. They are not stored: after a restart everybody is
-offered the message again.
+The pairs are part of the message in memory. They are not stored: after a restart all are offered the message again.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _MOST_USERS = 3
 
 
 class Undelivered(Exception):
-    """A consumer failed, and no other one can take the message now.
+    """A delivery failed, and no other consumer can take the message now.
 
     Args:
-        message: what the queue has to keep in its place; None if the message became a dead letter.
+        message: the message that the queue keeps in its place; None if it became a dead letter.
     """
 
     def __init__(self, message: Message | None) -> None:
@@ -53,12 +52,12 @@ def pair_of(consumer: Consumer) -> Pair:
 
 
 def is_barred(consumer: Consumer, message: Message) -> bool:
-    """Tell whether a message has failed for the user and the version of this consumer."""
+    """Return whether a message has failed for the user and the version of this consumer."""
     return pair_of(consumer) in message.faults
 
 
 def is_undeliverable(message: Message) -> bool:
-    """Tell whether a message has failed for so many users that it is itself at fault.
+    """Return whether a message has failed for enough users to be at fault itself.
 
     >>> from stompcodec.broker.queues.scheduling import with_fault
     >>> message = Message(b"m-1", 1, "/queue/a", b"\\n\\0")

@@ -1,4 +1,4 @@
-"""How much a queue may hold. All queues together: `memory.py`."""
+"""Bound: the most that one queue may hold. `memory.py` bounds all queues together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Bound"]
 
 
 class Bound:
-    """How much a queue may hold: READY and UNACKED messages, and their octets.
+    """The most messages, READY and UNACKED, that a queue may hold, and their bytes.
 
     >>> Bound(10, 100).octets
     100
@@ -21,7 +21,7 @@ class Bound:
         self.octets = octets
 
     def is_low(self, messages: int, octets: int) -> bool:
-        """There is room again, and not only for one message.
+        """Return whether there is room for more than one message.
 
         >>> Bound(10, 100).is_low(7, 75), Bound(10, 100).is_low(8, 0)
         (True, False)

@@ -47,7 +47,7 @@ class ReadyMessages:
         return self.line
 
     def _rank(self) -> None:
-        """Expect messages of several priorities: their order is no longer that of the seqs."""
+        """Prepare for messages of several priorities, whose order differs from that of their seqs."""
         if self._ranked:
             self.indexed()
 

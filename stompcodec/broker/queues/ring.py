@@ -1,4 +1,4 @@
-"""Ring: the consumers that can take a message, in the order in which they are asked, where they have priorities."""
+"""Ring: the consumers of a selective queue that can take a message, in the order in which they are asked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Ring"]
 
 
 class Ring:
-    """Consumers, those of higher priority first; those of one priority in the order in which they came.
+    """Consumers by priority, highest first; those of one priority in the order in which they were added.
 
-    To add, to remove and to move one costs the same however many others there are.
+    Adding, removing and moving one takes constant time.
 
     >>> ring = Ring()
     >>> len(ring), ring.first is None
@@ -26,7 +26,7 @@ class Ring:
     __slots__ = ("_count", "_ranks", "_turns")
 
     def __init__(self) -> None:
-        #: By rank, which is the priority with the other sign; only of those who are there.
+        #: The consumers of each rank, which is the negative priority.
         self._turns: dict[int, OrderedDict[Consumer, None]] = {}
         #: The ranks, rising.
         self._ranks: list[int] = []
@@ -42,11 +42,11 @@ class Ring:
 
     @property
     def first(self) -> Consumer | None:
-        """The first of those with the highest priority; None if nobody is there."""
+        """The first consumer of the highest priority; None in an empty ring."""
         return next(iter(self._turns[self._ranks[0]])) if self._ranks else None
 
     def add(self, consumer: Consumer) -> None:
-        """Add one that is not there, behind the others of its priority."""
+        """Add a consumer behind the others of its priority."""
         rank = -consumer.request.priority
         turn = self._turns.get(rank)
         if turn is None:
@@ -56,7 +56,7 @@ class Ring:
         self._count += 1
 
     def remove(self, consumer: Consumer) -> None:
-        """Remove one that is there."""
+        """Remove a consumer."""
         rank = -consumer.request.priority
         turn = self._turns[rank]
         del turn[consumer]
@@ -65,5 +65,5 @@ class Ring:
             del self._turns[rank], self._ranks[bisect_left(self._ranks, rank)]
 
     def move(self, consumer: Consumer) -> None:
-        """Put one that is there behind the others of its priority."""
+        """Move a consumer behind the others of its priority."""
         self._turns[-consumer.request.priority].move_to_end(consumer)

@@ -1,5 +1,4 @@
-"""Marks: messages of a group, messages to be delivered later, and those that failed for somebody. All others carry
-nothing of this."""
+"""Scheduling: messages of a group, messages with a delay, and those whose delivery has failed."""
 
 from __future__ import annotations
 
@@ -10,31 +9,31 @@ from stompcodec.codec import Frame
 
 __all__ = ["DELAYS", "GROUPS", "ScheduledMessage", "make_due", "reload_schedule", "schedule", "with_fault"]
 
-#: Headers of SEND that name the group of a message: all of a group go to one consumer, in order.
+#: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
-#: What says that a message is the last one of its group.
+#: The header that marks the last message of a group.
 _LAST = ("JMSXGroupSeq", "-1")
-#: Headers of SEND that say how long a message waits before it is READY, in milliseconds.
+#: Headers of SEND with the delay before a message is READY, in milliseconds.
 DELAYS = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
-#: The broker says so until when, in milliseconds since 1970. It is the first header then.
+#: The header in which the broker stores when a message is due, in milliseconds since 1970. It is the first header.
 _DUE = "deliver-at"
-#: Milliseconds that a message may wait: ten years, about.
+#: The longest delay in milliseconds: about ten years.
 _LONGEST = 10**12 // 3
 
 
 class ScheduledMessage(Message):
-    """A message of a group, one that waits, or one that failed for somebody."""
+    """A message with a group, a delay, or failed deliveries."""
 
     __slots__ = ("closes_group", "due", "faults", "group")
 
-    # Declared again, for here they are of the message.
+    # Declared again: in Message they are attributes of the class.
     group: bytes | None
     closes_group: bool
     due: float | None
     faults: frozenset[Pair]
 
     def again(self) -> Message:
-        """As in Message. It has waited."""
+        """Return a copy for another delivery, without the delay, which is over."""
         copy = _scheduled(super().again(), self.group, self.closes_group, None)
         copy.faults = self.faults
         return copy
@@ -53,19 +52,19 @@ def _scheduled(
 
 
 def with_fault(message: Message, pair: Pair) -> Message:
-    """Return a copy that remembers for whom it could not be written. Other queues may hold the message as it is."""
+    """Return a copy that remembers for whom it could not be written. Other queues may hold the original."""
     copy = _scheduled(message, message.group, message.closes_group, message.due)
     copy.faults |= {pair}
     return copy
 
 
 def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
-    """A message with what its SEND says of groups and delays; the message itself if that is nothing.
+    """Return a message with the group and the delay of its SEND; the message itself if there is neither.
 
     Args:
         message: made of the frame.
         frame: the SEND.
-        wall: the time in seconds since 1970.
+        wall: returns the time in seconds since 1970.
     """
     get = frame.get
     group = get(GROUPS[0]) or get(GROUPS[1]) or None
@@ -82,7 +81,7 @@ def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Messa
 
 
 def reload_schedule(message: Message) -> Message:
-    """A message as the store gives it back, with the marks that it had."""
+    """Return a message from the store with the group and the delay that it had."""
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
     due = None
@@ -96,21 +95,21 @@ def reload_schedule(message: Message) -> Message:
 
 
 def make_due(message: Message) -> Message:
-    """A message whose time has come, without a place yet: it stands behind all that came while it has waited."""
+    """Return a copy of a message that is due, without a place: it goes behind those that came while it waited."""
     copy: Message = _scheduled(message, message.group, message.closes_group, None, _without_due(message.tail))
     copy.ident, copy.seq = b"", 0
     return copy
 
 
 def _without_due(tail: bytes) -> bytes:
-    """What a client calls so means nothing; what the broker calls so means nothing any more."""
+    """Remove all `deliver-at` headers: those of clients have no meaning, and that of the broker is outdated."""
     head, _, rest = tail.partition(b"\n\n")
     lines = [line for line in head.split(b"\n") if not line.startswith(_DUE.encode() + b":")]
     return b"\n".join(lines) + b"\n\n" + rest
 
 
 def _value(head: bytes, name: str) -> bytes | None:
-    """The first header of that name, escaped as it is."""
+    """Return the first value of a header, still escaped; None without it."""
     line = b"\n%b:" % name.encode()
     at = (b"\n" + head).find(line)
     if at < 0:
@@ -120,7 +119,7 @@ def _value(head: bytes, name: str) -> bytes | None:
 
 
 def _milliseconds(text: str | None) -> int:
-    """0 for what is none. Bounded, for the number is a peer's."""
+    """Read a number; return 0 if the text is none. Its length is bounded, because it comes from a peer."""
     if text is None or len(text) > 15 or not (text.isascii() and text.isdigit()):
         return 0
     return int(text)

@@ -30,11 +30,11 @@ __all__ = [
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.
 MODES = (AUTO, CLIENT, INDIVIDUAL)
-#: More than any session may have.
+#: More deliveries than any session may have.
 UNLIMITED = 10**9
-#: Behind the head that the broker makes, no MESSAGE is shorter than this, in octets.
+#: The least bytes of a MESSAGE behind the head that the broker makes.
 _LEAST_TAIL = 16
-#: Headers of MESSAGE that a sequence number cannot stand in: they mean something already.
+#: Headers of MESSAGE that include-seq must not name, because they have a meaning.
 _TAKEN = (
     *("message-id", "subscription", "ack", "destination", "content-length", "content-type", "redelivered"),
     *("redelivery-count", "browser", "receipt-id", "transaction", "reply-to"),
@@ -42,7 +42,7 @@ _TAKEN = (
 
 
 class CreditGrant(NamedTuple):
-    """Credit: deliveries that may come, and their octets.
+    """The credit that a client grants: further deliveries, and their bytes.
 
     >>> read_credit("credit", "10,1024,false")
     CreditGrant(messages=10, octets=1024, auto=False)
@@ -50,13 +50,13 @@ class CreditGrant(NamedTuple):
 
     messages: int = UNLIMITED
     octets: int | None = None
-    """None for any number."""
+    """None for no limit."""
     auto: bool = True
-    """ACK gives back what was used. False: only a `credit` header of ACK gives more."""
+    """ACK gives back the credit that was used. Otherwise only a `credit` header of ACK adds credit."""
 
 
 class SubscribeRequest(NamedTuple):
-    """What a SUBSCRIBE asks for. A field is None, or False, where it does not say.
+    """The headers of a SUBSCRIBE. Most fields are None, or False, without their header.
 
     >>> SubscribeRequest("/queue/a").mode
     'auto'
@@ -64,28 +64,28 @@ class SubscribeRequest(NamedTuple):
 
     destination: str
     key: str | None = None
-    """The id; None for one of 1.0 without."""
+    """The id of the subscription; None for one of 1.0 without."""
     mode: str = AUTO
     window: int = 1
-    """The most deliveries that may be unacknowledged; of no meaning in auto mode."""
+    """The most deliveries that may be unacknowledged; ignored in auto mode."""
     octets: int | None = None
-    """As many octets of unacknowledged deliveries, and the one that reaches it; None for any number."""
+    """The window in bytes: deliveries stop when the unacknowledged ones reach it; None for no limit."""
     credit: CreditGrant | None = None
-    """The header `credit`: deliveries that may come before somebody gives more."""
+    """The header `credit`: deliveries before the client grants more."""
     selector: Selector | None = None
     exclusive: bool = False
     priority: int = 0
-    """Consumers with a higher one come first."""
+    """Consumers of higher priority come first."""
     browser: bool = False
-    """It looks at messages, and does not take them."""
+    """It is shown messages, which stay in the queue."""
     browser_end: bool = True
-    """A browser ends when it has seen all, and is told so."""
+    """Browsing ends with a mark after the last message."""
     browser_skip: int = 0
-    """It is shown nothing, but told at the end how far so many messages reach."""
+    """It is shown no messages, only the mark of the end, with the seq up to which this many messages reach."""
     include_seq: str | None = None
-    """The name of a header for the place of a message in its queue."""
+    """The name of a header for the seq of each message."""
     from_seq: int | None = None
-    """Only messages from this place on; -1 for those that come after the SUBSCRIBE."""
+    """The lowest seq of its messages; -1 for messages that come after the SUBSCRIBE."""
     routing: str | None = None
     durable: str | None = None
     """The name of a durable subscription."""
@@ -95,23 +95,23 @@ class SubscribeRequest(NamedTuple):
     transformation: str | None = None
     encoding: str | None = None
     arguments: QueueArguments | None = None
-    """What it says of the queue."""
+    """The arguments for its queue."""
     readdressed: bool = False
-    """Its queue gets messages of a topic, too: MESSAGE has the queue as their destination."""
+    """Its queue also gets messages of a topic, which are delivered with the queue as their destination."""
 
     @property
     def selector_text(self) -> str | None:
-        """The selector as SUBSCRIBE has it; None for none."""
+        """The text of the selector; None without one."""
         return None if self.selector is None else self.selector.text
 
     @property
     def is_plain(self) -> bool:
-        """Its messages may be written as they came, and counted one by one: the quick roads may serve it."""
+        """Messages are written as they came, and counted one by one, so that the quick roads can serve it."""
         return self.selector is None and self.is_direct
 
     @property
     def is_direct(self) -> bool:
-        """The same, but it may take some messages only."""
+        """Messages are written and counted as for `is_plain`; a selector may skip some."""
         return not (
             self.octets is not None
             or self.credit is not None
@@ -124,7 +124,7 @@ class SubscribeRequest(NamedTuple):
         )
 
 
-# ---- what values mean: each takes the name of the header and its text, and raises Refused ----
+# ---- readers of values: each takes the name of the header and its text, and raises Refused ----
 
 
 def _text(_name: str, text: str) -> str:
@@ -146,7 +146,7 @@ def _number(least: int, most: int) -> Callable[[str, str], int]:
 
 
 def _count(name: str, text: str) -> int:
-    """A number of messages; 0 for as many as the broker allows."""
+    """Read a number of messages; 0 stands for as many as the broker allows."""
     try:
         return _number(0, UNLIMITED)(name, text)
     except Refused:
@@ -155,15 +155,15 @@ def _count(name: str, text: str) -> int:
 
 
 def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
-    """COUNT[,OCTETS[,AUTO]], as Apollo has it.
+    """Read COUNT[,BYTES[,AUTO]], as in Apollo.
 
     Args:
         name: of the header.
         text: its value.
-        more: it is added to what there is. Otherwise a count of 0 is one of any number, where ACK gives credit back.
+        more: the credit adds to an earlier one. Otherwise a count of 0 has no limit if ACK gives credit back.
 
     Raises:
-        Refused: it is something else.
+        Refused: the value is invalid.
     """
     count, _, rest = text.partition(",")
     octets, _, auto = rest.partition(",")
@@ -178,7 +178,7 @@ def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
 
 
 def _selector(_name: str, text: str) -> Selector:
-    # Here, for it is needed by those who select only.
+    # Imported here, because only selectors need it.
     from stompcodec.broker.selectors.selector import SelectorError, compile_selector
 
     try:
@@ -196,7 +196,7 @@ def _header_name(name: str, text: str) -> str:
 
 
 _Reader = Callable[[str, str], Any]
-#: Field -> reader, and its headers: the first one that SUBSCRIBE has counts.
+#: Field -> reader, and its headers, of which the first one in a SUBSCRIBE counts.
 _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "credit": (read_credit, ("credit",)),
     "selector": (_selector, ("selector",)),
@@ -218,15 +218,15 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 
 
 def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
-    """What a SUBSCRIBE asks for.
+    """Read a SUBSCRIBE.
 
     Args:
-        frame: it has a destination.
-        exact: values are taken as they are; 1.0 has spaces around them.
+        frame: the SUBSCRIBE, with a destination.
+        exact: values are taken as they are. Otherwise spaces around them are ignored, as in 1.0.
         config: of the broker, for defaults.
 
     Raises:
-        Refused: a header says what it cannot.
+        Refused: a header has an invalid value.
     """
 
     def header(name: str) -> str | None:
@@ -252,11 +252,11 @@ def check_writable(request: SubscribeRequest, version: str) -> None:
     """Check that a version can write every header that a subscription puts on its messages.
 
     Args:
-        request: what the SUBSCRIBE asks for.
+        request: the SUBSCRIBE.
         version: of the session.
 
     Raises:
-        Refused: it cannot, or would write a header that means something else.
+        Refused: it cannot write one of them, or would write a header with another meaning.
 
     >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.2")
     >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.0")
@@ -283,7 +283,7 @@ def check_writable(request: SubscribeRequest, version: str) -> None:
 def _window(
     header: Callable[[str], str | None], mode: str, credit: CreditGrant | None, config: Config
 ) -> tuple[int, int | None]:
-    """How many deliveries may be unacknowledged, and how many octets of them (None for any)."""
+    """Return how many deliveries may be unacknowledged, and how many bytes of them (None for no limit)."""
     if mode == AUTO:
         return 1, None
     name, octets = "consumer-window-size", header("consumer-window-size")
@@ -304,7 +304,7 @@ def _window(
 
 
 def _octets(name: str, text: str) -> tuple[int, int | None]:
-    """A window in octets: 0 is one message at a time, -1 any number of them."""
+    """Read a window in bytes: 0 stands for one message at a time, -1 for no limit."""
     size = _number(-1, 2**62)(name, text)
     if size <= 0:
         return (1 if size == 0 else UNLIMITED), None

@@ -1,4 +1,4 @@
-"""Texts: the different texts in use, such as selectors, and how long they are together."""
+"""Texts: the distinct texts in use, such as selectors, and their total length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Texts"]
 
 
 class Texts:
-    """Texts that are in use, each once or several times.
+    """Distinct texts with a count of their uses.
 
     >>> texts = Texts()
     >>> texts.add("a = 1"); texts.add("a = 1"); texts.length, texts.with_one("b"), texts.with_one("a = 1")
@@ -19,20 +19,20 @@ class Texts:
 
     def __init__(self) -> None:
         self._uses: dict[str, int] = {}
-        #: Characters of the different ones together.
+        #: Characters of all distinct texts.
         self.length = 0
 
     def with_one(self, text: str) -> int:
-        """Return how long they are together with one more."""
+        """Return the total length with another text."""
         return self.length if text in self._uses else self.length + len(text)
 
     def add(self, text: str) -> None:
-        """Note a use of a text."""
+        """Count a use of a text."""
         self.length = self.with_one(text)
         self._uses[text] = self._uses.get(text, 0) + 1
 
     def remove(self, text: str) -> None:
-        """Note the end of a use of a text, which was noted before."""
+        """Count the end of a use of a text."""
         uses = self._uses.pop(text) - 1
         if uses:
             self._uses[text] = uses

@@ -1,7 +1,8 @@
-"""Addresses: what a destination stands for, by its prefix, by the headers that name a routing type, or by settings.
+"""Addresses: the queue or topic that a destination stands for.
 
-The order in which it is decided: a name that only some broker knows (`/exchange/...`, `/amq/queue/...`, `/dsub/...`); a
-prefix for a routing type, which is cut off; a prefix of queues or topics; the header; the first setting that fits.
+The first of these decides: a form of one broker (`/exchange/...`, `/amq/queue/...`, `/dsub/...`); a prefix for a
+routing type, which is removed; a prefix of queues or topics; the header for the routing type; the first matching
+address setting.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
 __all__ = ["Addresses"]
 
 _EXCHANGE, _AMQ_QUEUE = "/exchange/", "/amq/queue/"
-#: Names whose settings are remembered.
+#: Names whose settings are cached.
 _MOST_KNOWN = 1000
 
 
 class Addresses:
-    """The rules of a configuration.
+    """The addressing rules of a configuration.
 
     >>> from stompcodec.broker.config.config import Config
     >>> addresses = Addresses(Config(anycast_prefix="queue/"), Naming())
@@ -34,7 +35,7 @@ class Addresses:
         self._config = config
         self._naming = naming
         self._exchanges: Mapping[str, str] = {**EXCHANGES, **config.exchanges} if config.exchanges else {}
-        #: Cut off, longest first.
+        #: Prefixes for routing types, longest first.
         self._prefixes = sorted(
             [
                 (prefix, kind)
@@ -50,15 +51,15 @@ class Addresses:
         self._known: dict[str, Setting] = {}
 
     def find(self, destination: str, routing: str | None, subscribing: bool) -> Address:
-        """What a destination stands for.
+        """Return the address of a destination.
 
         Args:
             destination: as in the frame.
             routing: the header destination-type of SEND, subscription-type of SUBSCRIBE; None without it.
-            subscribing: it is in a SUBSCRIBE, not in a SEND.
+            subscribing: the frame is a SUBSCRIBE, not a SEND.
 
         Raises:
-            Refused: there is no such routing type, or no such exchange.
+            Refused: the routing type or the exchange is unknown.
         """
         special = self._special(destination)
         if special is not None:
@@ -77,13 +78,13 @@ class Addresses:
         return Address(ROUTING[routing], "", rest)
 
     def is_certain(self, destination: str) -> bool:
-        """Whether it stands for the same whatever the headers of a SEND are."""
+        """Return whether a destination has the same address whatever the headers of a SEND are."""
         if not self._config.routing_headers or self._naming.split(destination)[1]:
             return True
         return destination.startswith(tuple(prefix for prefix, _kind in self._prefixes))
 
     def _special(self, destination: str) -> Address | None:
-        """Names that RabbitMQ or Apollo know, where the configuration has them."""
+        """Return the address of a form of RabbitMQ or Apollo, if the configuration has it."""
         dsub = self._config.dsub_prefix
         if dsub and destination.startswith(dsub):
             return Address(Kind.QUEUE, dsub, _named(destination[len(dsub) :]), True, "durable")
@@ -103,22 +104,22 @@ class Addresses:
             )
         if exchange == "amq.topic":
             return Address(Kind.TOPIC, self._config.topic_prefixes[0], key)
-        if kind == "fanout":  # whatever the key is
+        if kind == "fanout":  # ignores the key
             return Address(Kind.TOPIC, _EXCHANGE + exchange, "", True)
         return Address(Kind.TOPIC, f"{_EXCHANGE}{exchange}/", key, kind == "direct")
 
     def pattern(self, address: Address) -> Pattern | None:
-        """The pattern that it is; None for a plain one.
+        """Return the pattern of an address with wildcards; None without.
 
         Raises:
-            Refused: it has too many words.
+            Refused: the pattern has too many words.
         """
         if address.literal or address.kind is not Kind.TOPIC:
             return None
         return self.wildcards.pattern(address.prefix, address.rest)
 
     def setting(self, name: str) -> Setting:
-        """The first setting that fits a name."""
+        """Return the first setting that matches a name."""
         setting = self._known.get(name)
         if setting is None:
             words = self._matching.words("", name)

@@ -1,4 +1,4 @@
-"""Dead letters: what becomes of messages that could not be processed, and what they say about it."""
+"""Dead letters: messages that could not be processed, in their dead letter queues, with the reason in headers."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_ATTEMPTS", "REJECTED", "DeadLetters"]
 
-#: Why: it was refused by NACK for the last time, or for good. A queue has other reasons.
+#: The reasons for a NACK: it was the last attempt, or asked for no more. `queue.py` has others.
 MAX_ATTEMPTS, REJECTED = "max-attempts", "rejected"
-#: What a dead letter says of itself. Those of the letter that it was made of, if any, are gone.
+#: The headers that a dead letter gets, instead of those of an earlier dead letter.
 _SAYS = (
     *("dead-letter-reason", "original-destination", "original-message-id", "dead-letter-attempts", "dead-letter-time"),
     "dead-letter-first-time",
 )
-#: Headers that meant something before, and would mean it again.
+#: Headers that must not take effect a second time.
 _OVER = ("destination", "expires", "expiration", "deliver-at", *DELAYS)
 
 
 class DeadLetters:
-    """Those of a virtual host.
+    """The dead letters of a virtual host.
 
     Args:
-        config: how many attempts there are, and whether expired messages are kept.
-        naming: says where dead letters go.
-        queue_of: gives the queue of a name, made by somebody, or raises Refused.
+        config: with the number of attempts, and whether expired messages become dead letters.
+        naming: names the dead letter queues.
+        queue_of: returns the queue of a name, created for a maker if need be, or raises Refused.
         place: gives a message its message-id and its place in the order.
-        wall: the time in seconds since 1970.
+        wall: returns the time in seconds since 1970.
     """
 
     __slots__ = ("_burying", "_config", "_naming", "_place", "_queue_of", "_wall")
@@ -60,11 +60,11 @@ class DeadLetters:
         self._burying = False
 
     def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
-        """NACK: once more, or a dead letter after the last attempt.
+        """Requeue messages after a NACK, or make dead letters of them after the last attempt.
 
         Args:
-            queue: where they are UNACKED.
-            deliveries: what was refused.
+            queue: in which they are UNACKED.
+            deliveries: that were refused.
             requeue: False for no more attempts.
         """
         back = []
@@ -77,9 +77,9 @@ class DeadLetters:
         queue.requeue(back)
 
     def drop(self, queue: Queue, message: Message, reason: str) -> bool:
-        """Make a dead letter, where somebody wants it, of a message that expired, made room or cannot be delivered.
+        """Make a dead letter of a message that a queue drops, if the configuration or the queue asks for it.
 
-        One that expires, but has failed for somebody before, is UNDELIVERABLE. False: there is no dead letter.
+        A message that expires after a failed delivery is UNDELIVERABLE. Return False without a dead letter.
         """
         if reason == EXPIRED and message.faults:
             reason = UNDELIVERABLE
@@ -91,8 +91,8 @@ class DeadLetters:
     def bury(self, queue: Source, message: Message, reason: str) -> bool:
         """Put a dead letter made of a message into the dead letter queue.
 
-        False: there is no room for it, or it is one already. Then one that was refused by NACK stays in its queue; one
-        that has expired is dropped.
+        Return False if there is no room, or the message is a dead letter already. Then a message that was refused by
+        NACK stays in its queue, and an expired one is dropped.
         """
         name = self._naming.dead_letter(queue.name)
         if queue.arguments is not None and queue.arguments.dead_letter_queue is not None:
@@ -103,7 +103,7 @@ class DeadLetters:
             sink = self._queue_of(name, queue.maker)
         except Refused:
             return False
-        if sink.full or self._burying:  # a letter that dies as it comes is gone: queues may name each other
+        if sink.full or self._burying:  # a loop of dead letter queues drops it
             return False
         letter = message.anew(name, self._tail(name, message, reason))
         self._place(letter)

@@ -1,7 +1,7 @@
-"""Delayed: messages that wait for their time, outside of what is READY, and then come into their queue or topic.
+"""Delayed: messages with a delay, which come into their queue or topic when they are due.
 
-A persistent one is stored while it waits. When its time has come it takes a new place, behind all that came meanwhile:
-so the seqs of a queue only rise, for whoever reads it by them.
+A persistent message is stored while it waits. When it is due it takes a new place behind all messages that came
+meanwhile: so the seqs of a queue only rise, as its readers by seq expect.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["Delayed"]
 
 
-#: Seconds between two looks, at least: the clock on the wall does not go as fine as the timer, and may stand still.
+#: The least seconds until the next look: the wall clock is coarser than the timer, and may stand still.
 _LEAST = 0.001
 
 
 class Delayed:
-    """All messages of a broker that wait.
+    """The delayed messages of a broker.
 
     Args:
         account: of the broker's memory.
-        wall: the time in seconds since 1970.
+        wall: returns the time in seconds since 1970.
         place: gives a message its message-id and its place in the order.
-        most: messages that may wait.
+        most: the most messages that may be delayed.
 
     >>> from stompcodec.broker.memory import Account
     >>> Delayed(Account(1000), lambda: 0.0, print, 10).wait is None
@@ -53,13 +53,13 @@ class Delayed:
         self._wall = wall
         self._place = place
         self._most = most
-        #: Bytes of messages that wait for topics.
+        #: Bytes of delayed messages for topics.
         self.cost = 0
-        #: Sessions that wait until these are fewer.
+        #: Sessions that wait until these are fewer bytes.
         self.blocked: dict[Peer, None] = {}
         self._number = 0
-        #: When, a number that makes it different from all others, what, and where it goes. A queue holds its messages
-        #: itself, so that they go with it: here are their seqs.
+        #: When a message is due, a unique number, the message, and a function that finds its queue or topic. A queue
+        #: has its deferred messages itself, so that they end with it: here are their seqs.
         self._heap: list[tuple[float, int, Message | int, Callable[[], Queue | Topic | Retaining | None]]] = []
 
     def __len__(self) -> int:
@@ -67,14 +67,14 @@ class Delayed:
 
     @property
     def wait(self) -> float | None:
-        """Seconds until something is due; None if nothing waits."""
+        """Seconds until the next message is due; None if none waits."""
         return max(_LEAST, self._heap[0][0] - self._wall()) if self._heap else None
 
     def check_room(self, count: int) -> None:
-        """Whether so many more may wait. When in doubt, what has gone with its queue is forgotten.
+        """Check that this many more messages may wait. At the limit, forget those whose queue has ended.
 
         Raises:
-            Refused: they may not.
+            Refused: there are too many.
         """
         if len(self._heap) + count > self._most:
             before = len(self._heap)
@@ -91,13 +91,13 @@ class Delayed:
         find: Callable[[], Queue | Topic | Retaining | None],
         stored: bool = False,
     ) -> bool:
-        """Take a message that is not due. True: the bound is passed, so whoever sent it should wait.
+        """Take a message that is not due. Return whether its sender should wait.
 
         Args:
-            message: it has its place in the order.
-            sink: where it goes.
-            find: the sink when it is due: topics come and go meanwhile.
-            stored: it is in the store already.
+            message: has its place in the order.
+            sink: the queue or topic it goes to.
+            find: returns that queue or topic when the message is due: topics come and go meanwhile.
+            stored: the message is in the store already.
         """
         if isinstance(sink, Queue):
             sink.defer(message, stored)
@@ -110,29 +110,29 @@ class Delayed:
 
     @property
     def is_too_large(self) -> bool:
-        """Memory is short, and what waits for topics takes too much of it."""
+        """Memory is short, and the delayed messages for topics take too much of it."""
         return self._account.is_large(self.cost)
 
     @property
     def is_low(self) -> bool:
-        """There is room again."""
+        """There is room for more than one message: waiting senders can go on."""
         return not self._account.is_large(self.cost, LOW)
 
     def block(self, session: Peer) -> None:
-        """Make a session wait until there is room."""
+        """Make a session wait for room."""
         if session.block(self):
             self.blocked[session] = None
             self._account.wait(self)
 
     def release_blocked(self) -> None:
-        """Let those that wait send again."""
+        """Let waiting senders go on."""
         self._account.waiting.pop(self, None)
         blocked, self.blocked = self.blocked, {}
         for session in blocked:
             session.unblock(self)
 
     def add_all(self, queue: Queue) -> None:
-        """What a queue has deferred since before the broker was started anew."""
+        """Take the deferred messages of a queue that the store had kept."""
         for message in queue.deferred.values():
             assert message.due is not None
             self._add(message.due, message.seq, lambda: queue)
@@ -143,9 +143,9 @@ class Delayed:
         heapq.heappush(self._heap, (due, self._number, message, find))
 
     def release(self) -> None:
-        """What is due takes effect."""
+        """Put the messages that are due."""
         now = self._wall()
-        for _ in range(AT_ONCE):  # the others when `wait` is over
+        for _ in range(AT_ONCE):  # the rest at the next call
             if not self._heap or self._heap[0][0] > now:
                 break
             _due, _number, message, find = heapq.heappop(self._heap)
@@ -171,6 +171,6 @@ class Delayed:
 
 
 def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> bool:
-    """It could not be stored, or went with its queue."""
+    """Return whether a message could not be stored, or ended with its queue."""
     sink = find() if isinstance(message, int) else None
     return isinstance(sink, Queue) and message not in sink.deferred

@@ -1,8 +1,8 @@
-"""Durable subscriptions: queues with a name that get what is sent to topics, whether somebody consumes or not.
+"""Durable: a durable subscription, whose named queue gets the messages of topics also while it has no consumer.
 
-Two headers make one: a client-id on CONNECT and a name on SUBSCRIBE; its queue is called CLIENT-ID.NAME then. Other
-brokers' ways are `durable:true` or `persistent:true` on SUBSCRIBE, named by id and destination, and a name for the
-queue, `x-queue-name`. Persistent messages are stored for it, and it is stored itself.
+Two headers create one: a client-id on CONNECT and a name on SUBSCRIBE; its queue is called CLIENT-ID.NAME then. Other
+brokers have `durable:true` or `persistent:true` on SUBSCRIBE, named by id and destination, or a name for the queue,
+`x-queue-name`. The store keeps it with its persistent messages.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
 
-#: Characters of a name. It is kept, also where nobody consumes.
+#: The most characters of a name, which takes memory also without a consumer.
 LONGEST_NAME = 4096
 
 
 class Durable:
-    """One such subscription.
+    """A durable subscription.
 
     Args:
         name: by which its owner knows it.
-        queue: where its messages are.
+        queue: of its messages.
         address: the topic, or the pattern of topics.
-        selector: what it takes; None for everything.
-        shared: it may have several consumers at one time.
+        selector: selects its messages; None for all.
+        shared: it may have several consumers at a time.
         auto_delete: it ends with its last consumer.
-        since: it takes what has a later place in the order.
-        owner: the user that has it, and nobody else; None where all are one user, or as long as nobody has adopted it.
-        prompt: messages do not wait to go out with others: its queue gets some by another way, too.
+        since: its messages have higher seqs than this.
+        owner: the user to whom it belongs; None if the broker has no users, or none has adopted it.
+        prompt: its messages are not gathered, because its queue gets others directly.
     """
 
     __slots__ = ("address", "auto_delete", "name", "owner", "prompt", "queue", "selector", "shared", "since")
@@ -72,12 +72,12 @@ class Durable:
 
     @property
     def maker(self) -> Maker | None:
-        """Who made it."""
+        """The session that made it."""
         return self.queue.maker
 
     @property
     def record(self) -> Subscribed:
-        """As the store keeps it."""
+        """The record of it for the store."""
         address, text = self.address, None if self.selector is None else self.selector.text
         return Subscribed(
             *(self.queue.key, address.prefix, address.rest, address.literal, text, self.shared, self.auto_delete),
@@ -85,15 +85,15 @@ class Durable:
         )
 
     def wants(self, message: Message) -> bool:
-        """Whether a message is for it."""
+        """Return whether it selects a message."""
         return message.seq > self.since and (self.selector is None or self.selector.matches(message))
 
     def take(self, messages: list[Message], stored: bool = False) -> bool:
-        """Put those that it wants into its queue. True: that is full, so whoever sent them should wait.
+        """Put the messages that it selects into its queue. Return whether their sender should wait.
 
         Args:
             messages: in order.
-            stored: they are in the store already.
+            stored: the messages are in the store already.
         """
         queue, full = self.queue, False
         for message in messages:
@@ -105,16 +105,16 @@ class Durable:
         return full
 
     def is_meant(self, address: Address, request: SubscribeRequest, shared: bool) -> bool:
-        """Return whether a SUBSCRIBE that names it asks for the same."""
+        """Return whether a SUBSCRIBE that names it has the same topic, selector and kind."""
         text = None if request.selector is None else request.selector.text
         mine = None if self.selector is None else self.selector.text
         return (address.name, text, shared) == (self.address.name, mine, self.shared)
 
     def check(self, address: Address, request: SubscribeRequest, shared: bool) -> None:
-        """Whether a SUBSCRIBE that names it means it.
+        """Check that a SUBSCRIBE that names it may consume it.
 
         Raises:
-            Refused: it asks for something else, or there is a consumer already.
+            Refused: it asks for another topic, selector or kind, or there is a consumer already.
         """
         if not self.is_meant(address, request, shared):
             remedy = "Its destination and its selector were others: end it by UNSUBSCRIBE with the same name first."
@@ -122,17 +122,17 @@ class Durable:
         self.check_free()
 
     def check_free(self) -> None:
-        """Whether it can have one more consumer.
+        """Check that it may have one more consumer.
 
         Raises:
-            Refused: it has one, and no more.
+            Refused: it has one, and is not shared.
         """
         if self.queue.members and not self.shared:
             raise Refused("the durable subscription is in use", "It has a consumer, and can have one at a time.")
 
 
 def title(owner: str | None, name: str) -> str:
-    """Return the name of the queue of a durable subscription, from which that for its dead letters is made.
+    """Return the name of the queue of a durable subscription, which is part of that of its dead letter queue.
 
     >>> title(None, "desk.all"), title("ada", "desk.all")
     ('desk.all', '~ada~desk.all')
@@ -141,7 +141,7 @@ def title(owner: str | None, name: str) -> str:
 
 
 def owner_of(title: str) -> str | None:
-    """Return the user that has the durable subscription whose queue has that name; None if nobody does.
+    """Return the owner of the durable subscription whose queue has this name; None without an owner.
 
     >>> owner_of("~ada~desk.all"), owner_of("desk.all"), owner_of(title("~", "desk"))
     ('ada', None, '~')
@@ -151,15 +151,15 @@ def owner_of(title: str) -> str | None:
 
 
 def durable_name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
-    """The name of the queue that a SUBSCRIBE or UNSUBSCRIBE asks for; None when it is no durable subscription.
+    """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none.
 
     Args:
-        session: whose client-id may be a part of it.
-        request: what the headers ask for.
+        session: whose client-id may be a part of the name.
+        request: the headers of the frame.
         by_id: `persistent:true` names it by the id alone, as in Apollo.
 
     Raises:
-        Refused: something that belongs to the name is missing, or it is too long.
+        Refused: a part of the name is missing, or the name is too long.
     """
     name = _name(session, request, by_id)
     if name is not None and len(name) > LONGEST_NAME:

@@ -1,6 +1,6 @@
-"""The durable subscriptions of a virtual host: made, found again, stored, and ended.
+"""Durables: the durable subscriptions of a virtual host.
 
-Each belongs to a user, who alone can consume it, send to its queue, or end it. Two users can have one of the same name.
+Each belongs to one user, who alone can consume it, send to its queue, or end it. Two users can use the same name.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Durables"]
 
-#: What the key of a durable subscription's queue begins with. No destination does.
+#: The prefix of the keys of their queues. No destination has it.
 _MARK = "\0d"
-#: Characters of the different selectors of one client; of all, twice as many. In memory, each takes sixty times as
-#: much, and nobody need be there.
+#: The most characters of the distinct selectors of one client; all clients together may have twice as many. A
+#: character takes 60 bytes of memory, also without a consumer.
 _MOST_SELECTED = 2**20
 
 
 class Durables:
-    """All of them, by their owners and names.
+    """The durable subscriptions of a virtual host, by owner and name.
 
     Args:
-        config: whether `persistent:true` names them by the id alone.
+        config: of the broker.
         journal: to the store.
-        topics: that they listen to.
-        queue_of: makes a queue: its name, its key, and whether what it holds is stored.
-        retained: what a new one gets first.
-        check_room: takes a new name, and who makes it; raises Refused when there are too many destinations, or it is
+        topics: to which they subscribe.
+        queue_of: creates a queue from its name, its key, and whether its messages are stored.
+        retained: returns the retained messages that a new one gets first.
+        check_room: takes a new name and its maker; raises Refused if there are too many destinations, or the name is
             too long.
-        shares: where durable subscriptions are counted.
+        shares: counts durable subscriptions.
         account: of the broker's memory.
     """
 
@@ -66,10 +66,10 @@ class Durables:
     ) -> None:
         #: By name, then by owner; None for no owner.
         self._named: dict[str, dict[str | None, Durable]] = {}
-        #: By the key of the queue, in the order in which they were made.
+        #: By the key of the queue, in the order of creation.
         self._by_key: dict[str, Durable] = {}
         self._selectors = Texts()
-        #: Keys of queues that have ended, and whose messages are still being taken out of the store.
+        #: Keys of ended queues whose messages are still being removed from the store.
         self._purging: set[str] = set()
         self._by_id = bool(config.dsub_prefix)
         self._drops = config.durable_overflow == "drop"
@@ -89,15 +89,15 @@ class Durables:
 
     @property
     def by_name(self) -> dict[str, Durable]:
-        """All, by the names of their queues. For looking at; made anew each time."""
+        """All of them by the names of their queues, as a new dictionary."""
         return {title(durable.owner, durable.name): durable for durable in self}
 
     def find(self, name: str, owner: str | None) -> Durable | None:
-        """Return what somebody means by a name: their own one, or one that nobody has.
+        """Return the durable subscription that a user means by a name: their own, or one without an owner.
 
         Args:
             name: of the durable subscription.
-            owner: the user; None where all are one user: then it is anybody's.
+            owner: the user; None if the broker has no users: then anybody's will do.
         """
         named = self._named.get(name)
         if named is None:
@@ -106,11 +106,11 @@ class Durables:
         return next(iter(named.values())) if durable is None and owner is None else durable
 
     def is_taken(self, name: str) -> bool:
-        """Return whether anybody has one of that name."""
+        """Return whether any user has one of this name."""
         return name in self._named
 
     def adopt(self, durable: Durable, session: Peer) -> None:
-        """Give one that nobody has to the user of a session, which may subscribe to its destination."""
+        """Give one without an owner to the user of a session, which may subscribe to its destination."""
         if durable.owner is not None or session.owner is None:
             return
         named = self._named[durable.name]
@@ -129,26 +129,26 @@ class Durables:
             self._journal.store.subscribe(durable.record)
 
     def made_since(self, count: int) -> list[Durable]:
-        """Return those that were made when there were so many already."""
+        """Return those that were made since there were `count` of them."""
         return list(islice(reversed(self._by_key.values()), max(0, len(self) - count)))
 
     def name(self, session: Peer, request: SubscribeRequest) -> str | None:
-        """As `durable_name`."""
+        """Return the name that a SUBSCRIBE or UNSUBSCRIBE means, by `durable_name`."""
         return durable_name(session, request, self._by_id)
 
     def requested(
         self, session: Peer, request: SubscribeRequest, address: Address, may: Callable[[Peer, Address], bool]
     ) -> Durable | None:
-        """What a SUBSCRIBE to a topic asks for, made if it is not there; None if it asks for no durable one.
+        """Return the durable subscription that a SUBSCRIBE to a topic means, made if need be; None if it means none.
 
         Args:
             session: that subscribes.
-            request: what it asks for.
+            request: the SUBSCRIBE.
             address: of the topic, which it may subscribe to.
-            may: whether a session may subscribe to an address.
+            may: returns whether a session may subscribe to an address.
 
         Raises:
-            Refused: it is another one, or in use, or something is missing.
+            Refused: the name has another meaning, or is in use, or a part of it is missing.
         """
         name = self.name(session, request)
         if name is None:
@@ -202,15 +202,15 @@ class Durables:
         return self._by_key.get(_key_of(durable.queue)) is durable
 
     def make(self, name: str, address: Address) -> None:
-        """One that the configuration has. It is not stored, what it holds is."""
+        """Make one that the configuration names. The store keeps its messages, not the subscription."""
         if name not in self._named:
             self._add(Durable(name, self._queue(name, _MARK + name, True), address))
 
     def restore(self, record: Subscribed, name: str) -> None:
-        """One that the store has, by its key without the virtual host."""
+        """Make one that the store had kept, by its key without the virtual host."""
         key, name = name, name[len(_MARK) :].partition("\0")[0]
         preset = self._by_key.get(key)
-        if preset is not None:  # the configuration has it, too, but does not say whose it is
+        if preset is not None:  # the configuration names it too, without an owner
             if record.owner is not None and preset.owner is None:
                 self._named[name][record.owner] = self._named[name].pop(None)
                 preset.owner = record.owner
@@ -228,20 +228,20 @@ class Durables:
         self._add(Durable(name, queue, address, selector, **how, owner=record.owner))
 
     def load(self, key: str, message: Message) -> bool:
-        """A message as the store gives it back, by the key of its queue. False: that is no durable subscription's."""
+        """Take a message that the store had kept. Return False if the key is not that of a durable subscription."""
         if not key.startswith(_MARK):
             return False
         durable = self._by_key.get(key)
         if durable is not None:
             durable.queue.load(message)
         elif self._journal.store is None or not self._journal.store.incomplete:
-            # Its subscription ended when a transaction held it, or before all of it was gone.
+            # The subscription ended while a transaction had the message, or before all its messages were removed.
             queue = self._queue("", key, True)
             self._journal.remove(queue.key, message)
         return True
 
     def delete(self, durable: Durable) -> None:
-        """The end of a subscription, and of what it holds. It has no consumer any more."""
+        """End a durable subscription without consumers, and delete its messages."""
         del self._by_key[_key_of(durable.queue)]
         named = self._named[durable.name]
         del named[durable.owner]
@@ -276,7 +276,7 @@ class Durables:
         self._charge_selector(durable, 1)
 
     def _has_own(self, text: str, maker: Maker) -> bool:
-        """Whether a selector more is too much for one client, or for all of its address."""
+        """Return whether another selector is too much for one client, or for all clients of its address."""
         made = [durable for durable in self if durable.maker is not None and durable.maker.owner is maker.owner]
         own = {durable.selector.text for durable in made if durable.selector is not None and durable.maker is maker}
         all_ = {durable.selector.text for durable in made if durable.selector is not None}
@@ -288,10 +288,10 @@ class Durables:
         self._account.charge(sign * selector_cost(None if selector is None else selector.text))
 
     def _key(self, name: str, owner: str | None, seq: int) -> str:
-        """The key of a new queue. One that was adopted keeps that without an owner.
+        """Return the key of a new queue. A subscription that was adopted keeps its key without an owner.
 
-        What is left of one that has ended must not come back as its messages, should the broker crash now: so it has
-        another key, with the seq in it.
+        While messages of an ended one are still being removed, the key has the seq in it: after a crash they must not
+        come back as those of the new one.
         """
         key = _MARK + name if owner is None else f"{_MARK}{name}\0{owner}"
         return f"{_MARK}{name}\0{owner or ''}\0{seq}" if key in self._purging else key
@@ -304,5 +304,5 @@ class Durables:
 
 
 def _key_of(queue: Queue) -> str:
-    """The key of a queue in its virtual host."""
+    """Return the key of a queue within its virtual host."""
     return queue.key.partition("\0")[2]

@@ -1,16 +1,16 @@
-"""Idempotency keys: a SEND that comes again with the key of an earlier one is confirmed, and not stored a second time.
+"""Idempotency keys: a SEND with the key of an earlier one is confirmed, and not stored a second time.
 
     SEND, idempotency-key:K (or _AMQ_DUPL_ID:K)
-        |  commands.py: `key_of`, then `mark`: who sent it (user, virtual host, client-id), where to, K, the body's CRC
+        |  commands.py: `key_of`, then `mark`: user, virtual host, client-id, destination, K, and the body's CRC
         v
-    is it known? ---- yes --> RECEIPT, behind the commit that the first one waits for; nothing is stored
+    known? ---- yes --> RECEIPT, behind the commit that the first one waits for; nothing is stored
         |  no
         v
     the message takes its place, at once or by COMMIT, and `enter` notes its key: that of a persistent one in the same
-    batch of the store, behind which the message takes effect. If that batch fails, both are gone.
+    batch of the store, after which the message takes effect. If that batch fails, both are undone.
 
-A key lives for `idempotency.window` seconds, and the latest `idempotency.max_keys` of a scope live. All keys together
-have a part of the memory account; when it is used up, the user with the most keys loses the oldest ones of them.
+A key is known for `idempotency.window` seconds; of each scope the last `idempotency.max_keys` are known. All keys
+share a part of the memory account; when it is full, the user with the most keys loses the oldest ones of them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _LOG_EACH = 1.0
 
 
 class Counts(Protocol):
-    """Where SENDs are counted that are not stored."""
+    """The statistics that count duplicates."""
 
     duplicates: int
     duplicates_changed: int
 
 
 class SenderContext(Context, Protocol):
-    """What is known here of the broker."""
+    """The broker, as idempotency keys use it."""
 
     @property
     def now(self) -> float: ...
@@ -76,7 +76,7 @@ class Sender(Peer, Protocol):
 
 
 class Mark(NamedTuple):
-    """What tells a SEND with a key from all others."""
+    """The identity of a SEND with a key."""
 
     scope: bytes
     """Digests: of the user, and of user, virtual host, client-id and destination."""
@@ -87,7 +87,7 @@ class Mark(NamedTuple):
 
 
 class _Entry:
-    """A key that is known."""
+    """A known key."""
 
     __slots__ = ("at", "batch", "mark", "number", "stored")
 
@@ -98,7 +98,7 @@ class _Entry:
         self.at = at
         #: It has a row in the store, or will have one.
         self.stored = stored
-        #: What has to be written before the message counts; None once it is.
+        #: The batch that has to be written before the message counts; None afterwards.
         self.batch: Batch | None = None
 
 
@@ -114,7 +114,7 @@ class _Holder:
 
 
 class _Changes:
-    """What one batch is about."""
+    """The keys that one batch enters and forgets."""
 
     __slots__ = ("entered", "forgotten")
 
@@ -156,11 +156,11 @@ class SentKeys:
         self._share_commit = share_commit
         #: The account's part for keys.
         self.part = Part(account, account.most_keys)
-        #: By scope, then by key, oldest first. No scope is empty.
+        #: Entries by scope, then by key, oldest first. Invariant: no scope is empty.
         self.scopes: dict[bytes, OrderedDict[bytes, _Entry]] = {}
         #: By user.
         self._holders: dict[bytes, _Holder] = {}
-        #: Those whose number of keys has so many bits: one of the last rank has at least half as many as any other.
+        #: Users by the bits of their number of keys: one of the last rank has at least half as many as any other user.
         self._ranks: list[dict[_Holder, None]] = [{} for _ in range(64)]
         self._number = 0
         #: No key is older than this.
@@ -174,7 +174,7 @@ class SentKeys:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that the keys take. Computed anew each time."""
+        """Bytes of memory that the keys take, computed at each call."""
         return KEY * sum(map(len, self.scopes.values())) + SCOPE * len(self.scopes)
 
     def mark(self, session: Sender, destination: str, routing: str | None, key: str, body: int) -> Mark:
@@ -188,7 +188,7 @@ class SentKeys:
             body: CRC-32 of the body.
 
         Raises:
-            Refused: there is no such destination.
+            Refused: the destination is invalid.
         """
         destinations = session.router.destinations
         address = destinations.named(destinations.addresses.find(destination, routing, False), session)
@@ -200,12 +200,12 @@ class SentKeys:
         return Mark(user + scope, blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest(), body)
 
     def find(self, mark: Mark) -> _Entry | None:
-        """Return what is known of a key; None if it is new."""
+        """Return the entry of a key; None for a new key."""
         scope = self.scopes.get(mark.scope)
         return None if scope is None else scope.get(mark.key)
 
     def is_known(self, session: Sender, mark: Mark, frame: Frame) -> bool:
-        """Return whether a SEND came before. If so, receipts of this session wait for the disk as the first one does.
+        """Return whether a SEND came before. If so, the receipts of this session wait for the same commit as its first.
 
         Args:
             session: that sends.
@@ -221,7 +221,7 @@ class SentKeys:
         return True
 
     def count(self, session: Sender, changed: bool) -> None:
-        """Count a SEND that is not stored; if it has another body, say so in the log, once per second at most."""
+        """Count a duplicate. One with another body is logged, once per second at most."""
         stats = session.broker.stats
         stats.duplicates += 1
         if changed:
@@ -245,7 +245,7 @@ class SentKeys:
             mark: of its SEND.
             now: the time in seconds.
             stored: the message belongs to the store, and so does its key, in the open batch.
-            batch: what is not stored is undone nevertheless if this batch fails; None for no batch.
+            batch: a message that is not stored is undone if this batch fails; None for no batch.
         """
         self._number += 1
         entry = _Entry(self._number, mark, now, stored)
@@ -257,7 +257,7 @@ class SentKeys:
             self._changes(entry.batch).entered.append(entry)
 
     def load(self, key: SentKey, now: float, wall: float) -> None:
-        """Take over a key that the store has. Those of one store come in the order of their numbers."""
+        """Take a key that the store had kept. Those of one store come in the order of their numbers."""
         self._number = max(self._number, key.number)
         entry = _Entry(key.number, Mark(key.scope, key.key, key.body), now - max(0.0, wall - key.at), True)
         if self.find(entry.mark) is None:
@@ -266,7 +266,7 @@ class SentKeys:
             self._forget(key.number)
 
     def sweep(self, now: float) -> Iterator[Line] | None:
-        """Return what removes the keys that are too old, some in each turn; None if there are none."""
+        """Return an iterator that removes the expired keys, some in each turn; None if there are none."""
         if self._expiring or now - self._oldest <= self.window:
             return None
         self._expiring = True
@@ -274,7 +274,7 @@ class SentKeys:
 
     def _expire(self, now: float) -> Iterator[Line]:
         oldest, left = inf, AT_ONCE
-        self._oldest = inf  # that of keys that come meanwhile
+        self._oldest = inf  # for keys that come meanwhile
         for name in list(self._holders):
             holder = self._holders.get(name)
             while holder is not None and holder.entries:
@@ -358,7 +358,7 @@ class SentKeys:
         return changes
 
     def _written(self, batch: Batch, changes: _Changes, committed: bool) -> None:
-        """A batch has been written, or has failed."""
+        """Note that a batch was written, or has failed."""
         for entry in changes.entered:
             entry.batch = None
             if not committed:
@@ -385,5 +385,5 @@ def key_of(session: Sender, frame: Frame) -> str | None:
 
 
 def body_crc(frame: Frame, body: LargeBody | None) -> int:
-    """Return the CRC-32 of the body of a SEND; of a large one, `body` is the file."""
+    """Return the CRC-32 of the body of a SEND; `body` is that of a large one."""
     return crc32(frame.body or b"") if body is None else body.crc

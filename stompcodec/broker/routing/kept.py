@@ -1,8 +1,8 @@
-"""Queues in their own right of which the store keeps more than their messages.
+"""Kept: queues that the store knows by more than their messages.
 
-Queues with arguments have them again after a restart. Queues that consume a virtual topic, as in ActiveMQ, get what is
-sent to the topic whether somebody consumes them or not, so they stay though they are empty: the queue
-`Consumer.NAME.VirtualTopic.X` gets the messages of the topic `VirtualTopic.X`.
+Queues with arguments have them again after a restart. Queues of a virtual topic, as in ActiveMQ, get the messages of
+the topic also without consumers, so they stay when they are empty: the queue `Consumer.NAME.VirtualTopic.X` gets the
+messages of the topic `VirtualTopic.X`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept", "agree", "is_unused"]
 
-#: ActiveMQ's `Consumer.*.VirtualTopic.>`, and what is the name of the topic in it.
+#: ActiveMQ's `Consumer.*.VirtualTopic.>`; its group is the name of the topic.
 _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
 
 
 class Kept:
-    """Those of one virtual host.
+    """The queues of one virtual host that the store keeps.
 
     Args:
-        config: whether there are virtual topics, and whether queue arguments mean something.
-        naming: how the names of destinations are read.
+        config: of the broker.
+        naming: reads the names of destinations.
         journal: to the store.
-        topics: that virtual topics are among.
-        latest: the place in the order of the latest message.
+        topics: with the virtual topics.
+        latest: returns the seq of the latest message.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Kept:
         self._journal = journal
         self._topics = topics
         self._latest = latest
-        #: What puts the messages of a virtual topic into a queue, by the name of the queue.
+        #: The durable subscription to a virtual topic, by the name of its queue.
         self._feeds: dict[str, Durable] = {}
-        #: Keys of queues that the store has, or is to have.
+        #: Keys of the queues that the store has, or will have.
         self._stored: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a queue of that name consumes a virtual topic."""
+        """Return whether a queue of this name gets the messages of a virtual topic."""
         return name in self._feeds
 
     def topic_of(self, name: str) -> Address | None:
-        """Return the virtual topic, or the pattern of them, that a queue of that name consumes; None for none."""
+        """Return the virtual topic, or the pattern of them, of a queue name; None for other names."""
         if not self._config.virtual_topics:
             return None
         kind, _prefix, rest = self._naming.split(name)
@@ -69,7 +69,7 @@ class Kept:
         return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
 
     def listen(self, queue: Queue) -> None:
-        """Have a new queue get what is sent to its virtual topic from now on, if it has one.
+        """Subscribe a new queue to its virtual topic, if it has one.
 
         Raises:
             Refused: there are too many destinations, or the name has too many words.
@@ -84,7 +84,7 @@ class Kept:
             self.keep(queue)
 
     def keep(self, queue: Queue) -> None:
-        """Store what a queue is, besides its messages."""
+        """Store the arguments and the virtual topic of a queue."""
         store = self._journal.store
         if store is not None and queue.journal is not None:
             self._stored.add(queue.key)
@@ -116,7 +116,7 @@ class Kept:
             self._journal.batch.actions.append(partial(self._forget, key))
 
     def restore(self, record: Subscribed, name: str, make: Callable[[str], Queue]) -> None:
-        """Make a queue again that the store has.
+        """Make a queue that the store had kept.
 
         Args:
             record: of the store.
@@ -126,7 +126,7 @@ class Kept:
         self._stored.add(record.queue)
         arguments = load_arguments(record.selector) if self._config.queue_arguments != "ignore" else None
         if arguments is None and self.topic_of(name) is None:
-            self._stored.discard(record.queue)  # the configuration was another one: it stays in the store
+            self._stored.discard(record.queue)  # the configuration has changed: the record stays in the store
             return
         queue = make(name)
         if arguments is not None:
@@ -134,15 +134,15 @@ class Kept:
 
 
 def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
-    """Set the arguments of a queue that is new. Return whether that changed something.
+    """Set the arguments of a new queue. Return whether that changed it.
 
     Args:
         queue: that a client names.
-        arguments: what it says of the queue.
-        refuses: other arguments than the queue has are refused. Otherwise they are ignored.
+        arguments: that the client names.
+        refuses: refuse arguments that differ from those of the queue. Otherwise ignore them.
 
     Raises:
-        Refused: the queue was used without these arguments before.
+        Refused: the queue has other arguments.
     """
     if arguments == queue.arguments:
         return False
@@ -165,7 +165,7 @@ def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
 
 
 def is_unused(queue: Queue, now: float) -> bool:
-    """Nobody has consumed a queue for the time after which it goes. To be asked every now and then."""
+    """Return whether a queue has had no consumer for its x-expires. To be called now and then."""
     if queue.arguments is None or queue.arguments.expires is None:
         return False
     if queue.members or queue.used is None:

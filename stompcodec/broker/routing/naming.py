@@ -1,4 +1,4 @@
-"""What the name of a destination says: queue or topic, temporary or not, and where its dead letters go."""
+"""Naming: the kind of a destination, and its dead letter queue, by its name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["Naming"]
 
 
 class Naming:
-    """How names are read. Names are opaque otherwise: "a" and "/queue/a" are two queues.
+    """The prefixes of names. Names are opaque otherwise: "a" and "/queue/a" are two queues.
 
     Args:
-        queue_prefixes: what the names of queues begin with. A name without any prefix is a queue, too.
-        topic_prefixes: what the names of topics begin with.
-        temp_queue_prefix, temp_topic_prefix: what temporary ones begin with.
-        dead_letter: where dead letters go; "{name}" stands for the name of the queue, less its prefix.
+        queue_prefixes: of queues. A name without any prefix is that of a queue, too.
+        topic_prefixes: of topics.
+        temp_queue_prefix, temp_topic_prefix: of temporary destinations.
+        dead_letter: the dead letter queue; "{name}" stands for the name of the queue without its prefix.
 
     >>> naming = Naming()
     >>> naming.kind("/topic/a"), naming.kind("a"), naming.dead_letter("/queue/a"), naming.dead_letter("a")
@@ -31,7 +31,7 @@ class Naming:
         temp_topic_prefix: str = "/temp-topic/",
         dead_letter: str = "/queue/DLQ.{name}",
     ) -> None:
-        #: Longest first, for one prefix may begin another.
+        #: Longest first, because one prefix may begin with another.
         self._prefixes = sorted(
             [
                 *((prefix, Kind.QUEUE) for prefix in queue_prefixes),
@@ -44,7 +44,7 @@ class Naming:
         self._dead_letter = dead_letter
 
     def split(self, destination: str) -> tuple[Kind, str, str]:
-        """Kind, prefix and name.
+        """Return the kind, the prefix and the rest of a name.
 
         >>> Naming().split("/temp-queue/a")
         (<Kind.TEMP_QUEUE: 'temp-queue'>, '/temp-queue/', 'a')
@@ -55,11 +55,11 @@ class Naming:
         return Kind.QUEUE, "", destination
 
     def kind(self, destination: str) -> Kind:
-        """What it is."""
+        """Return the kind of a destination."""
         return self.split(destination)[0]
 
     def is_temporary(self, destination: str) -> bool:
-        """Whether it belongs to a session.
+        """Return whether a destination belongs to a session.
 
         >>> Naming().is_temporary("/temp-topic/a")
         True
@@ -67,7 +67,7 @@ class Naming:
         return self.kind(destination) in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 
     def owned(self, destination: str, session_id: str) -> str:
-        """The name for everyone of what a session calls `destination`. Names are told apart by the id in front.
+        """Return the name that a temporary destination of a session has for others, with the session's id in it.
 
         >>> Naming().owned("/temp-queue/a", "s-1")
         '/temp-queue/s-1-a'
@@ -76,7 +76,7 @@ class Naming:
         return f"{prefix}{session_id}-{name}"
 
     def of_letters(self, destination: str) -> str | None:
-        """Return whose dead letters are in a destination, less the prefix; None if it has another name.
+        """Return the queue, without its prefix, whose dead letter queue this is; None for other names.
 
         >>> Naming().of_letters("/queue/DLQ.a"), Naming().of_letters("/queue/a")
         ('a', None)
@@ -87,7 +87,7 @@ class Naming:
         return destination[len(before) : len(destination) - len(after)]
 
     def dead_letter(self, destination: str) -> str:
-        """Where the dead letters of a destination go. A dead letter that dies again stays where it is.
+        """Return the dead letter queue of a destination. That of a dead letter queue is itself.
 
         >>> Naming().dead_letter("/queue/DLQ.a")
         '/queue/DLQ.a'

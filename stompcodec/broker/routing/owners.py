@@ -1,4 +1,4 @@
-"""Owners: which session has which temporary destinations and exclusive queues."""
+"""Owners: the sessions that own temporary destinations and exclusive queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Owners"]
 
 
 class Owners:
-    """Destinations that belong to one session, by their name for everyone.
+    """Destinations that belong to one session each, by the name that they have for others.
 
     >>> owners = Owners()
     >>> "/temp-queue/s-1-a" in owners, len(owners)
@@ -35,16 +35,16 @@ class Owners:
         return name in self._by_name
 
     def get(self, name: str) -> Peer | None:
-        """Return the session that has a destination; None if it belongs to nobody."""
+        """Return the session that owns a destination; None without an owner."""
         return self._by_name.get(name)
 
     def claim(self, name: str, session: Peer) -> None:
-        """Give a destination, which nobody else has, to a session."""
+        """Make a session the owner of a destination without an owner."""
         self._by_name[name] = session
         self._by_session.setdefault(session, {})[name] = None
 
     def release(self, name: str) -> None:
-        """Forget a destination that is gone."""
+        """Remove a destination that has ended."""
         session = self._by_name.pop(name, None)
         if session is not None:
             mine = self._by_session[session]
@@ -53,7 +53,7 @@ class Owners:
                 del self._by_session[session]
 
     def leave(self, session: Peer) -> list[str]:
-        """Forget a session. Return the names of what it had."""
+        """Remove a session. Return the names of its destinations."""
         names = list(self._by_session.pop(session, ()))
         for name in names:
             del self._by_name[name]

@@ -1,4 +1,4 @@
-"""Destinations: the queues and topics of a virtual host, found by what a frame calls them, made, and let go."""
+"""Destinations: the queues and topics of a virtual host, found by the names in frames, made and removed."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Destinations"]
 
-#: What the key of a retained message's queue begins with. No destination does.
+#: The prefix of the keys of queues for retained messages. No destination has it.
 _RETAINED = "\0r"
-#: Queues that are looked at before others have a turn; some are deleted.
+#: Queues that are swept in one turn; some are deleted.
 _LOOKS = 200
-#: Characters of a name. Each destination keeps it some times over, and no bound counts that.
+#: The most characters of a name. Each destination has several copies of it, which no bound counts.
 _MOST_NAME = 4096
 
 
 class Destinations:
-    """They come into being by their first use, and go when they are idle.
+    """The queues and topics of a virtual host, which are made by their first use and removed when they are idle.
 
     Args:
         vhost: the name of the virtual host.
-        config: bounds, prefixes and settings.
+        config: of the broker.
         account: of the broker's memory.
         journal: to the store.
-        wall: the time in seconds since 1970.
-        swept: told when destinations have gone, for whoever remembers them.
-        opened: where topics enter themselves that are to be flushed.
-        expired: as in Queue.
-        latest: the place in the order of the latest message.
+        wall: returns the time in seconds since 1970.
+        swept: called when destinations were removed, so that sessions forget them.
+        opened: the topics that have gathered messages.
+        expired: `on_drop` of the queues.
+        latest: returns the seq of the latest message.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Destinations:
         )
         self.addresses = Addresses(config, self.naming)
         self.queues: dict[str, Queue] = {}
-        #: Temporary destinations and exclusive queues by their name for everyone, and whose they are.
+        #: The sessions that own temporary destinations and exclusive queues.
         self.owners = Owners()
-        #: Headers that may send a message elsewhere, or have it refused.
+        #: Headers of SEND that may change its destination, or have it refused.
         self.routing_headers = _routing_headers(config)
         #: Queues that end with their last consumer.
         self.ending: set[str] = set()
-        #: Somebody is looking for expired messages.
+        #: A sweep for expired messages is going on.
         self._expiring = False
         self._vhost = vhost
         self._config = config
@@ -101,7 +101,7 @@ class Destinations:
             *(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room, self.shares, account)
         )
         self.kept = Kept(config, self.naming, journal, self.topics, latest)
-        #: Queues and topics that are there from the start.
+        #: Names of the queues and topics that the configuration has.
         self._preset: set[str] = set()
         self._make_presets()
 
@@ -119,16 +119,17 @@ class Destinations:
     # ---- find and make ----
 
     def address(self, destination: str, session: Peer) -> str:
-        """The name for everyone: another one where a session names a temporary destination of its own.
+        """Return the name that a destination of a session has for others.
 
-        >>> # "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a", as a reply-to carries it to others
+        Only that of its own temporary destinations differs: "/temp-queue/a" of session "s-1" is "/temp-queue/s-1-a",
+        which it can put into a reply-to.
         """
         if not self.naming.is_temporary(destination) or destination in self.owners:
             return destination
         return self.naming.owned(destination, session.id)
 
     def sink(self, address: Address, session: Peer, retain: str | None = None) -> Queue | Topic | Retaining | None:
-        """Where a SEND goes. None: nowhere, for nobody listens to the topic, or the temporary destination is gone.
+        """Return the target of a SEND; None if the topic has no subscriptions, or the temporary destination has ended.
 
         Args:
             address: of the destination.
@@ -136,7 +137,7 @@ class Destinations:
             retain: the header of that name.
 
         Raises:
-            Refused: there are too many destinations, or it is not made by a SEND.
+            Refused: there are too many destinations, or a SEND does not make this one.
         """
         name = address.name
         if address.found:
@@ -156,20 +157,20 @@ class Destinations:
 
     @staticmethod
     def is_lasting(address: Address) -> bool:
-        """Whether its sink stays, until everybody is told that some have gone."""
+        """Return whether a session may remember the target of an address until destinations are removed."""
         return not address.found and address.kind in (Kind.QUEUE, Kind.TOPIC)
 
     def is_certain(self, destination: str, address: Address) -> bool:
-        """Whether all that is sent to a destination goes to the same sink, whatever else a SEND says."""
+        """Return whether all SENDs to a destination have the same target, whatever their other headers are."""
         if self._config.refuse_message_id or (self._config.retain and address.kind is Kind.TOPIC):
             return False
         return self.addresses.is_certain(destination)
 
     def named(self, address: Address, session: Peer) -> Address:
-        """Return the address of what a name stands for here: the rules, and the owner of a queue, are asked by that.
+        """Return the address under which a queue is known here, for permissions and for its owner.
 
         With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
-        a topic has called `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
+        a topic has named `a` by x-queue-name. With virtual topics, as in ActiveMQ, `a` and `/queue/a` are one queue.
         """
         prefix, rest = self._config.queue_prefixes[0], address.rest
         one = self._config.exchanges or self._config.virtual_topics
@@ -186,14 +187,14 @@ class Destinations:
         return address if self.naming.split(rest)[1] else address._replace(prefix=other)
 
     def rival(self, name: str, stored: bool) -> Queue | None:
-        """Return the queue that is to become one with a new durable subscription of that name; None if there is none.
+        """Return the queue to be merged into a new durable subscription of its name; None without such a queue.
 
         Args:
             name: of the durable subscription, by x-queue-name.
-            stored: the durable subscription is there after a restart.
+            stored: the store keeps the durable subscription.
 
         Raises:
-            Refused: the queue is in use, or holds too much to be moved at once.
+            Refused: the queue is in use, or has too many messages to be moved at once.
         """
         queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
         if queue is None or not self._config.exchanges:
@@ -206,7 +207,7 @@ class Destinations:
         return queue
 
     def merge(self, queue: Queue | None, durable: Durable) -> None:
-        """Move what `rival` found into a durable subscription. Sessions look anew where SENDs go."""
+        """Move the messages of the queue that `rival` found into a durable subscription."""
         if queue is not None:
             messages = list(queue.messages)
             self.delete(queue.name)
@@ -214,7 +215,11 @@ class Destinations:
                 durable.queue.put(message)
 
     def found(self, address: Address, session: Peer, action: str = "subscribe") -> Queue:
-        """A queue that has to be there: that of a durable subscription of this user, or one that has another name."""
+        """Return an existing queue: that of a durable subscription of this user, or one with another name.
+
+        Raises:
+            Refused: the queue does not exist, or belongs to another user.
+        """
         durable = self.durables.find(address.rest, session.owner)
         if durable is not None:
             return durable.queue
@@ -235,11 +240,11 @@ class Destinations:
             raise Refused("no such address", "The broker's settings do not let clients make addresses of that name.")
 
     def queue(self, name: str, maker: Maker | None = None) -> Queue:
-        """The queue of that name.
+        """Return the queue of this name, made if need be.
 
         Args:
             name: of the queue.
-            maker: who makes it, if it is not there.
+            maker: the session that makes it.
 
         Raises:
             Refused: there are too many destinations.
@@ -258,7 +263,7 @@ class Destinations:
         return queue
 
     def _queue_of(self, name: str, key: str, stored: bool) -> Queue:
-        """A new queue; `key` is by what the store knows it in this virtual host."""
+        """Make a queue; `key` is its key in the store, without the virtual host."""
         journal = self._journal if stored else None
         return Queue(
             *(name, f"{self._vhost}\0{key}", self._bound, self._account, journal, self._wall),
@@ -266,14 +271,14 @@ class Destinations:
         )
 
     def topic_queue(self, address: Address) -> Queue:
-        """A queue for one subscription to a topic."""
+        """Make a queue for one subscription to a topic."""
         return Queue(address.name, "", self._backlog, self._account, None, self._wall, quota=self._journal.quota)
 
     def _retained_queue(self, name: str, part: Part) -> Queue:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
 
     def check_room(self, name: str, maker: Maker | None = None) -> None:
-        """Whether there may be one more destination, of that name. When in doubt, idle ones go.
+        """Check that there may be one more destination of this name. At the limit, remove idle ones.
 
         Raises:
             Refused: there are too many, or the name is too long.
@@ -287,7 +292,7 @@ class Destinations:
         self.shares.check(name, maker)
 
     def restore(self, record: Subscribed, name: str) -> None:
-        """Make what the store has besides messages: a durable subscription, or a queue with arguments, for instance.
+        """Make a durable subscription, or a queue with arguments or a virtual topic, that the store had kept.
 
         Args:
             record: of the store.
@@ -299,11 +304,11 @@ class Destinations:
             self.kept.restore(record, name, self.queue)
 
     def load(self, name: str, message: Message) -> None:
-        """A message of a queue, as the store gives it back.
+        """Take a message that the store had kept. They come in order.
 
         Args:
-            name: the key of the queue, without the virtual host.
-            message: in order.
+            name: the key of its queue, without the virtual host.
+            message: of the store.
         """
         if name.startswith(_RETAINED):
             _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
@@ -312,7 +317,7 @@ class Destinations:
             self.queue(name).load(message)
 
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
-        """The retained messages that a new subscription gets."""
+        """Return the retained messages that a new subscription gets."""
         wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
         return [
             message
@@ -320,10 +325,10 @@ class Destinations:
             if (message.expires is None or message.expires > wall) and (selector is None or selector.matches(message))
         ]
 
-    # ---- let go ----
+    # ---- remove ----
 
     def delete(self, name: str) -> None:
-        """The end of a queue, and of what is in it."""
+        """Delete a queue, with its messages."""
         queue = self.queues.pop(name, None)
         self.ending.discard(name)
         if queue is not None:
@@ -333,8 +338,8 @@ class Destinations:
             self._swept()
 
     def sweep(self) -> None:
-        """Let idle queues and topics go: nothing is in them, and nobody listens."""
-        if self._journal.open or self._journal.busy:  # something may come back
+        """Remove idle queues and topics: without messages and subscriptions."""
+        if self._journal.open or self._journal.busy:  # messages may be requeued
             return
         idle = [
             name
@@ -368,7 +373,7 @@ class Destinations:
         return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
 
     def expire(self, now: float) -> None:
-        """Look for expired messages, in some queues in each turn."""
+        """Remove expired messages, of some queues in each turn."""
         quota = self._journal.quota
         if not self._expiring:
             self._expiring = True
@@ -386,13 +391,13 @@ class Destinations:
         self._expiring = False
 
     def agree(self, queue: Queue, arguments: QueueArguments | None, session: Peer) -> None:
-        """Heed what a client says of a queue, if anything. Sessions that remember the queue look at it again.
+        """Apply the queue arguments of a client, if it has any.
 
         Raises:
-            Refused: the queue has other arguments already, or its dead letters may not go where they should.
+            Refused: the queue has other arguments, or the client may not send to the dead letter queue.
         """
         policy = self._config.queue_arguments
-        # As RabbitMQ does, a session declares a queue once: what it says of it later is ignored.
+        # As in RabbitMQ, a session declares a queue once: later arguments are ignored.
         known = policy == "refuse" and session.declare(queue.name)
         if arguments is not None and arguments != queue.arguments and not known:
             letters = arguments.dead_letter_queue

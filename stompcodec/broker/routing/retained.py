@@ -1,6 +1,6 @@
-"""Retained messages: the latest one of a topic that was sent with `retain:set`, for those who subscribe later.
+"""Retained: the last message of each topic that was sent with `retain:set`, for later subscribers.
 
-Each is kept in a queue of its own, which nobody consumes: so it expires, is stored and is counted as others are.
+Each is in a queue of its own without consumers: so it expires, is stored and is counted like other messages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ACTIONS = ("set", "remove")
 
 
 class Retained:
-    """All retained messages of a virtual host.
+    """The retained messages of a virtual host.
 
     Args:
-        make: makes the queue for the topic of that name; what all hold is charged there.
-        words: of an address, as patterns match them.
-        most: messages.
-        part: of the account, for all of them together.
+        make: makes the queue for a topic from its name and the part of the account.
+        words: returns the words of an address, as patterns match them.
+        most: the most messages.
+        part: the part of the account for all of them.
     """
 
     def __init__(
@@ -47,17 +47,17 @@ class Retained:
         self._words = words
         self._most = most
         self.part = part
-        #: By the name of the topic, with its words.
+        #: The queues, and the words of the topics, by the name of the topic.
         self.queues: dict[str, Queue] = {}
         self._split: dict[str, tuple[str, ...]] = {}
-        #: Those whose message waits for the store.
+        #: Names of topics whose message waits for the store.
         self._expecting: set[str] = set()
 
     def sink(self, action: str, address: Address, topic: Topic | None) -> Retaining:
-        """Where a SEND with the header `retain` goes.
+        """Return the target of a SEND with the header `retain`.
 
         Raises:
-            Refused: there is no such action, or no room.
+            Refused: the action is unknown, or there is no room.
         """
         if action not in ACTIONS:
             raise Refused("unknown value of retain", "retain is set or remove.")
@@ -66,23 +66,23 @@ class Retained:
         return Retaining(self, action, address, topic)
 
     def _has_room(self, name: str) -> bool:
-        """For one instead of that of the same name; when in doubt, empty queues go."""
+        """Return whether there is room for a message that replaces that of the same topic. Removes empty queues."""
         queue = self.queues.get(name)
         if queue is None and len(self.queues) >= self._most:
             self.sweep()
         if (queue is None and len(self.queues) >= self._most) or self.part.is_full:
             return False
         others = self.part.used - (0 if queue is None else queue.cost)
-        if others >= self.part.limit:  # that counts more than the bound does
+        if others >= self.part.limit:  # which includes the fixed cost of messages; the bound does not
             others = sum(other.octets for other in self.queues.values() if other is not queue)
         return others < self.part.limit
 
     def queue(self, address: Address, must: bool = False) -> Queue:
-        """Where the message of a topic is.
+        """Return the queue for the message of a topic, made if need be.
 
         Args:
             address: of the topic.
-            must: also where there is no room. Otherwise nothing can be in it then: it is closed.
+            must: make it even without room. Otherwise the queue is closed then.
         """
         queue = self.queues.get(address.name)
         if queue is None:
@@ -96,15 +96,15 @@ class Retained:
         return queue
 
     def expect(self, address: Address) -> Queue:
-        """Where the message of a topic will be, when the store has it. Until then the queue stays, empty as it is."""
+        """Return the queue for a message that the store is to write. It stays until then, though it is empty."""
         queue = self.queue(address)
         if not queue.closed:
             self._expecting.add(address.name)
         return queue
 
     def set(self, address: Address, message: Message, stored: bool) -> None:
-        """Retain a message, instead of the one before. Not so if there is no room any more: it was in a transaction,
-        or delayed, and others came before it."""
+        """Retain a message instead of the previous one, unless there is no room: it may have been in a transaction, or
+        delayed, while others came."""
         queue = self.queue(address)
         self._expecting.discard(address.name)
         if not self._has_room(address.name):
@@ -115,27 +115,27 @@ class Retained:
         _trim(queue, 1)
 
     def remove(self, name: str) -> None:
-        """Retain nothing."""
+        """Remove the retained message of a topic."""
         queue = self.queues.get(name)
         if queue is not None:
             _trim(queue, 0)
 
     def load(self, address: Address, message: Message) -> None:
-        """As the store gives it back."""
+        """Retain a message that the store had kept."""
         queue = self.queue(address, must=True)
         queue.load(message)
         _trim(queue, 1)
 
     def matching(self, address: Address, pattern: Pattern | None) -> Iterator[Message]:
-        """What a new subscription gets first."""
+        """Return the retained messages of a topic, or of the topics that match a pattern."""
         if pattern is None:
             queues = [self.queues[address.name]] if address.name in self.queues else []
         else:
             queues = [self.queues[name] for name, words in self._split.items() if words and pattern.matches(words)]
-        return chain.from_iterable([*queue.messages][-1:] for queue in queues)  # one before it may have come back
+        return chain.from_iterable([*queue.messages][-1:] for queue in queues)  # an earlier one may have been requeued
 
     def sweep(self) -> None:
-        """Forget the queues that hold nothing."""
+        """Remove empty queues."""
         for name in [name for name, queue in self.queues.items() if not queue.count]:
             journal = self.queues[name].journal
             if name in self._expecting and journal is not None and (journal.open or journal.busy):
@@ -146,22 +146,22 @@ class Retained:
 
 
 def _trim(queue: Queue, count: int) -> None:
-    """Only the latest messages stay."""
+    """Remove all but the last `count` messages."""
     while len(queue.messages) > count:
         message = queue.messages.line.popleft()
         if message.persistent and queue.journal is not None:
-            queue.journal.settle(queue, message)  # it comes back, should that not be stored
+            queue.journal.settle(queue, message)  # requeued if that cannot be stored
         queue.count_out(1, message.size)
 
 
 class Retaining:
-    """A topic whose message is retained, or whose retained message goes. To those who listen it is sent as any other.
+    """The target of a SEND that sets or removes a retained message. Subscribers get the message as any other.
 
     Args:
-        retained: where.
+        retained: the retained messages.
         action: one of `ACTIONS`.
         address: of the topic.
-        topic: None when nobody listens.
+        topic: None without subscribers.
     """
 
     __slots__ = ("_action", "_address", "_retained", "_topic")
@@ -173,7 +173,7 @@ class Retaining:
         self._topic = topic
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """As in Topic."""
+        """Set or remove the retained message, and put the message into the topic."""
         if self._action == "set":
             self._retained.set(self._address, message, stored)
         else:
@@ -181,17 +181,17 @@ class Retaining:
         return self._topic is not None and self._topic.put(message, stored)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """As in Topic."""
-        if message.due is not None:  # it is stored when it comes
+        """Return the queues that store a message."""
+        if message.due is not None:  # it is stored when it is due
             return ()
         mine = self._retained.expect(self._address).stores(message) if self._action == "set" else ()
         return [*mine, *(() if self._topic is None else self._topic.stores(message))]
 
     def holders(self) -> Sequence[Queue]:
-        """As in Topic."""
+        """Return the queues that could block a sender for ever, if only its own ACKs make room there."""
         return () if self._topic is None else self._topic.holders()
 
     def block(self, session: Peer) -> None:
-        """As in Topic."""
+        """Make a session wait for slow subscriptions."""
         if self._topic is not None:
             self._topic.block(session)

@@ -1,8 +1,8 @@
-"""Shares: who made the destinations of a virtual host, how many each client may make, and the memory they take.
+"""Shares: how many destinations each client of a virtual host may make, and the memory that they take.
 
-A destination is counted to the session that made it and to its owner, until the destination goes, also when the session
-has ended before. The owner is the user. Without users everybody is one user, so the owner is the address of the peer:
-who connects again has a new share as a session, but not as an owner.
+A destination counts for the session that made it and for its owner until it is removed, even if the session has ended
+before. The owner is the user, or without users the address of the peer: a client that connects again has a new share as
+a session, but not as an owner.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["Shares", "owner_of"]
 
 
-#: What half of all destinations is at least.
+#: Half of all destinations is at least this.
 _LEAST_SHARE = 4
 
 
 def owner_of(session: Peer, has_users: bool) -> str:
-    """Return to whose share a session counts: that of its user, or without users of its address."""
+    """Return the owner for which a session counts: its user, or without users its address."""
     return session.user.name if has_users else session.peer.rpartition(":")[0]
 
 
@@ -40,14 +40,14 @@ class Made(Protocol):
 
     @property
     def maker(self) -> Maker | None:
-        """Who made it; None for the configuration, or an earlier run of the broker."""
+        """The session that made it; None for the configuration, or an earlier run of the broker."""
 
 
 class Shares:
     """The shares of a virtual host.
 
     Args:
-        config: how many destinations there may be, of a session, of a user, and in all.
+        config: with the most destinations of a session, of a user, and in all.
         account: of the broker's memory.
     """
 
@@ -56,14 +56,14 @@ class Shares:
         self._most = config.max_destinations
         half = max(_LEAST_SHARE, config.max_destinations // 2)
         self._most_of_session = config.session_destinations or half
-        #: An address may be that of several clients, so it has more.
+        #: Several clients may share an address, so it has more.
         self._most_of_owner = config.user_destinations or (half if config.users is not None else half + half // 2)
         self.has_users = config.users is not None
         self._account = account
         self._owners: dict[str, Owner] = {}
 
     def maker(self, session: Peer) -> Maker:
-        """Find what stands for a session here."""
+        """Return the maker that stands for a session."""
         if session.maker is None:
             key = owner_of(session, self.has_users)
             owner = self._owners.setdefault(key, Owner(key))
@@ -72,7 +72,7 @@ class Shares:
         return session.maker
 
     def of_user(self, user: str | None) -> Maker | None:
-        """Return what stands for a user who made something in an earlier run of the broker; None if that is unknown."""
+        """Return a maker for a user who made something in an earlier run of the broker; None if that is unknown."""
         if user is None or not self.has_users:
             return None
         maker = Maker(self._owners.setdefault(user, Owner(user)))
@@ -80,17 +80,17 @@ class Shares:
         return maker
 
     def give(self, durable: Durable, session: Peer) -> None:
-        """A durable subscription that nobody made belongs to the user of a session now."""
+        """Count a durable subscription without a maker for the user of a session."""
         self.gone(durable)
         durable.queue.maker = self.maker(session)
         self.made(durable)
 
     def why_not(self, name: str, maker: Maker | None) -> str | None:
-        """Say why there cannot be one more destination; None if there can.
+        """Return why there cannot be one more destination; None if there can.
 
         Args:
-            name: of it.
-            maker: who makes it; None for nobody.
+            name: of the destination.
+            maker: the session that makes it; None for the broker itself.
         """
         if self.count >= self._most:
             return "The broker's queues.max_destinations is reached: use fewer names."
@@ -106,17 +106,17 @@ class Shares:
         return None
 
     def check(self, name: str, maker: Maker | None) -> None:
-        """Raise if there cannot be one more destination.
+        """Check that there can be one more destination.
 
         Raises:
-            Refused: its maker has too many, or all together are too many.
+            Refused: its maker has too many, or there are too many in all.
         """
         why = self.why_not(name, maker)
         if why is not None:
             raise Refused("too many destinations", why)
 
     def made(self, thing: Made) -> None:
-        """A destination is there."""
+        """Count a new destination."""
         self.count += 1
         self._account.charge(destination_cost(thing.name))
         maker = thing.maker
@@ -125,7 +125,7 @@ class Shares:
             maker.owner.made += 1
 
     def gone(self, thing: Made) -> None:
-        """A destination is not there any more."""
+        """Count a destination that was removed."""
         self.count -= 1
         self._account.charge(-destination_cost(thing.name))
         maker = thing.maker
@@ -135,7 +135,7 @@ class Shares:
             self._look(maker.owner)
 
     def end(self, session: Peer) -> None:
-        """A session has ended: what it made stays, and counts to its owner."""
+        """Note that a session has ended. Its destinations stay, and count for its owner."""
         maker = session.maker
         if maker is not None and not maker.ended:
             maker.ended = True

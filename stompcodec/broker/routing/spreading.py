@@ -1,4 +1,4 @@
-"""Messages to the subscriptions of a topic. Where these are many, some get theirs in each turn, and senders wait."""
+"""Spreading: messages to the subscriptions of a topic, over several turns if these are many, while senders wait."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundle", "Spreading", "fullest"]
 
-#: Deliveries of some messages that are made at once, whatever time they take.
+#: Deliveries that are made at once, however long they take.
 _FEW = 250
 #: Subscriptions that are served between two looks at the clock.
 _STEP = 32
-#: Octets that are kept as ready for each id of a subscription: most clients use the same few.
+#: Bytes that are kept ready, per id of a subscription: most clients use the same few.
 _READY = 2**20
-#: Queues that one sender waits for. With more, it waits for the fullest: the others may get one message meanwhile.
+#: Full queues for which one sender waits: the fullest ones.
 _MOST_SLOW = 16
 
 
 class Bundle:
-    """Messages that go out together.
+    """Messages that are delivered together.
 
     Args:
         messages: in order.
-        plain: nothing special is about them, so that subscriptions with the same id, which are most, share one chunk of
-            bytes.
+        plain: they need no special treatment, so that subscriptions with the same id share one chunk of bytes.
         mortal: some of them may expire.
     """
 
@@ -48,20 +47,20 @@ class Bundle:
         self._mortal = mortal
         #: Queues of subscriptions that are full now.
         self.slow: list[Source] = []
-        #: Made when the first of them goes out: until then they would take the bytes of the messages once more.
+        #: Made for the first delivery: until then they would take the bytes of the messages once more.
         self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
         self._chunks: dict[bytes, bytes] = {}
 
     @property
     def cost(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the messages take."""
         return self._octets + len(self.messages) * MESSAGE
 
     def give(self, consumers: Sequence[Consumer]) -> None:
-        """Give the messages to each of these subscriptions, but for what has expired."""
+        """Deliver the messages to each of these subscriptions, except those that have expired."""
         if self._mortal and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
-            self._mortal = self.plain = False  # the queue of each subscription looks at each of them
+            self._mortal = self.plain = False  # the queue of each subscription drops the expired ones
         plain, octets, chunks = self.plain, self._octets, self._chunks
         tails = self._tails
         if plain and not tails:
@@ -82,14 +81,14 @@ class Bundle:
                         outbox.schedule_flush()
                 elif _put(consumer, self.messages):
                     self.slow.append(consumer.queue)
-            except Exception as error:  # it ends this subscriber; those behind it get theirs
+            except Exception as error:  # ends this session; the next ones get theirs
                 consumer.session.fault(consumer.queue, self.messages[0], error)
         if len(chunks) * octets > _READY:
             chunks.clear()
 
 
 def _put(consumer: Consumer, messages: list[Message]) -> bool:
-    """Into the queue of a consumer. True: it is full."""
+    """Put messages into the queue of a consumer. Return whether it is full."""
     selector, put, full = consumer.selector, consumer.queue.put, False
     for message in messages:
         if selector is None or selector.matches(message):
@@ -98,19 +97,19 @@ def _put(consumer: Consumer, messages: list[Message]) -> bool:
 
 
 def fullest(queues: list[Source]) -> list[Source]:
-    """Return the queues that a sender waits for, of those that are full."""
+    """Return the full queues for which a sender waits."""
     return queues if len(queues) <= _MOST_SLOW else nlargest(_MOST_SLOW, queues, key=attrgetter("count"))
 
 
 class _Round:
-    """A bundle on its way to the subscriptions that were there when it came.
+    """A bundle on its way to the subscriptions that existed when it came.
 
-    Only a round that has begun lists them: lists of all rounds would name the same ones, and keep those that end.
+    Only a round that has begun lists them: lists in all rounds would keep ended subscriptions in memory.
 
     Args:
-        bundle: what they get.
-        before: the place of the first subscription that came later.
-        asking: returns who is there, when it is called.
+        bundle: the messages.
+        before: the place of the first later subscription.
+        asking: returns the present subscriptions.
         words: of the topic, as patterns match them.
     """
 
@@ -125,13 +124,13 @@ class _Round:
         self._words = words
         #: In the order of their places; None for one that has ended.
         self._consumers: list[Consumer | None] = []
-        #: None: it has not begun.
+        #: None before the round begins.
         self._places: list[int] | None = None
-        #: How many of them have got it.
+        #: How many of them have the messages.
         self._done = 0
 
     def go_on(self, quota: LoopQuota) -> bool:
-        """Give it to more subscriptions, until the turn is over. Return whether all have it."""
+        """Deliver to more subscriptions, until the turn is over. Return whether all have the messages."""
         began = quota.clock()
         if self._places is None:
             mine = [each for each in self._asking() if each.place < self._before]
@@ -148,7 +147,7 @@ class _Round:
         return self._done >= len(self._consumers)
 
     def forget(self, consumer: Consumer, pattern: Pattern | None) -> bool:
-        """Forget a subscription that ends. Return whether it was still to get the messages."""
+        """Remove a subscription that ends. Return whether it had not got the messages yet."""
         if self._places is None:
             return consumer.place < self._before and (pattern is None or pattern.matches(self._words))
         at = bisect_left(self._places, consumer.place)
@@ -159,9 +158,9 @@ class _Round:
 
 
 class Spreading:
-    """A line of bundles that many subscriptions are still to get. Each subscription gets them in order.
+    """A line of bundles on their way to many subscriptions, each of which gets them in order.
 
-    A subscription stands in one line only: that of its topic, or the one for all that ask for several topics.
+    A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
 
     Args:
         quota: where it waits for the next turn.
@@ -176,14 +175,14 @@ class Spreading:
         self._rounds: deque[_Round] = deque()
         #: The place of the next subscription.
         self._next = 0
-        #: Sessions that wait until nothing is on its way.
+        #: Sessions that wait until the line is empty.
         self.blocked: dict[Peer, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._rounds)
 
     def enter(self, consumer: Consumer) -> None:
-        """Give a new subscription its place. It gets what comes from now on."""
+        """Give a new subscription its place. It gets the messages from now on."""
         consumer.place = self._next
         self._next += 1
 
@@ -194,12 +193,12 @@ class Spreading:
         asking: Callable[[], Sequence[Consumer]],
         words: tuple[str, ...],
     ) -> None:
-        """Give messages to subscriptions: if there are many, to some of them now, unless other messages come first.
+        """Deliver messages at once, or behind others in the line if there are many subscriptions.
 
         Args:
             bundle: the messages.
-            consumers: who is to get them.
-            asking: returns who is there to get them, when it is called.
+            consumers: the subscriptions.
+            asking: returns the present subscriptions.
             words: of the topic, as patterns match them.
         """
         if not self._rounds and len(consumers) * len(bundle.messages) <= _FEW:
@@ -228,11 +227,11 @@ class Spreading:
             session.unblock(self)
 
     def leave(self, consumer: Consumer, pattern: Pattern | None = None) -> None:
-        """Let go of a subscription that ends. Unless its session has ended, it gets what is on its way to it.
+        """Remove a subscription that ends. It gets its messages in the line, unless its session has ended.
 
         Args:
             consumer: the subscription.
-            pattern: by which it asks for several topics; None for one that does not.
+            pattern: of topics; None for a subscription to one topic.
         """
         for each in self._rounds:
             waits = each.forget(consumer, pattern)
@@ -242,6 +241,6 @@ class Spreading:
                 each.bundle.give([consumer])
 
     def block(self, session: Peer) -> None:
-        """Make a sender wait until nothing is on its way."""
+        """Make a sender wait until the line is empty."""
         if session.block(self):
             self.blocked[session] = None

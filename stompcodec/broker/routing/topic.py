@@ -1,7 +1,7 @@
-"""Topic: every message goes to every subscription. Each subscription has a queue of its own, with one consumer.
+"""Topic: every message goes to every subscription, which has a queue of its own with one consumer.
 
-Messages are gathered until the turn ends, or until there are many; then they go out together: that is all the
-difference to putting each into each queue. Where subscriptions are very many, some get them in each turn.
+Messages are gathered until the turn ends, or there are many, and then delivered together. Otherwise this is the same as
+putting each message into each queue. Very many subscriptions get them over several turns.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Topic"]
 
-#: Octets that are gathered at most.
+#: The most bytes that are gathered.
 _MOST_GATHERED = 65536
-#: Octets that one flush gives out to all subscriptions together, at most, but for a single message: a session that
+#: The most bytes that one flush delivers to all subscriptions together, if it has several messages: a session that
 #: sends to a thousand slow ones must not keep the loop.
 _MOST_SPREAD = 2**21
 
 
 class Topic:
-    """Consumers, each of a queue of its own: what is said of queues holds for subscriptions to topics.
+    """The subscriptions to a topic, each of which has a queue of its own and behaves like one.
 
     Args:
         name: the destination.
-        opened: topics that have gathered something; whoever ends the turn calls their `flush`.
-        patterns: who asks for several topics. Whoever changes them flushes all topics before.
-        words: of the name, as patterns match them; () for what no pattern means.
-        line: what is on its way to very many subscriptions of this topic alone.
-        shared: the same of those that come by patterns, of all topics: they get messages in the order of all.
+        opened: the topics that have gathered messages. They are flushed at the end of the turn.
+        patterns: the subscriptions to patterns of topics. All topics are flushed before these change.
+        words: of the name, as patterns match them; () if none can match.
+        line: delivers to the subscriptions of this topic alone.
+        shared: delivers to the subscriptions by pattern, in the order of the messages of all topics.
     """
 
     __slots__ = (
@@ -58,28 +58,28 @@ class Topic:
         self.name = name
         self._line = line
         self._shared = shared
-        #: Who made it.
+        #: The session that made it.
         self.maker: Maker | None = None
-        #: Replaced, never changed: `flush` may be in the middle of it when a slow consumer is dropped. Both are made
-        #: anew by `_refresh` when the next message comes, not when a subscription does: that would cost all others.
+        #: Replaced, never changed, because a slow consumer may be dropped during `flush`. `_refresh` makes it anew for
+        #: the next message; to do so for each new subscription would take time for all others.
         self._consumers: tuple[Consumer, ...] = ()
-        #: The same of those that come by patterns.
+        #: The subscriptions by pattern, in the same way.
         self._others: tuple[Consumer, ...] = ()
-        #: Subscriptions that outlive their consumers.
+        #: The durable subscriptions, in the same way.
         self._durables: tuple[Durable, ...] = ()
-        #: Those of this topic alone, in order; the others come by patterns.
+        #: The subscriptions to this topic alone, in order.
         self._own: dict[Consumer | Durable, None] = {}
         self._patterns = patterns
         self._words = words
-        #: Of the patterns, when they were last looked at. -1: look again, for the subscriptions of this topic changed.
+        #: The version of the patterns at the last `_refresh`; -1 after a change of the subscriptions to this topic.
         self._version = -1
-        #: A subscription's queue was full when the latest message came, and senders should wait; those queues.
+        #: Queues of subscriptions were full after the last message, so that senders should wait; and those queues.
         self.full = False
         self._slow: list[Source] = []
         self._opened = opened
         self._gathered: list[Message] = []
         self._octets = 0
-        #: Some of what was gathered may expire.
+        #: Some of the gathered messages may expire.
         self._mortal = False
         self._most = _MOST_GATHERED
 
@@ -87,13 +87,13 @@ class Topic:
         return f"<Topic {self.name!r}: {len(self.consumers)} consumers>"
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message for every subscription. True: the sender should wait for a slow one.
+        """Take a message for all subscriptions. Return whether its sender should wait for slow ones.
 
         Args:
-            message: it has its place in the order.
-            stored: where durable subscriptions want it stored, it is in the store already.
+            message: has its place in the order.
+            stored: the message is in the store already, for the durable subscriptions that store it.
         """
-        if message.special or stored:  # it does not go with others
+        if message.special or stored:  # not gathered with others
             self.flush()
             self._refresh()
             self._mortal = message.expires is not None
@@ -110,12 +110,12 @@ class Topic:
         return self.full
 
     def _begin(self) -> None:
-        """The first message of those that go out together. The patterns change only while there is none."""
+        """Begin to gather messages. Invariant: the patterns change only while none are gathered."""
         self._refresh()
         self._opened.append(self)
 
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
-        """As in Queue."""
+        """Take a plain message. Return whether its sender should wait."""
         if not self._gathered:
             self._begin()
         name = self.name
@@ -128,7 +128,7 @@ class Topic:
         return self.full
 
     def flush(self) -> None:
-        """Deliver what was gathered."""
+        """Deliver the gathered messages."""
         messages = self._gathered
         if not messages:
             return
@@ -136,8 +136,8 @@ class Topic:
         self.full = self._give(messages)
 
     def _give(self, messages: list[Message], plain: bool = True, stored: bool = False) -> bool:
-        """Give messages to all who ask for this topic. Return whether their sender should wait."""
-        durables = self._durables  # a slow consumer that is dropped below has both forgotten
+        """Deliver messages to all subscriptions. Return whether their sender should wait."""
+        durables = self._durables  # dropping a slow consumer below resets both
         others = self._others
         bundle = Bundle(messages, plain, self._mortal)
         self._mortal = False
@@ -152,14 +152,14 @@ class Topic:
         return bool(slow or self._line or self._shared)
 
     def stores(self, message: Message) -> Sequence[Queue]:
-        """The queues whose journal has to know of a message."""
+        """Return the queues that store a message."""
         self._refresh()
         if not self._durables or not message.persistent or message.due is not None:
             return ()
         return [durable.queue for durable in self._durables if durable.queue.journal and durable.wants(message)]
 
     def block(self, session: Peer) -> None:
-        """Make a session wait for the slow ones."""
+        """Make a session wait for slow subscriptions."""
         self.full = False
         for line in (self._line, self._shared):
             if line:
@@ -169,14 +169,14 @@ class Topic:
                 queue.block(session)
 
     def holders(self) -> Sequence[Queue]:
-        """The queues that may make a sender wait for ever, if it is the one to acknowledge what they hold."""
+        """Return the queues that could block a sender for ever, if only its own ACKs make room there."""
         self._refresh()
         return [durable.queue for durable in self._durables]
 
     # ---- subscriptions ----
 
     def add(self, feed: Consumer | Durable) -> None:
-        """A new subscription. It gets what comes from now on."""
+        """Add a new subscription, which gets the messages from now on."""
         self.flush()
         self._own[feed] = None
         if isinstance(feed, Consumer):
@@ -184,7 +184,7 @@ class Topic:
         self.forget()
 
     def drop(self, feed: Consumer | Durable) -> None:
-        """The end of a subscription. It got what came before."""
+        """Remove a subscription, after the messages until now were delivered."""
         self.flush()
         if self._line and isinstance(feed, Consumer):
             self._line.leave(feed)
@@ -192,16 +192,16 @@ class Topic:
         self.forget()
 
     def forget(self) -> None:
-        """Look again who is there before the next message, and keep nobody alive until then."""
+        """Have `_refresh` look at the subscriptions again, and keep none of them in memory until then."""
         self._version = -1
         self._consumers = self._others = self._durables = ()
         if self._slow:
             self._slow = [queue for queue in self._slow if not queue.closed]
 
     def _refresh(self) -> None:
-        """Look who asks for this topic, by its name or by a pattern, if that may have changed.
+        """Find the subscriptions by name and by pattern, if they may have changed.
 
-        Who asks for several topics gets messages in the order of all of them: then they do not wait to go together.
+        Subscriptions by pattern get the messages of several topics in order: then none are gathered.
         """
         if self._version == self._patterns.version:
             return
@@ -217,28 +217,28 @@ class Topic:
             self._patterns.remember(self, len(others))
 
     def _alone(self) -> Sequence[Consumer]:
-        """Those of this topic alone that are there now, in order."""
+        """Return the present subscriptions to this topic alone, in order."""
         self._refresh()
         return self._consumers
 
     def _by_pattern(self) -> Sequence[Consumer]:
-        """Those that ask for several topics, this one among them, and are there now."""
+        """Return the present subscriptions by pattern."""
         self._refresh()
         return self._others
 
     @property
     def consumers(self) -> tuple[Consumer, ...]:
-        """Those that are there now, in order. For looking at."""
+        """The present subscriptions, in order."""
         self._refresh()
         return (*self._consumers, *self._others)
 
     @property
     def durables(self) -> tuple[Durable, ...]:
-        """The subscriptions that outlive their consumers, in order. For looking at."""
+        """The durable subscriptions, in order."""
         self._refresh()
         return self._durables
 
     @property
     def is_idle(self) -> bool:
-        """Nobody asks for it alone: for those who ask for several it is made again by the next SEND."""
+        """It has no subscriptions by name. For those by pattern, the next SEND makes it again."""
         return not self._own and not self._gathered and not self._line

@@ -1,4 +1,4 @@
-"""Topics of a virtual host, and who asks for them: one by one, or several by a pattern."""
+"""Topics: the topics of a virtual host, and the subscriptions to them by name or by pattern."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Topics"]
 
 
 class Topics:
-    """They come into being by their first use, and go when nobody asks for them.
+    """The topics of a virtual host, which are made by their first use and removed when they are idle.
 
     Args:
-        addresses: what names mean.
-        opened: where topics enter themselves that are to be flushed.
-        check_room: takes a new name, and who makes it; raises Refused when there are too many, or it is too long.
-        shares: where topics are counted.
-        quota: where those wait who give messages to very many subscriptions.
+        addresses: finds the patterns in names.
+        opened: the topics that have gathered messages.
+        check_room: takes a new name and its maker; raises Refused if there are too many, or the name is too long.
+        shares: counts topics.
+        quota: where deliveries to very many subscriptions wait for the next turn.
         account: of the broker's memory.
     """
 
@@ -51,14 +51,14 @@ class Topics:
         self._patterns: Patterns[Consumer | Durable] = Patterns()
         self._quota = quota
         self._account = account
-        #: To those who ask for several topics.
+        #: Delivers to the subscriptions by pattern.
         self._spreading = Spreading(quota, account)
 
     def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
-        """Where a SEND goes; None when nobody would get it. Where only a pattern asks for the topic, it is made.
+        """Return the topic of a SEND, made if a pattern matches it; None without subscriptions.
 
         Raises:
-            Refused: there are too many.
+            Refused: there are too many topics.
         """
         topic = self.by_name.get(address.name)
         if topic is None and self._patterns and self._patterns.find(self._words(address)):
@@ -66,10 +66,10 @@ class Topics:
         return topic
 
     def make(self, address: Address, maker: Maker | None = None) -> Topic:
-        """The topic of that name, a new one if need be.
+        """Return the topic of this name, made if need be.
 
         Raises:
-            Refused: there are too many.
+            Refused: there are too many topics.
         """
         topic = self.by_name.get(address.name)
         if topic is None:
@@ -85,10 +85,10 @@ class Topics:
         return self._addresses.wildcards.words(address.prefix, address.rest)
 
     def add(self, feed: Consumer | Durable, address: Address, maker: Maker | None = None) -> None:
-        """A new subscription. It gets what comes from now on.
+        """Add a new subscription, which gets the messages from now on.
 
         Raises:
-            Refused: there are too many topics, or too many words.
+            Refused: there are too many topics, or too many words in the pattern.
         """
         pattern = self._addresses.pattern(address)
         if pattern is None:
@@ -100,7 +100,7 @@ class Topics:
             self._patterns.add(pattern, feed)
 
     def drop(self, feed: Consumer | Durable, address: Address) -> None:
-        """The end of a subscription. It got what came before."""
+        """Remove a subscription, after the messages until now were delivered."""
         pattern = self._addresses.pattern(address)
         if pattern is not None:
             self._flush()
@@ -115,14 +115,14 @@ class Topics:
             self._opened.pop().flush()
 
     def remove(self, name: str) -> None:
-        """Let go of a topic, if it is there."""
+        """Remove a topic, if it exists."""
         topic = self.by_name.pop(name, None)
         if topic is not None:
             self._patterns.forget(topic)
             self._shares.gone(topic)
 
     def sweep(self, kept: Callable[[str], bool]) -> bool:
-        """Let go of those that nobody asks for, unless they are to be kept. Whether there were any."""
+        """Remove idle topics that `kept` does not name. Return whether there were any."""
         idle = [name for name, topic in self.by_name.items() if topic.is_idle and not kept(name)]
         for name in idle:
             self.remove(name)

@@ -1,4 +1,4 @@
-"""Router: who subscribes to what in one virtual host, and where messages go that cannot be processed."""
+"""Router: the subscriptions, destinations and dead letters of one virtual host."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["Router"]
 
 
 class Router:
-    """The subscriptions of a virtual host, its dead letters, and its destinations.
+    """The subscriptions, destinations and dead letters of a virtual host.
 
     Args:
         vhost: its name.
-        config: bounds and prefixes.
+        config: of the broker.
         account: of the broker's memory.
         journal: to the store.
-        wall: the time in seconds since 1970.
+        wall: returns the time in seconds since 1970.
         place: gives a message its message-id and its place in the order.
-        swept: told when destinations have gone, for whoever remembers them.
-        opened: where topics enter themselves that are to be flushed.
-        latest: the place in the order of the latest message.
+        swept: called when destinations were removed, so that sessions forget them.
+        opened: the topics that have gathered messages.
+        latest: returns the seq of the latest message.
     """
 
     def __init__(
@@ -60,21 +60,21 @@ class Router:
         self.queues = self.destinations.queues
         self.topics = self.destinations.topics.by_name
         self.owners = self.destinations.owners
-        #: Sessions by their user and the client-id of their CONNECT. Users do not take each other's.
+        #: Sessions by their user and the client-id of their CONNECT. Each user has client-ids of their own.
         self._clients: dict[tuple[str | None, str], Peer] = {}
         self.dead_letters = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
 
     @property
     def clients(self) -> dict[str, Peer]:
-        """Sessions by the client-id of their CONNECT. For looking at; made anew each time."""
+        """Sessions by the client-id of their CONNECT, as a new dictionary."""
         return {client_id: session for (_owner, client_id), session in self._clients.items()}
 
     def join(self, session: Peer, client_id: str | None) -> None:
-        """A session has connected.
+        """Enter the client-id of a session that has connected.
 
         Raises:
-            Refused: another one has its client-id.
+            Refused: another session has it.
         """
         if not client_id:
             return
@@ -90,10 +90,10 @@ class Router:
     # ---- subscriptions ----
 
     def subscribe(self, session: Peer, number: int, request: SubscribeRequest) -> Consumer:
-        """A new consumer, which has not got anything yet: `start` it once the session knows it.
+        """Return a new consumer without messages: `start` it once the session knows it.
 
         Raises:
-            Refused: it cannot be had: a temporary destination of somebody else, too many destinations, and so on.
+            Refused: the session may not subscribe, or the destination cannot be made, or does not suit the request.
         """
         check_writable(request, session.version)
         address = self.destinations.addresses.find(request.destination, request.routing, True)
@@ -135,21 +135,21 @@ class Router:
             raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
 
     def _check_letters(self, session: Peer, address: Address) -> None:
-        """The dead letters of a durable subscription are its owner's, as its messages are."""
+        """Check that dead letters of a durable subscription are read by its owner."""
         owner = owner_of(self.naming.of_letters(address.name) or "")
         if owner is not None and session.owner not in (None, owner):
             remedy = "The dead letters of a durable subscription can be read by the user that it belongs to."
             raise Refused("not allowed to subscribe there", remedy)
 
     def _may(self, session: Peer, address: Address) -> bool:
-        """Whether the rules let a session subscribe to a destination."""
+        """Return whether the permissions let a session subscribe to a destination."""
         auth, name = session.broker.auth, address.name
         if self.destinations.addresses.pattern(address) is None:
             return auth.may(session.user, "subscribe", name)
         return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
 
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
-        """A queue in its own right, made if it was not there; then it may be for this session alone, or end with it."""
+        """Make the consumer of a queue, and the queue if need be, which may be exclusive or end with its consumers."""
         queue, new = self.queues.get(name), name not in self.queues
         if queue is None:
             queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
@@ -179,9 +179,9 @@ class Router:
         return consumer
 
     def _durable(self, session: Peer, request: SubscribeRequest, address: Address) -> Durable | None:
-        """Return the durable subscription that a SUBSCRIBE to a topic asks for; None if it asks for none."""
+        """Return the durable subscription that a SUBSCRIBE to a topic means; None if it means none."""
         durables, name = self.destinations.durables, request.queue_name
-        # Where there are users it is the queue of one of them, and another one than that of the same name for all.
+        # With users the queue belongs to one of them, and is not the queue of the same name for all.
         if not name or request.durable is not None or session.owner is not None or durables.is_taken(name):
             return durables.requested(session, request, address, self._may)
         rival = self.destinations.rival(name, request.durable_flag)
@@ -206,7 +206,7 @@ class Router:
         address = consumer.address
         if address is not None:
             self.destinations.topics.add(consumer, address, consumer.session.maker)
-            if consumer.closed:  # another subscription of that session was too slow, and it is gone
+            if consumer.closed:  # another subscription was too slow, which has ended the session
                 self.destinations.topics.drop(consumer, address)
                 return
         consumer.queue.add(consumer)
@@ -215,17 +215,17 @@ class Router:
                 consumer.queue.put(message)
 
     def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Source, Message]]) -> None:
-        """The end of subscriptions. What they did not acknowledge goes back, all of a queue together, in order.
+        """End subscriptions. Their unacknowledged messages are requeued, all of a queue together, in order.
 
         Args:
             consumers: of one session.
-            orphans: unacknowledged messages of subscriptions that have ended before.
+            orphans: unacknowledged messages of subscriptions that ended before.
         """
         back: dict[Source, list[Message]] = {}
         for consumer in consumers:
             if consumer.address is None and consumer in consumer.queue.members:
                 back.setdefault(consumer.queue, []).extend(consumer.queue.drop(consumer))
-            elif consumer.address is None:  # another part of its composite was refused before it began
+            elif consumer.address is None:  # it never began: another part of its composite was refused
                 consumer.close()
             else:
                 self.destinations.topics.drop(consumer, consumer.address)
@@ -238,7 +238,7 @@ class Router:
             self.end_with_last(consumer)
 
     def end_with_last(self, consumer: Consumer) -> None:
-        """Some queues end when nobody consumes them any more."""
+        """Delete the queue of a consumer if it ends with its last consumer, and this was the last."""
         if consumer.queue.members or consumer.queue.closed:
             return
         durable = consumer.durable
@@ -248,15 +248,15 @@ class Router:
             self.destinations.delete(consumer.queue.name)
 
     def named(self, session: Peer, request: SubscribeRequest, consumers: list[Consumer]) -> list[Durable]:
-        """The durable subscriptions that an UNSUBSCRIBE is to end.
+        """Return the durable subscriptions that an UNSUBSCRIBE ends.
 
         Args:
             session: that sends it.
-            request: what its headers say.
+            request: its headers.
             consumers: that it ends.
 
         Raises:
-            Refused: another session consumes one of them, or the rules do not allow it to subscribe to its destination.
+            Refused: another session consumes one of them, or the session may not subscribe to its destination.
         """
         if request.durable is None and not request.durable_flag:
             return []
@@ -273,12 +273,12 @@ class Router:
         return durables
 
     def end(self, durable: Durable) -> None:
-        """The end of a durable subscription, unless it has ended by itself."""
+        """End a durable subscription, unless it has ended with its last consumer."""
         if self.destinations.durables.has(durable):
             self.destinations.durables.delete(durable)
 
     def forget(self, session: Peer) -> None:
-        """The end of a session: its temporary destinations go, and its exclusive queues."""
+        """Delete the temporary destinations and exclusive queues of a session that ends."""
         if session.client_id is not None and self._clients.get((session.owner, session.client_id)) is session:
             del self._clients[session.owner, session.client_id]
         self.destinations.shares.end(session)
@@ -290,7 +290,7 @@ class Router:
     # ---- dead letters ----
 
     def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
-        """NACK. False for requeue: without another attempt."""
+        """Handle a NACK. Without `requeue` there is no further attempt."""
         self.dead_letters.reject(queue, deliveries, requeue)
 
     def _drop(self, queue: Queue, message: Message, reason: str) -> bool:
@@ -303,9 +303,9 @@ def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
 
 
 def _end(consumer: Consumer) -> None:
-    """End a subscription to topics, and its queue. Neither knows the other any more.
+    """End a subscription to topics with its queue, and cut the references between them.
 
-    As parts of a cycle they would stay in memory until Python looks for cycles among all objects.
+    In a cycle they would stay in memory until Python's next full garbage collection.
     """
     queue = consumer.queue
     assert isinstance(queue, Queue)
@@ -319,7 +319,7 @@ def _end(consumer: Consumer) -> None:
 
 
 class _Overflow:
-    """What a full backlog of a topic's subscription does."""
+    """The policy for a topic's subscription whose backlog is full."""
 
     __slots__ = ("consumer", "policy")
 
