@@ -5,6 +5,7 @@ from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.queues.backlog import Backlog
 from stompcodec.broker.queues.subscribe_request import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME
@@ -312,8 +313,8 @@ def test_a_browser_skips_and_acknowledges_without_a_step_for_each_message(monkey
         sender.put("/queue/a", "x", priority=str(number % 3))
     peer.subscribe("/queue/a", "0", ack="client", browser="true", browser_end="false", prefetch_count="1")
     backlog, steps = queue_of(bench).messages, []
-    after = type(backlog).after_seq
-    monkeypatch.setattr(type(backlog), "after_seq", lambda *each: steps.append(1) or after(*each))
+    after = Backlog.after_seq
+    monkeypatch.setattr(Backlog, "after_seq", lambda *each: steps.append(1) or after(*each))
     peer.subscribe("/queue/a", "1", ack="client", browser="true", browser_skip="30", include_seq="seq")
     end = peer.take()[-1]
     seqs = sorted(message.seq for message in backlog)

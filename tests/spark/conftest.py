@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def installed() -> Iterator[None]:
     """Make Python processes that tests start, Spark's workers among them, import the installed package.
 
@@ -74,6 +74,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         os.environ["JAVA_HOME"] = str(java._shim())  # as where there is no Java: what Spark does with it holds
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))  # workers start where the JVM does
+        patch.setenv("PYTHONSAFEPATH", "1")  # made before `installed`, which lasts no longer than a module
         made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})
     yield made
     made.stop()

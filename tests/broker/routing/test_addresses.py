@@ -214,7 +214,7 @@ def test_what_cannot_be_is_told_before_the_start(options, key):
     ("source", "line", "key", "says"),
     [
         ("[[addresses.settings]]\nmatch = 3", 2, "addresses.settings.0.match", "a text"),
-        ("[[addresses.settings]]\nmacht = 3", 2, "addresses.settings.0.macht", "there are match, default_address"),
+        ("[[addresses.settings]]\nmacht = 3", 2, "addresses.settings.0.macht", "allowed are match, default_address"),
         ("[[addresses.settings]]\nauto_create_queues = true", 1, "addresses.settings.0", "match is missing"),
         ('[[addresses.preset]]\nname = "a"\nrouting = "anycast"', 3, "addresses.preset.0.routing", '"ANYCAST"'),
         ("[addresses]\npreset = 3", 2, "addresses.preset", "a list of tables"),
