@@ -207,7 +207,7 @@ class Account:
         self.waiting[stock] = None
 
     def release(self, always: bool = False) -> None:
-        """Let senders continue whose queues are no longer too large. Call it at the end of a turn.
+        """Let senders continue whose queues are not too large any more. Call it at the end of a turn.
 
         Args:
             always: check even if little was freed. Do this now and then.

@@ -73,7 +73,7 @@ class FrameReader:
     """A reader of a stream of frames.
 
     Args:
-        read: returns up to so many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
+        read: returns up to this many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
         version: "1.0", "1.1", "1.2", "legacy", or "auto" to follow CONNECTED.
         lenient, limits, commands: see `Parser`.
         resync: continue after a broken frame, at the next known command after a NUL.

@@ -1,8 +1,9 @@
-"""Journal: what happens in a turn of the loop and has to be on the disk, in batches, and who waits for them.
+"""The journal: collects the changes of a turn that must reach the disk into batches, with the sessions that wait for
+them.
 
-A batch is what one commit of the store writes. One is open; while another one is being written the open one grows.
-What is put and what is acknowledged takes effect at once, and is undone if the commit fails. What a transaction does
-takes effect when its commit has succeeded: nobody may see half of it before a crash that undoes it.
+A batch is what one commit of the store writes. There is one open batch; it grows while another one is being written.
+Sends and acknowledgements take effect at once, and are undone if the commit fails. A transaction takes effect only
+after its commit, because nobody may see half of it before a crash that undoes it.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "CommitWaiter", "Journal", "Undoable"]
 
-#: Operations that may wait while a batch is being written. Above, senders of persistent messages wait.
+#: Operations that may wait while a batch is being written. Above that, senders of persistent messages wait.
 _MOST_PENDING = 5000
-#: Messages that leave their queues in one batch without an ACK, and bytes of all that leave. What is delivered from a
-#: backlog, or expires, waits for the next batch then: else writing the batch would take as long as all of that.
+#: Messages that may leave their queues in one batch without an ACK, and bytes of all that leave. Beyond that,
+#: deliveries from a backlog and expiry wait for the next batch, since writing this one would take too long.
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
 
 
 class Undoable(Protocol):
-    """A queue whose stored messages are undone if a commit fails."""
+    """A queue whose stored messages can be undone if a commit fails."""
 
     @property
     def key(self) -> str: ...
 
     def withdraw(self, numbers: set[int]) -> None:
-        """Take out messages that could not be stored, unless somebody has got them."""
+        """Take out messages that could not be stored, unless a consumer has received them."""
 
     def unsettle(self, messages: list[Message]) -> None:
         """Make messages READY again whose acknowledgement could not be stored."""
@@ -47,7 +48,7 @@ class Undoable(Protocol):
         """Note that a message was put after others that came later."""
 
     def put_in_order(self) -> None:
-        """Put what is READY in order, from the first message on that came late."""
+        """Sort the READY messages from the first one that came late."""
 
     def seqs(self) -> set[int]:
         """Return the seqs of its messages: READY, held and UNACKED."""
@@ -58,7 +59,7 @@ class CommitWaiter(Protocol):
 
     @property
     def batch(self) -> Batch:
-        """What the commit writes."""
+        """The batch that the commit writes."""
 
     @property
     def receipts(self) -> list[bytes]: ...
@@ -67,7 +68,7 @@ class CommitWaiter(Protocol):
         """Deliver nothing more to the session: what it did is about to be undone."""
 
     def stays_behind(self) -> bool:
-        """Return True if something of the session takes effect by the commit. If not, do what `committed` does."""
+        """Return True if the commit makes something of the session take effect. If not, do what `committed` does."""
 
     def committed(self) -> None:
         """Send the receipts: what was stored is on the disk."""
@@ -77,7 +78,7 @@ class CommitWaiter(Protocol):
 
 
 class Batch:
-    """What one commit is about, to undo it if it fails.
+    """The changes of one commit, recorded so that they can be undone if it fails.
 
     >>> Batch().waiters
     []
@@ -86,46 +87,47 @@ class Batch:
     __slots__ = ("actions", "cost", "first", "gone", "keys", "long", "moved", "put", "settled", "updated", "waiters")
 
     def __init__(self) -> None:
-        #: Messages that came.
+        #: Messages that were put into queues.
         self.put: list[tuple[Undoable, Message]] = []
         #: Messages that were acknowledged.
         self.settled: list[tuple[Undoable, Message]] = []
-        #: Messages that are gone for good: sent in auto mode, or expired. By the key of the queue.
+        #: Messages that are gone for good, sent in auto mode or expired, by the key of the queue.
         self.gone: list[tuple[str, Message]] = []
-        #: Messages that took the place of others: where those were, those, where these are, and these.
+        #: Messages that replaced others: the old queue, the old message, the new queue, the new message.
         self.moved: list[tuple[Undoable, Message, Undoable, Message]] = []
-        #: Messages whose marks of redelivery changed, by the key of the queue.
+        #: Messages whose redelivery state changed, by the key of the queue.
         self.updated: list[tuple[str, Message]] = []
-        #: Bytes of messages that no queue holds any more, or not yet.
+        #: Bytes of messages that no queue holds, no longer or not yet.
         self.cost = 0
-        #: What takes effect only afterwards, in order: told whether the commit succeeded. An action that takes several
-        #: turns returns its steps.
+        #: Actions to take after the commit, in order; called with whether it succeeded. An action of several turns
+        #: returns its steps.
         self.actions: list[Callable[[bool], Iterator[Line] | None]] = []
-        #: A long transaction is part of it.
+        #: True if the batch includes a long transaction.
         self.long = False
-        #: The lowest seq of a message that does so; None if there is none.
+        #: The lowest seq of a message that takes effect after the commit; None if there is none.
         self.first: int | None = None
         self.waiters: list[CommitWaiter] = []
-        #: Idempotency keys that it stores and forgets; None for none.
+        #: Idempotency keys that it stores and deletes; None if there are none.
         self.keys: Any = None
 
     def let_go(self) -> None:
-        """It is over. Sessions may know it until they are looked for as garbage, and its messages take much room."""
+        """Release the messages, which take memory. Sessions may refer to the batch until they are collected as
+        garbage."""
         for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiters):
             if what:
                 what.clear()
 
 
 class Journal:
-    """Between the queues and the store.
+    """The link between the queues and the store.
 
     Args:
-        store: where it goes; None to keep nothing.
-        log: where a fault of the store is told.
-        call_soon: has the loop call something, from any thread; None to write while everybody waits.
-        wake: called when a batch has been written in the background: somebody has something to send.
-        quota: where those go on who wait for a new batch.
-        account: where messages are charged that have left their queues, until that is written.
+        store: the store; None to store nothing.
+        log: gets the store's errors.
+        call_soon: runs a function in the loop, from any thread; None to write synchronously.
+        wake: called when a batch was written in the background, since sessions may have output.
+        quota: where work continues that waits for a new batch.
+        account: charged with messages that have left their queues until that is written.
     """
 
     def __init__(
@@ -141,83 +143,84 @@ class Journal:
         self.store = store
         self._log = log
         self._call_soon = call_soon
-        #: The open one, and the one that is being written.
+        #: The open batch, and the one being written.
         self.batch = Batch()
         self.busy: Batch | None = None
         #: Sessions that wait for the disk.
         self.blocked: dict[Blockable, None] = {}
         self.failures = 0
-        #: A long transaction goes into the open batch, a share in each turn. The batch is written when all is in it.
+        #: A long transaction is being added to the open batch, a share in each turn. The batch is written once it is
+        #: complete.
         self.staging = False
-        #: Bytes of long transactions that are on their way into a batch, or take effect without one.
+        #: Bytes of long transactions that are being added to a batch, or take effect without one.
         self.kept = 0
-        #: The disk has little room: what would be stored is refused.
+        #: The disk is nearly full, so messages to be stored are refused.
         self.short = False
-        #: It is looked at again when so many bytes were written in all.
+        #: The free space is checked again when this many bytes were written in total.
         self.look_at = 2**20
         self._account = account
-        #: Queues that a delayed message came into, and the first seq of such.
+        #: Queues that a delayed message was put into.
         self._late: dict[Undoable, None] = {}
-        #: Who waits until the horizon moves.
+        #: Actions to call when the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
         self._wake = wake
-        #: Who waits for a new batch.
+        #: Work that waits for a new batch.
         self._lined_up: dict[Waiter, None] = {}
 
     @property
     def open(self) -> bool:
-        """Something waits for `commit`."""
+        """True if something waits for `commit`."""
         return self.store is not None and bool(self.batch.waiters or self.store.pending or self._lined_up)
 
     @property
     def may_commit(self) -> bool:
-        """Something waits for `commit`, and no other commit or long transaction is on its way."""
+        """True if something waits for `commit`, and no other commit or long transaction is in progress."""
         return self.busy is None and not self.staging and self.open
 
     @property
     def behind(self) -> bool:
-        """The disk is slower than those who send."""
+        """True if the disk is slower than the senders."""
         return self.busy is not None and self.store is not None and self.store.pending > _MOST_PENDING
 
     @property
     def is_full(self) -> bool:
-        """Return whether so much has left the queues in the open batch that the rest has to wait for the next one."""
+        """True if so much has left the queues in the open batch that the rest has to wait for the next one."""
         batch = self.batch
         return len(batch.gone) >= _MOST_GONE or batch.cost >= _MOST_COST_GONE or self.behind
 
     @property
     def line(self) -> Line:
-        """Where to wait before more is taken out of the store: for the next turn, or for a new batch."""
+        """The place to wait before removing more from the store: for the next turn, or for a new batch."""
         return self if self.store is not None and self.is_full else self.quota
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have somebody go on when there is a new batch."""
+        """Have work continue when there is a new batch."""
         self._lined_up[waiter] = None
 
     @property
     def horizon(self) -> int | None:
         """The lowest seq of a message that takes effect later; None if there is none. Higher ones may be READY already.
 
-        Whoever reads a queue by its seqs must not look beyond: it would pass over what comes late.
+        Readers of a queue by seq must stop there, or they would miss messages that come late.
         """
         firsts = [batch.first for batch in (self.busy, self.batch) if batch is not None]
         return min((first for first in firsts if first is not None), default=None)
 
     def watch(self, action: Callable[[], object]) -> None:
-        """Call something, once, when the horizon may have moved."""
+        """Have a function called, once, when the horizon may have moved."""
         self._watchers[action] = None
 
-    # ---- what happens ----
+    # ---- changes ----
 
     def append(self, queue: Undoable, message: Message) -> None:
-        """A persistent message came into a queue."""
+        """Record a persistent message that was put into a queue."""
         if self.store is not None:
             self.store.append(queue.key, message)
             self.batch.put.append((queue, message))
 
     def settle(self, queue: Undoable, message: Message) -> None:
-        """A persistent message was acknowledged."""
+        """Record that a persistent message was acknowledged."""
         if self.store is not None:
             self.store.remove(queue.key, message)
             self.batch.settled.append((queue, message))
@@ -225,7 +228,7 @@ class Journal:
             self._account.used += message.size + MESSAGE
 
     def remove(self, key: str, message: Message) -> None:
-        """A persistent message is gone from the queue of that key, and will not come back."""
+        """Record that a persistent message has left a queue for good."""
         if self.store is not None:
             self.store.remove(key, message)
             self.batch.gone.append((key, message))
@@ -233,32 +236,33 @@ class Journal:
             self._account.used += message.size + MESSAGE
 
     def update(self, key: str, message: Message) -> None:
-        """A persistent message was delivered in vain. If that is lost, nothing else is, so nobody waits for it."""
+        """Record a failed delivery of a persistent message. Nothing depends on it, so nobody waits for it."""
         if self.store is not None:
             self.store.update(key, message)
             self.batch.updated.append((key, message))
 
     def move(self, queue: Undoable, message: Message, sink: Undoable, fresh: Message) -> None:
-        """A stored message has left its queue, and another one has come in its place: nobody is told if that fails.
+        """Record that a stored message was replaced by another one.
 
-        So it is not undone, for somebody may have got the other one. It is written again, both or none.
+        If the commit fails, this is not undone, because a consumer may have received the new message. It is written
+        again, both parts or none.
 
         Args:
             queue: where the message was.
             message: it has left by `settle` or `remove` in the open batch.
-            sink: where the other one was put, in the open batch.
-            fresh: the other one.
+            sink: where the new one was put, in the open batch.
+            fresh: the new one.
         """
         if self.store is not None and message.persistent:
             self.batch.moved.append((queue, message, sink, fresh))
 
     def set_aside(self, key: str, message: Message, *, left: bool = False) -> None:
-        """Keep a message whose body is damaged in the store, which checks it at the next start.
+        """Keep a message with a damaged body in the store, which checks it again at the next start.
 
         Args:
             key: of the queue where the message was.
-            message: nobody gets it any more.
-            left: it has left the store at its delivery, so it is put there again.
+            message: it is not delivered any more.
+            left: it left the store on delivery, so it is stored again.
         """
         if self.store is None:
             self._log.error("message %s is lost: its body is damaged", message.id)
@@ -268,12 +272,13 @@ class Journal:
         self.store.report(message)
 
     def tidy(self) -> None:
-        """Have the store give space back, while nothing is to be written."""
+        """Have the store give space back, unless something has to be written."""
         if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
             self.store.tidy(self._call_soon, self.short)
 
     def look_at_space(self, least: int) -> None:
-        """Ask how much room the store has. With less than `least` bytes nothing new is stored; settling goes on."""
+        """Check how much space the store has. With less than `least` bytes, new messages are refused, but settling
+        continues."""
         room = None if self.store is None or not least else self.store.room()
         short = room is not None and room < least
         if short is not self.short:
@@ -286,7 +291,7 @@ class Journal:
         self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
     def charge(self, batch: Batch, cost: int) -> None:
-        """Messages stay in memory until a batch is written, though no queue holds them."""
+        """Charge messages that stay in memory until a batch is written, though no queue holds them."""
         batch.cost += cost
         self._account.used += cost
 
@@ -298,21 +303,21 @@ class Journal:
     def stage(self) -> Batch:
         """Return the open batch, for a long transaction. Reset `staging` when the last operation is in it.
 
-        A batch takes one long transaction, so that the next commit is never far: wait in this line while there is one.
+        A batch takes one long transaction, so that the next commit is never far away. Further ones wait in this line.
         """
         assert not self.batch.long
         self.staging = self.batch.long = True
         return self.batch
 
     def late(self, queue: Undoable, seq: int) -> None:
-        """A message was put after others that came later."""
+        """Note that a message was put after others that came later."""
         queue.came_late(seq)
         self._late[queue] = None
 
     # ---- the end of a turn ----
 
     def commit(self) -> None:
-        """Write the open batch, unless one is being written. Receipts go out when it is done, or ERRORs."""
+        """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done."""
         if self.store is None or self.busy is not None or self.staging:
             return
         batch, self.batch = self.batch, Batch()
@@ -340,7 +345,8 @@ class Journal:
             self._wake()
 
     def _taking_effect(self, batch: Batch) -> Iterator[Line]:
-        """Do what follows a commit, some of it in each turn. The batch stays busy: no later one overtakes it."""
+        """Do what follows a commit, some of it in each turn. The batch stays busy, so that no later one overtakes
+        it."""
         left = AT_ONCE
         try:
             for action in batch.actions:
@@ -355,7 +361,7 @@ class Journal:
         self._over(batch)
 
     def _part(self, batch: Batch) -> None:
-        """Give receipts to the sessions that wait for the disk alone. The others are not read until all is done."""
+        """Send receipts to the sessions that wait only for the disk. The others are not read until all is done."""
         batch.waiters = [waiter for waiter in batch.waiters if waiter.stays_behind()]
 
     def _over(self, batch: Batch) -> None:
@@ -372,7 +378,7 @@ class Journal:
         batch.cost = 0
 
     def _releasing(self) -> Iterator[Line]:
-        """Let those who have waited for the disk go on, some in each turn."""
+        """Let sessions that waited for the disk continue, some in each turn."""
         while self.blocked and not self.behind:
             for session in list(islice(self.blocked, AT_ONCE)):
                 del self.blocked[session]
@@ -387,7 +393,7 @@ class Journal:
             waiter.committed()
 
     def _failed(self, batch: Batch) -> None:
-        """Nothing of the batch has happened, and those who asked for it are told."""
+        """Undo the batch, and end the sessions that waited for it."""
         for waiter in batch.waiters:
             waiter.stop()
         for action in batch.actions:

@@ -317,7 +317,7 @@ class MemoryStore:
         return None
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
-        """Do nothing: there is no file."""
+        """Do nothing: it has no file."""
 
     def close(self) -> None:
         """Commit the open batch. What was committed can still be read."""

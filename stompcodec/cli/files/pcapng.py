@@ -65,7 +65,7 @@ def packets(read: Callable[[int], bytes], problem: Callable[[str], object]) -> I
     """Yield the packets of a file.
 
     Args:
-        read: returns up to so many bytes, b"" at the end.
+        read: returns up to this many bytes, b"" at the end.
         problem: called with a problem, after which no packets follow.
 
     >>> list(packets(lambda size: b"", print))

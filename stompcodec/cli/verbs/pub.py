@@ -107,7 +107,7 @@ def _opened(source: str) -> Iterator[Iterable[bytes]]:
 
 
 def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoing]:
-    """Yield the messages, at most so many per second."""
+    """Yield the messages, at most `rate` per second."""
     if rate is None:
         yield from messages
         return
