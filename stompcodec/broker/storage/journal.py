@@ -284,9 +284,11 @@ class Journal:
         if short is not self.short:
             self.short = short
             if short:
-                self._log.warning("no more messages are stored: %s bytes are free, and %d are the least", room, least)
+                self._log.warning(
+                    "the disk is nearly full: messages are not stored (%s bytes are free, %d are needed)", room, least
+                )
             else:
-                self._log.warning("there is room for stored messages again")
+                self._log.warning("the disk has enough free space: messages are stored again")
         left = least if room is None else max(room - least, 0)
         self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
@@ -338,7 +340,7 @@ class Journal:
                 self._committed(batch)
             else:
                 self.failures += 1
-                self._log.error("the store failed, and %d sessions are told: %s", len(batch.waiters), error)
+                self._log.error("the store failed, and %d sessions get an ERROR: %s", len(batch.waiters), error)
                 self._failed(batch)
             self._over(batch)
         if not self._inside:
