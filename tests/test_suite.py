@@ -80,7 +80,7 @@ def test_a_page_lists_what_is_slow() -> None:
         pytest.skip("without docs: this is not the whole tree")
     folder, listed = "", set()
     for line in (
-        page.read_text(encoding="utf-8").partition("### Keep `make test` quick")[2].partition("\n## ")[0].splitlines()
+        page.read_text(encoding="utf-8").partition("### Keep `make test` fast")[2].partition("\n## ")[0].splitlines()
     ):
         for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1]) if line.startswith("| `") else ():
             folder = name.rpartition("/")[0] or folder
