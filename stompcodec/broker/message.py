@@ -44,7 +44,7 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LIFE_HEADERS", "LargeBody", "Message", "Pair", "message_of"]
+__all__ = ["LIFE_HEADERS", "LargeBody", "Message", "Pair", "header_line", "message_of"]
 
 #: A user, and the STOMP version of its session.
 Pair = tuple[str, str]
@@ -239,9 +239,9 @@ def message_of(
         if destination == get("destination"):
             tail = serialize_tail(frame, "1.2", without=WITHOUT)
         else:
-            tail = _line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
+            tail = header_line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
     else:
-        tail = _line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
+        tail = header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
     message = Message(b"", 0, intern(destination), tail, persistent)
     priority, expires, life = map(get, LIFE_HEADERS)
     if priority is not None:
@@ -262,6 +262,6 @@ def _milliseconds(text: str | None) -> int:
     return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
 
 
-def _line(name: str, value: str) -> bytes:
+def header_line(name: str, value: str) -> bytes:
     """Return a header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.errors import (
     ConfigError,
@@ -44,6 +44,7 @@ __all__ = [
     "login_options",
     "passcode_of",
     "read_body",
+    "report_reconnect",
     "saying",
     "size",
     "stopping",
@@ -55,7 +56,6 @@ __all__ = [
 _URL = "stomp://localhost:61613"
 _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 #: host:port, optionally with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
 #: Python's prefix of the system's error text.
@@ -88,23 +88,25 @@ header_option = click.option(
 )
 
 
-def subscription_options(function: F) -> F:
-    """Add the options of a subscription; `subscription_of` collects them."""
-    for option in (
-        header_option,
-        click.option(
-            "--client-id", metavar="NAME", help="The client id, which some brokers require for durable subscriptions."
-        ),
-        click.option("--durable", metavar="NAME", help="Make the subscription durable, with this name."),
-        click.option("--selector", metavar="TEXT", help="Receive only messages that match, in the broker's syntax."),
-    ):
-        function = option(function)
-    return function
+#: The options of a subscription, which `subscription_of` collects.
+subscription_options = option_group(
+    click.option("--selector", metavar="TEXT", help="Receive only messages that match, in the broker's syntax."),
+    click.option("--durable", metavar="NAME", help="Make the subscription durable, with this name."),
+    click.option(
+        "--client-id", metavar="NAME", help="The client id, which some brokers require for durable subscriptions."
+    ),
+    header_option,
+)
 
 
-def subscription_of(options: dict[str, Any]) -> dict[str, Any]:
+def subscription_of(given: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `Client.subscribe` from a verb's options, which leaves those of `connected`."""
-    return {name: options.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+    return {name: given.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+
+
+def report_reconnect(error: Exception | None) -> None:
+    """Report that the connection was lost, and is being restored."""
+    complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
 
 
 def check_count(count: int, most: int | None, seconds: float | None) -> None:
@@ -114,61 +116,56 @@ def check_count(count: int, most: int | None, seconds: float | None) -> None:
         sys.exit(1)
 
 
-def login_options(function: F) -> F:
-    """Add the options for the login, which `connected` and `credentials` take."""
-    for option in (
-        click.option(
-            "--passcode-file",
-            metavar="FILE",
-            type=click.Path(),
-            help="Read the passcode from the first line of FILE. Otherwise it is taken from "
-            "STOMPCODEC_PASSCODE, the URL, or a prompt without echo.",
-        ),
-        click.option(
-            "--login",
-            envvar="STOMPCODEC_LOGIN",
-            metavar="NAME",
-            help="The login; also STOMPCODEC_LOGIN, or in the URL.",
-        ),
-    ):
-        function = option(function)
-    return function
+#: The options of the login, for `connected` and `credentials`.
+login_options = option_group(
+    click.option(
+        "--login",
+        envvar="STOMPCODEC_LOGIN",
+        metavar="NAME",
+        help="The login; also STOMPCODEC_LOGIN, or in the URL.",
+    ),
+    click.option(
+        "--passcode-file",
+        metavar="FILE",
+        type=click.Path(),
+        help="Read the passcode from the first line of FILE. Otherwise it is taken from "
+        "STOMPCODEC_PASSCODE, the URL, or a prompt without echo.",
+    ),
+)
 
 
-def connection_options(function: F) -> F:
-    """Add the options for the broker's address and the login, without a timeout."""
-    for option in (
-        click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
-        click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
-        click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
-        click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
-        login_options,
-        click.option(
-            "-u",
-            "--url",
-            envvar="STOMPCODEC_URL",
-            default=_URL,
-            show_default=True,
-            metavar="URL",
-            help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL). "
-            "Also STOMPCODEC_URL.",
-        ),
-    ):
-        function = option(function)
-    return function
+#: The options of the broker's address and the login, without a timeout.
+connection_options = option_group(
+    click.option(
+        "-u",
+        "--url",
+        envvar="STOMPCODEC_URL",
+        default=_URL,
+        show_default=True,
+        metavar="URL",
+        help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL). "
+        "Also STOMPCODEC_URL.",
+    ),
+    login_options,
+    click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
+    click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
+    click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
+    click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
+)
 
 
-def broker_options(function: F) -> F:
-    """Add the options for the broker's address, the login, and the timeout."""
-    timeout = click.option(
+#: The options of the broker's address, the login, and the timeout.
+broker_options = option_group(
+    connection_options,
+    click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
         default=_TIMEOUT,
         show_default=True,
         metavar="SECS",
         help="How long to wait for the broker: to connect, and for a receipt.",
-    )
-    return connection_options(timeout(function))
+    ),
+)
 
 
 def is_url(text: str) -> bool:
@@ -391,10 +388,10 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
     """Parse a number of bytes, as in 128M: a callback of click."""
     if value is None:
         return None
-    digits, unit = (value[:-1], value[-1:].upper()) if value[-1:].upper() in _UNITS else (value, "")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 15 or not int(digits):
+    number = bytes_of(value)
+    if not number:
         raise click.BadParameter(f"{value!r}: write a number of bytes, as in 128M, with K, M, G or T", param=option)
-    return int(digits) * _UNITS.get(unit, 1)
+    return number
 
 
 @contextmanager

@@ -21,13 +21,16 @@ from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS, checked_commands, checked_limits
 
 __all__ = [
+    "Complaints",
     "Unreadable",
     "bar_disturbs",
+    "bytes_of",
     "command_option",
     "complain",
     "complaint",
     "name_of",
     "opened",
+    "option_group",
     "remedy_of",
     "stream_options",
 ]
@@ -40,7 +43,7 @@ _WRAPPED = {
     b"\n\r\r\n": _CAPTURE,
     b"\xd4\xc3\xb2\xa1": _CAPTURE,
 }
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Unreadable(Exception):
@@ -50,14 +53,48 @@ class Unreadable(Exception):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def option_group(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds click options to a verb, in this order."""
+
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+class Complaints:
+    """Reports problems, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, text: str) -> None:
+        self.count += 1
+        complain(text)
+
+
+def bytes_of(text: str) -> int | None:
+    """Return the number that a text such as 128M stands for, or None if it is not a number of bytes.
+
+    >>> bytes_of("128M"), bytes_of("7"), bytes_of("1.5G")
+    (134217728, 7, None)
+    """
+    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 15:
+        return None
+    return int(digits) * _UNITS.get(unit, 1)
+
+
 def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Limits:
     limits = Limits()
     for value in values:
         name, _, number = value.partition("=")
-        digits, unit = (number[:-1], number[-1:].upper()) if number[-1:].upper() in _UNITS else (number, "")
-        if name not in Limits._fields or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        limit = bytes_of(number)
+        if name not in Limits._fields or limit is None:
             raise click.BadParameter(f"{value}: write NAME=BYTES, with NAME one of {', '.join(Limits._fields)}")
-        limits = limits._replace(**{name: int(digits) * _UNITS.get(unit, 1)})
+        limits = limits._replace(**{name: limit})
     try:
         return checked_limits(limits)
     except ValueError as error:
@@ -79,29 +116,26 @@ command_option = click.option(
 )
 
 
-def stream_options(function: F) -> F:
-    """Add the arguments FILE… and the options for reading a stream."""
-    for option in (
-        click.option(
-            "--limit",
-            "limits",
-            metavar="NAME=BYTES",
-            multiple=True,
-            callback=_limits,
-            help="Accept other sizes, as in max_body=1G: max_command_line, max_header_line, max_headers, max_body.",
-        ),
-        command_option,
-        click.option(
-            "--version",
-            type=click.Choice(["auto", *VERSIONS, "legacy"]),
-            default="auto",
-            show_default=True,
-            help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
-        ),
-        click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
-    ):
-        function = option(function)
-    return function
+#: The arguments FILE… and the options for reading a stream.
+stream_options = option_group(
+    click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
+    click.option(
+        "--version",
+        type=click.Choice(["auto", *VERSIONS, "legacy"]),
+        default="auto",
+        show_default=True,
+        help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
+    ),
+    command_option,
+    click.option(
+        "--limit",
+        "limits",
+        metavar="NAME=BYTES",
+        multiple=True,
+        callback=_limits,
+        help="Accept other sizes, as in max_body=1G: max_command_line, max_header_line, max_headers, max_body.",
+    ),
+)
 
 
 def name_of(file: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stompcodec.errors import may_be_secret
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMAND_STYLES",
+    "StatusLine",
     "cut",
     "escape_json",
     "header_value",
@@ -41,6 +44,36 @@ def screen() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDTH
     return console
+
+
+class StatusLine:
+    """A line on standard error that shows progress, if that is a terminal and NO_COLOR is not set.
+
+    Args:
+        shown: False to show nothing.
+        interval: least seconds between two updates.
+    """
+
+    def __init__(self, shown: bool, interval: float = 0.0) -> None:
+        self.live = shown and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._interval = interval
+        self._drawn = time.monotonic()
+        self._visible = False
+
+    def update(self, text: Callable[[], str]) -> None:
+        """Draw the line, unless it was drawn a moment ago."""
+        now = time.monotonic()
+        if self.live and now - self._drawn >= self._interval:
+            self._drawn, self._visible = now, True
+            sys.stderr.write(f"\r\x1b[K{text()}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._visible:
+            self._visible = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def printable(text: str, keep: str = "") -> str:

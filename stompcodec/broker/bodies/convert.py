@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stompcodec.broker.bodies import xml_json as transform
 from stompcodec.broker.bodies.xml_json import FORMS
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, header_line
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.content import decode_content, encode_content
 from stompcodec.errors import ContentError, FrameError, MissingExtraError
@@ -133,17 +133,14 @@ class Readdressed:
         if message.destination == self._destination:
             return shaped
         tail = shaped.tail
-        old, new = (_line("destination", name) for name in (message.destination, self._destination))
+        old, new = (header_line("destination", name) for name in (message.destination, self._destination))
         at = 0 if tail.startswith(old) else tail.find(b"\n" + old, 0, tail.index(b"\n\n") + 1) + 1
         if not (at or tail.startswith(old)):
             return shaped
-        tail = b"".join((tail[:at], new, _line("original-destination", message.destination), tail[at + len(old) :]))
+        tail = b"".join(
+            (tail[:at], new, header_line("original-destination", message.destination), tail[at + len(old) :])
+        )
         return Message(message.ident, message.seq, self._destination, tail).with_body(shaped.body)
-
-
-def _line(name: str, value: str) -> bytes:
-    """Return a header line of 1.2."""
-    return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[: -len(b"\n\0")]
 
 
 def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:

@@ -341,44 +341,44 @@ def _user(name: str, entry: Any) -> User:
     return User(name, entry["passcode"], groups, vhosts)
 
 
-def _table_of(kind: type[_T], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], tuple[_T, ...]]:
-    """Return a reader of a list of tables, each converted to a record. The first key is required."""
-    first = next(iter(readers))
-
-    def read(value: Any) -> tuple[_T, ...]:
-        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-            raise ValueError("it must be a list of tables, each with [[...]] above it")
-        for number, entry in enumerate(value):
-            for name, given in entry.items():
-                if name not in readers:
-                    raise At(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
-                try:
-                    entry[name] = readers[name](given)
-                except ValueError as error:
-                    raise At(f"{number}.{name}", str(error)) from None
-            if first not in entry:
-                raise At(f"{number}", f"{first} is missing")
-        return tuple(kind(**entry) for entry in value)
-
-    return read
+def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str = "") -> list[dict[str, Any]]:
+    """Read a list of tables with these keys."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError("it must be a list of tables, each with [[...]] above it")
+    for number, entry in enumerate(value):
+        for name, given in entry.items():
+            if name not in readers:
+                raise At(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
+            try:
+                entry[name] = readers[name](given)
+            except ValueError as error:
+                raise At(f"{number}.{name}", str(error)) from None
+        if required and required not in entry:
+            raise At(f"{number}", f"{required} is missing")
+    return value
 
 
 _TYPE = one_of("ANYCAST", "MULTICAST")
 
-#: The tables [[addresses.settings]] and [[addresses.preset]].
-settings = _table_of(
-    Setting,
-    {
-        "match": text,
-        "default_address_routing_type": _TYPE,
-        "default_queue_routing_type": _TYPE,
-        "auto_create_addresses": flag,
-        "auto_create_queues": flag,
-        "auto_delete_addresses": flag,
-        "auto_delete_queues": flag,
-    },
-)
-presets = _table_of(Preset, {"name": text, "routing": _TYPE, "queues": texts})
+_SETTING: dict[str, Callable[[Any], Any]] = {
+    "match": text,
+    "default_address_routing_type": _TYPE,
+    "default_queue_routing_type": _TYPE,
+    "auto_create_addresses": flag,
+    "auto_create_queues": flag,
+    "auto_delete_addresses": flag,
+    "auto_delete_queues": flag,
+}
+
+
+def settings(value: Any) -> tuple[Setting, ...]:
+    """Read the tables [[addresses.settings]]."""
+    return tuple(Setting(**entry) for entry in _tables(_SETTING, value, "match"))
+
+
+def presets(value: Any) -> tuple[Preset, ...]:
+    """Read the tables [[addresses.preset]]."""
+    return tuple(Preset(**entry) for entry in _tables({"name": text, "routing": _TYPE, "queues": texts}, value, "name"))
 
 
 def exchanges(value: Any) -> dict[str, str]:
@@ -416,17 +416,4 @@ def rules(value: Any) -> tuple[Rule, ...]:
     >>> rules([{"who": "@staff", "action": "send"}])
     (Rule(who='@staff', action='send', destination='*', vhost='*', allow=True),)
     """
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ValueError("it must be a list of tables, each with [[rules]] above it")
-    return tuple(_rule(number, entry) for number, entry in enumerate(value))
-
-
-def _rule(number: int, entry: dict[str, Any]) -> Rule:
-    for name, given in entry.items():
-        if name not in _RULE:
-            raise At(f"{number}.{name}", f"unknown key of a rule; allowed are {', '.join(_RULE)}")
-        try:
-            _RULE[name](given)
-        except ValueError as error:
-            raise At(f"{number}.{name}", str(error)) from None
-    return Rule(**entry)
+    return tuple(Rule(**entry) for entry in _tables(_RULE, value))

@@ -11,7 +11,7 @@ from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.rows import raw
 from stompcodec.broker.storage.store import SentKey, Subscribed
 
-__all__ = ["read_keys", "read_subscriptions", "sent_key", "write_keys", "write_subscription"]
+__all__ = ["read_keys", "read_subscriptions", "sent_key", "subscribed_of", "write_keys", "write_subscription"]
 
 _REMEMBER = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET = "DELETE FROM sent WHERE number = ?"
@@ -69,6 +69,12 @@ def write_subscription(db: sqlite3.Connection, queue: str, subscription: Subscri
         db.execute(_SUBSCRIBE, (*subscription, record_crc(*subscription)))
 
 
+def subscribed_of(columns: Sequence[Any]) -> Subscribed:
+    """Return a durable subscription from the columns of its row."""
+    one = Subscribed._make(columns)
+    return one._replace(literal=bool(one.literal), shared=bool(one.shared), auto_delete=bool(one.auto_delete))
+
+
 def read_subscriptions(db: sqlite3.Connection, damage: Damage) -> tuple[list[Subscribed], int]:
     """Return all intact durable subscriptions, and the number of rows. Damaged ones are reported."""
     found: list[Subscribed] = []
@@ -76,9 +82,7 @@ def read_subscriptions(db: sqlite3.Connection, damage: Damage) -> tuple[list[Sub
     for *columns, crc in rows:
         texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in columns]
         if is_intact(crc, *texts):
-            one = Subscribed._make(texts)
-            one = one._replace(literal=bool(one.literal), shared=bool(one.shared), auto_delete=bool(one.auto_delete))
-            found.append(one)
+            found.append(subscribed_of(texts))
         else:
             damage.found(f"a durable subscription, perhaps {shown(str(texts[:3]))}, is lost, and kept aside")
     return found, len(rows)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stompcodec.cli.connecting import is_url, login_options, passcode_of, stopping, url_of
-from stompcodec.cli.inputs import complain
-from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.inputs import complain, option_group
+from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.errors import MissingExtraError, StompError
 
 if TYPE_CHECKING:
@@ -60,18 +60,12 @@ class Line:
     """The progress line on standard error, if that is a terminal."""
 
     def __init__(self, quiet: bool) -> None:
-        self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._line = StatusLine(not quiet)
+        self.clear = self._line.clear
         self._start = time.monotonic()
 
     def show(self, text: str) -> None:
-        if self._live:
-            sys.stderr.write(f"\r\x1b[K{text}, {time.monotonic() - self._start:.0f} s")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._line.update(lambda: f"{text}, {time.monotonic() - self._start:.0f} s")
 
     @contextmanager
     def stages(self, spark: SparkSession) -> Iterator[None]:
@@ -88,13 +82,13 @@ class Line:
                     self.show(f"{ready} of {sum(stage.numTasks for stage in known)} tasks")
 
         thread = threading.Thread(target=run, daemon=True)
-        if self._live:
+        if self._line.live:
             thread.start()
         try:
             yield
         finally:
             done.set()
-            if self._live:
+            if self._line.live:
                 thread.join()
             self.clear()
 
@@ -268,36 +262,30 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
     return tuple(pairs)
 
 
-def input_options(function: F) -> F:
-    """Add the options of the input and of streams."""
-    for option in (
-        click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
-                     help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
-        login_options,
-        click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
-        click.option("--every", metavar="TIME", help='How often to begin a batch, as in "10 seconds".'),
-        click.option("--checkpoint", type=click.Path(), metavar="DIR",
-                     help="Where a stream keeps its progress. Default: in the output."),
-        click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
-        click.option("--follow", is_flag=True, help="Keep processing as INPUT grows, until Ctrl-C."),
-        click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
-                     help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+#: The options of the input and of streams.
+input_options = option_group(
+    click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
+                 help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix."),
+    click.option("--follow", is_flag=True, help="Keep processing as INPUT grows, until Ctrl-C."),
+    click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
+    click.option("--checkpoint", type=click.Path(), metavar="DIR",
+                 help="Where a stream keeps its progress. Default: in the output."),
+    click.option("--every", metavar="TIME", help='How often to begin a batch, as in "10 seconds".'),
+    click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
+    login_options,
+    click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
+                 help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
+)  # fmt: skip
 
 
-def output_options(function: F) -> F:
-    """Add the options of Spark and of the output."""
-    for option in (
-        click.option("-q", "--quiet", is_flag=True, help="Print no progress, and no table on success."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="File for the log of Spark."),
-        click.option("--memory", metavar="SIZE", help="Memory of Spark, as in 2g. Default: 1g."),
-        click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of Spark. Default: all."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+#: The options of Spark and of the output.
+output_options = option_group(
+    click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of Spark. Default: all."),
+    click.option("--memory", metavar="SIZE", help="Memory of Spark, as in 2g. Default: 1g."),
+    click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="File for the log of Spark."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no progress, and no table on success."),
+)  # fmt: skip
 
 
 @dataclass

@@ -13,7 +13,7 @@ import click
 from stompcodec.cli.connecting import broker_options, header_option, interrupts, saying
 from stompcodec.cli.connecting import size as octets
 from stompcodec.cli.groups import Verbs
-from stompcodec.cli.inputs import complain, name_of
+from stompcodec.cli.inputs import Complaints, complain, name_of, option_group
 
 if TYPE_CHECKING:
     from stompcodec.cli.benching.broker import Crew
@@ -47,42 +47,37 @@ def command() -> None:
     """
 
 
-def _common(function: F) -> F:
-    """Add the options common to all measurements."""
-    for option in (
-        click.option("--csv", "form", flag_value="csv", help="Print CSV with a header line."),
-        click.option("--json", "form", flag_value="json", help="Print one JSON object."),
-        click.option(
-            "--duration",
-            type=click.FloatRange(0, min_open=True),
-            default=5.0,
-            show_default=True,
-            metavar="SECS",
-            help="How long to measure.",
-        ),
-        click.option(
-            "--size",
-            callback=octets,
-            default="100",
-            show_default=True,
-            metavar="BYTES",
-            help="Size of each body; K and M are allowed.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def _clients(function: F) -> F:
-    """Add the number of connections."""
-    return click.option(
-        "--clients",
-        type=click.IntRange(1),
-        default=1,
+#: The options common to all measurements.
+_common = option_group(
+    click.option(
+        "--size",
+        callback=octets,
+        default="100",
         show_default=True,
-        metavar="N",
-        help="Number of connections, each with a thread.",
-    )(function)
+        metavar="BYTES",
+        help="Size of each body; K and M are allowed.",
+    ),
+    click.option(
+        "--duration",
+        type=click.FloatRange(0, min_open=True),
+        default=5.0,
+        show_default=True,
+        metavar="SECS",
+        help="How long to measure.",
+    ),
+    click.option("--json", "form", flag_value="json", help="Print one JSON object."),
+    click.option("--csv", "form", flag_value="csv", help="Print CSV with a header line."),
+)
+
+
+_clients = click.option(
+    "--clients",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of connections, each with a thread.",
+)
 
 
 def _names(_context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -94,17 +89,6 @@ def _names(_context: click.Context, option: click.Parameter, value: str | None) 
         if name not in PEERS:
             raise click.BadParameter(f"{name!r}: name one of {', '.join(PEERS)}, or both with a comma", param=option)
     return names
-
-
-class _Problems:
-    """Says what is wrong, and knows that something was."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, text: str) -> None:
-        self.count += 1
-        complain(text)
 
 
 @command.command("codec")
@@ -142,7 +126,7 @@ def codec(
 
     if file is not None and frames is not None:
         raise click.UsageError("--frames generates frames: it cannot be used with FILE")
-    problems = _Problems()
+    problems = Complaints()
     with saying(), interrupts() as interrupted:
         groups, whole = _workload(file, size, frames, read, problems)
         race = Race(groups, ours(), read)
@@ -166,7 +150,7 @@ def codec(
 
 
 def _workload(
-    file: str | None, size: int, frames: int | None, read: int, problems: _Problems
+    file: str | None, size: int, frames: int | None, read: int, problems: Complaints
 ) -> tuple[list[Group], bool]:
     """Return the workload, and whether it is complete."""
     from stompcodec.cli.benching.codec import MOST, generated, grouped, recorded

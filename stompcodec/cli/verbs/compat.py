@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from stompcodec.cli.groups import Verbs
+from stompcodec.cli.screen import printable
 from stompcodec.compat.audit import Report, audit
 from stompcodec.compat.check import Verdict, check_all
 from stompcodec.compat.seams import PEERS
@@ -76,7 +77,7 @@ def audit_command(folder: Path, as_json: bool) -> None:
     try:
         report = audit(folder)
     except OSError as error:
-        raise click.UsageError(f"{_shown(str(folder))}: {error.strerror or error}") from error
+        raise click.UsageError(f"{printable(str(folder))}: {error.strerror or error}") from error
     for line in _objects(report) if as_json else _text(report):
         click.echo(line)
     if report.findings:
@@ -91,12 +92,7 @@ def _objects(report: Report) -> list[str]:
 def _text(report: Report) -> list[str]:
     lines = []
     for each in report.findings:
-        lines += [f"{_shown(each.file)}:{each.line}: {each.code}: {each.problem}", f"    {each.remedy}"]
-    lines += [f"{_shown(each.file)}: skipped: {_shown(each.reason)}" for each in report.skipped]
+        lines += [f"{printable(each.file)}:{each.line}: {each.code}: {each.problem}", f"    {each.remedy}"]
+    lines += [f"{printable(each.file)}: skipped: {printable(each.reason)}" for each in report.skipped]
     counts = f"{len(report.findings)} found in {report.files} files, {len(report.skipped)} files skipped"
     return [*lines, counts]
-
-
-def _shown(name: str) -> str:
-    """Return a name for a terminal, with control characters escaped."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in name)

@@ -13,7 +13,7 @@ import click
 
 from stompcodec.cli.connecting import credentials, explanation, is_url, login_options, url_of
 from stompcodec.cli.inputs import complain
-from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.screen import StatusLine, printable, screen
 
 if TYPE_CHECKING:
     from stompcodec.cli.conformity.suite import Result
@@ -29,7 +29,8 @@ class Bar:
     """A progress line on standard error, if that is a terminal and the results go elsewhere."""
 
     def __init__(self, shown: bool) -> None:
-        self._shown = shown and sys.stderr.isatty()
+        self._line = StatusLine(shown)
+        self.clear = self._line.clear
         self._total = 0
         self._done = 0
 
@@ -41,16 +42,9 @@ class Bar:
         """Yield the results, counting them."""
         for result in results:
             self._done += 1
-            if self._shown:
-                of = f" of {self._total}" if self._total else ""
-                print(f"\r{self._done}{of} ", end="", file=sys.stderr, flush=True)
+            self._line.update(lambda: f"{self._done} of {self._total} " if self._total else f"{self._done} ")
             yield result
         self.clear()
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 @click.command("conformance")

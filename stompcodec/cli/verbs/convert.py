@@ -13,7 +13,7 @@ from stompcodec.cli.connecting import size
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Source, format_of
-from stompcodec.cli.inputs import complain, stream_options
+from stompcodec.cli.inputs import Complaints, stream_options
 from stompcodec.disk.access import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 
@@ -21,17 +21,6 @@ __all__ = ["command"]
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10
-
-
-class Complaints:
-    """Reports problems, and counts them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, text: str) -> None:
-        self.count += 1
-        complain(text)
 
 
 @click.command("convert")

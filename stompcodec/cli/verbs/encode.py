@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from stompcodec import Frame, FrameError, serialize
+from stompcodec.cli.connecting import read_body
 from stompcodec.cli.files.recorded import frame_of
 from stompcodec.cli.inputs import Unreadable, command_option, complain, name_of, remedy_of
 from stompcodec.cli.reader import HANDSHAKE, version_after
@@ -56,16 +56,10 @@ def _one_frame(name: str, headers: tuple[str, ...], body: str, version: str, opt
         if not colon:
             raise click.BadParameter(f"{header!r} has no colon: write NAME:VALUE", param_hint="-H")
         pairs.append((key, value))
-    if body == "-":
-        data = sys.stdin.buffer.read()
-    elif body.startswith("@"):
-        try:
-            with open(body[1:], "rb") as stream:
-                data = stream.read()
-        except OSError as error:
-            return f"{body[1:]}: cannot be read: {error.strerror}"
-    else:
-        data = os.fsencode(body)
+    try:
+        data = read_body(body)
+    except click.ClickException as error:
+        return error.message
     try:
         sys.stdout.buffer.write(serialize(Frame(name, pairs, data), None if version == "auto" else version, **options))
     except FrameError as error:

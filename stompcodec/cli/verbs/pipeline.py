@@ -11,7 +11,7 @@ import click
 
 from stompcodec.cli.connecting import size
 from stompcodec.cli.groups import Verbs
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.pipelines.run import (
     Input,
     Line,
@@ -55,13 +55,10 @@ def command() -> None:
         raise SystemExit(2) from None
 
 
-def _mode(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--append", "mode", flag_value="append", help="Add to an existing output."),
-        click.option("--overwrite", "mode", flag_value="overwrite", help="Replace an existing output."),
-    ):
-        function = option(function)
-    return function
+_mode = option_group(
+    click.option("--overwrite", "mode", flag_value="overwrite", help="Replace an existing output."),
+    click.option("--append", "mode", flag_value="append", help="Add to an existing output."),
+)
 
 
 def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> Any:

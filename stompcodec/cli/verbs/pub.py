@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -16,6 +15,7 @@ import click
 from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
 from stompcodec.cli.files.recorded import frame_of
 from stompcodec.cli.inputs import complain
+from stompcodec.cli.screen import StatusLine
 from stompcodec.errors import RejectedError, StompError
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ class Tally:
         self.sent = 0
         self.confirmed = 0
         self.start()
-        self._live = not quiet and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self._line = StatusLine(not quiet, _REDRAW)
+        self.clear = self._line.clear
 
     def start(self) -> None:
         """Start counting the time."""
-        self._start = self._drawn = time.monotonic()
+        self._start = time.monotonic()
 
     def text(self) -> str:
         seconds = max(time.monotonic() - self._start, 1e-6)
@@ -59,15 +60,7 @@ class Tally:
 
     def moved(self) -> None:
         """Redraw the line, now and then."""
-        now = time.monotonic()
-        if self._live and now - self._drawn > _REDRAW:
-            self._drawn = now
-            sys.stderr.write(f"\r\x1b[K{self.text()}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._live and self._drawn != self._start:
-            sys.stderr.write("\r\x1b[K")
+        self._line.update(self.text)
 
 
 def _lines(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:

@@ -15,6 +15,7 @@ from stompcodec.cli.connecting import (
     check_count,
     connected,
     is_url,
+    report_reconnect,
     saying,
     size,
     stopping,
@@ -22,7 +23,7 @@ from stompcodec.cli.connecting import (
     subscription_options,
 )
 from stompcodec.cli.inputs import complain
-from stompcodec.cli.screen import printable
+from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.disk.access import Access
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ class Progress:
     def __init__(self, capture: CaptureWriter, keep: dict[str, Any], quiet: bool) -> None:
         self._capture = capture
         self._keep = {name: value for name, value in keep.items() if value is not None}
-        self._start = self._drawn = time.monotonic()
+        self._start = time.monotonic()
         self._cleaned = 0.0
-        self._live = not quiet and sys.stderr.isatty()
+        self._line = StatusLine(not quiet, _REDRAW)
+        self.clear = self._line.clear
         self.recorder: Recorder
         self.trouble = ""
         self._messages = 0
@@ -75,10 +77,7 @@ class Progress:
     def turn(self) -> None:
         """Update the line and the segments, between two syncs."""
         now = time.monotonic()
-        if self._live and now - self._drawn > _REDRAW:
-            self._drawn = now
-            sys.stderr.write(f"\r\x1b[K{self.text()}")
-            sys.stderr.flush()
+        self._line.update(self.text)
         if self.recorder.messages != self._messages:
             self._messages, self.trouble = self.recorder.messages, ""
         if now - self._cleaned > _CLEAN:
@@ -87,10 +86,6 @@ class Progress:
             self._capture.roll(micros)
             if self._keep:
                 self._capture.retain(micros, **self._keep)
-
-    def clear(self) -> None:
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
 
     def told(self, error: Exception) -> None:
         """Report an error that will be retried, but only once."""
@@ -101,9 +96,9 @@ class Progress:
             complain(f"{text}; nothing is acknowledged until this is solved")
 
 
-def _told(state: str, error: Exception | None) -> None:
+def _on_state(state: str, error: Exception | None) -> None:
     if state == "reconnecting":
-        complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
+        report_reconnect(error)
 
 
 @click.command("record")
@@ -245,7 +240,7 @@ def _record(
         if stopped.is_set() or (until is not None and time.monotonic() >= until):
             recorder.stop()
 
-    with connected(**broker, reconnect=Backoff(), on_state=_told) as client:
+    with connected(**broker, reconnect=Backoff(), on_state=_on_state) as client:
         recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:

@@ -15,8 +15,7 @@ import click
 from stompcodec.cli.connecting import broker_options, connected, saying
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
-from stompcodec.cli.inputs import complain
-from stompcodec.cli.verbs.convert import Complaints
+from stompcodec.cli.inputs import Complaints, complain
 from stompcodec.cli.verbs.pub import Refusals, Tally
 from stompcodec.errors import StompError
 

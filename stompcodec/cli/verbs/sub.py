@@ -16,12 +16,11 @@ from stompcodec.cli.connecting import (
     check_count,
     connected,
     interrupts,
+    report_reconnect,
     saying,
     subscription_of,
     subscription_options,
 )
-from stompcodec.cli.inputs import complain
-from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import Handler, checked_format, handler
 from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
@@ -93,7 +92,7 @@ class Watch:
 
     def __call__(self, state: str, error: Exception | None) -> None:
         if state == "reconnecting" and self.subscribed:
-            complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
+            report_reconnect(error)
 
 
 @click.command("sub")

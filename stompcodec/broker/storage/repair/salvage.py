@@ -15,8 +15,14 @@ from typing import Any
 from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
 from stompcodec.broker.storage.checksums import is_intact, message_crc
 from stompcodec.broker.storage.damage import shown
-from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, is_body, kind_of, what_is_lost
-from stompcodec.broker.storage.small_tables import sent_key
+from stompcodec.broker.storage.folder_lock import (
+    DATABASE,
+    TABLES,
+    is_body,
+    kind_of,
+    what_is_lost,
+)
+from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
@@ -278,11 +284,7 @@ class _Reading:
         columns = [values.get(name) for name in Subscribed._fields]
         if not _is(crc, *columns) or not all(isinstance(one, str) for one in columns[:3]):
             return False
-        found = Subscribed._make(columns)
-        found = found._replace(
-            literal=bool(found.literal), shared=bool(found.shared), auto_delete=bool(found.auto_delete)
-        )
-        self.subscriptions.append(found)
+        self.subscriptions.append(subscribed_of(columns))
         return True
 
     def keys(self) -> Iterator[SentKey]:
