@@ -36,9 +36,9 @@ class Backoff:
         if not 0 < self.first <= self.most:
             raise ValueError(f"first is {self.first} and most is {self.most}: write 0 < first <= most, in seconds")
         if self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise ValueError(f"factor is {self.factor}, jitter is {self.jitter}: at least 1, and from 0 to 1")
+            raise ValueError(f"factor is {self.factor} and jitter is {self.jitter}: they must be >= 1 and 0 to 1")
         if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}: 1 or more, or None for no end")
+            raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")
 
     def delays(self, random: Callable[[], float]) -> Iterator[float]:
         """Yield the seconds to wait before each round.

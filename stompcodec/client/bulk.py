@@ -101,9 +101,7 @@ class Bulk:
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
         if resend and (transaction is not None or not receipt_every):
-            raise LocalProtocolError(
-                "resend=True needs receipts, and no transaction: else nobody knows what to send again"
-            )
+            raise LocalProtocolError("resend=True needs receipts, and works only outside of transactions")
         self._link = link
         self._receipt = receipt
         self._transaction = transaction
@@ -161,7 +159,7 @@ class Bulk:
         """Return the frame of a message, with the headers that all messages get."""
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
-                raise LocalProtocolError(f"{message.command} with a destination: SEND is what can be sent this way")
+                raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
             if not self._extra and not self._resend:
                 return message
             pairs, body = message.headers.pairs(), message.body

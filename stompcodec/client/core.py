@@ -115,7 +115,7 @@ class ClientCore:
         link.check_open()
         if not link.outbox.has_room(len(frame.body)):
             if link.options.outbox_full == "raise":
-                raise OutboxFullError(f"{link.outbox.frames} frames wait to be sent already")
+                raise OutboxFullError(f"the outbox is full: {link.outbox.frames} frames wait to be sent")
             return False
         if transaction is not None:
             frame = Frame("SEND", [*frame.headers.pairs(), ("transaction", transaction.id)], frame.body)
@@ -197,7 +197,7 @@ class ClientCore:
         if link.phase != "up":
             return False
         if not self._offers("RECEIVE"):
-            raise LocalProtocolError("this broker offers no RECEIVE: subscribe, and take one message")
+            raise LocalProtocolError("this broker does not offer RECEIVE: subscribe, and take one message")
         subscription.attempt_headers = link.dialect.attempts
         subscription.folds_case = link.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
@@ -265,7 +265,8 @@ class ClientCore:
             self._settle_again(message, command, call)
             return
         if message.epoch != self.link.epoch or subscription.closed or self.link.state in ("closing", "closed"):
-            raise StaleAckError(f"{command} after the end of its connection or subscription: the message comes again")
+            ended = "its connection or subscription has ended"
+            raise StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
         if subscription.cumulative and message.seq <= subscription.settled_to:
             self._settle_again(message, command, call)
             return
@@ -289,8 +290,8 @@ class ClientCore:
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
         """Accept a repeated ACK or NACK; refuse the opposite one."""
         if command != (message.settled or "ACK"):
-            why = f"it had {message.settled} before" if message.settled else "it is acknowledged without a word"
-            raise LocalProtocolError(f"no {command} for this message: {why}")
+            why = f"the message had {message.settled} before" if message.settled else 'the subscription has ack="auto"'
+            raise LocalProtocolError(f"{command} not possible: {why}")
         if call is not None:
             self.link.finish(call)
 
@@ -304,7 +305,7 @@ class ClientCore:
         if self.link.version in ("1.0", "legacy"):
             if command == "NACK":
                 raise LocalProtocolError(
-                    f"STOMP {self.link.version} has no NACK: leave the message, it comes again after a reconnect"
+                    f"STOMP {self.link.version} has no NACK: leave the message unsettled, to get it again"
                 )
             return [("message-id", message.id)]
         return [("message-id", message.id), ("subscription", message.subscription.id)]

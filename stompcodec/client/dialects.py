@@ -80,7 +80,7 @@ class BrokerDialect(NamedTuple):
         """
         if self.durable is None:
             raise LocalProtocolError(
-                f"durable= means nothing to the dialect {self.name!r}: give dialect=, or the broker's own headers="
+                f"the dialect {self.name!r} has no durable subscriptions: set dialect=, or give the headers="
             )
         if self.client_id and client_id is None:
             raise LocalProtocolError(f"a durable subscription of {self.name} needs connect(..., client_id=)")
@@ -124,7 +124,7 @@ class BrokerDialect(NamedTuple):
         (('requeue', 'false'),)
         """
         if transacted and not self.nack_transacted:
-            raise LocalProtocolError(f"{self.name} takes no NACK in a transaction: refuse the message outside of it")
+            raise LocalProtocolError(f"{self.name} does not support NACK in a transaction: refuse the message outside")
         if requeue is None:
             return ()
         headers = self.requeue if requeue else self.discard

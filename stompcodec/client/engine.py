@@ -482,7 +482,7 @@ class _Attempt(threading.Thread):
             text = self._engine._delivery.credential(own, self._engine._options.connect_timeout)
         except Exception as error:
             why = type(error).__name__  # the text of the error may hold a secret
-            raise ConnectionLostError(f"the credentials could not be had: {why}", sent=False) from error
+            raise ConnectionLostError(f"asking for the credentials failed: {why}", sent=False) from error
         if not isinstance(text, str):
             raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)
         return text

@@ -51,8 +51,8 @@ def refuse() -> LocalProtocolError:
     Traceback (most recent call last):
         ...
     stompcodec.errors.LocalProtocolError: this client was opened before a fork, and belongs to the parent process: \
-open a client of its own in the child
+open another client in the child
     """
     return LocalProtocolError(
-        "this client was opened before a fork, and belongs to the parent process: open a client of its own in the child"
+        "this client was opened before a fork, and belongs to the parent process: open another client in the child"
     )

@@ -93,10 +93,10 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
     try:
         policy = on_error(message, error)
     except Exception:
-        log.exception("the on_error function failed as well: the message is left alone")
+        log.exception("the on_error function failed, too: the message stays unsettled")
         return "ignore"
     if policy not in POLICIES:
-        log.error("the on_error function returned %r: the message is left alone", policy)
+        log.error("the on_error function returned %r: the message stays unsettled", policy)
         return "ignore"
     return policy
 
@@ -135,8 +135,8 @@ def leave(message: BaseMessage) -> None:
     held = subscription.open - len(subscription.inbox) - len(subscription.batch)
     if subscription.left >= subscription.prefetch <= held:
         log.error(
-            "%s: nothing more comes until a message is settled or the connection ends: handlers failed, and the "
-            "messages they left hold the whole prefetch of %d",
+            "%s: the broker stops until a message is settled or the connection ends: the messages that failed handlers "
+            "left unsettled hold the whole prefetch of %d",
             subscription.destination,
             subscription.prefetch,
         )

@@ -164,7 +164,7 @@ class Inbound:
                 firsts.setdefault(each.group, each)
         self._refused_session(words, frame)
         for call in firsts.values():
-            what = f"{call.what}, or what was sent behind, was rejected: {words}"
+            what = f"{call.what}, or a later message, was rejected: {words}"
             self.link.finish(call, RejectedError(what, frame))
 
     def _refused_call(self, call: Call, words: str, error: RejectedError) -> None:
@@ -215,7 +215,7 @@ class Inbound:
             key = next(iter(self.replies))
         call = self.replies.get(key or "")
         if call is None:
-            log.info("a reply came that nobody waits for (any more)")
+            log.info("a reply matches no open request")
         else:
             self.link.finish(call, result=message)
 
@@ -235,7 +235,7 @@ class Inbound:
         self.link.now = now
         self.link.check_open()
         if subscription.id in self.subscriptions:
-            raise LocalProtocolError(f"there is a subscription with the id {subscription.id!r} already")
+            raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription

@@ -171,7 +171,7 @@ class ClientLink:
             return
         connection.excuse(late + self.inbox.unread())
         if self._connected_by is not None and now >= self._connected_by:
-            self.break_off(ConnectionLostError(f"no CONNECTED came in {self._patience:.3g} s", sent=False))
+            self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
         elif not connection.tick(now):
             every = connection.heartbeat.receive_every / 1000
             self.break_off(ConnectionLostError(f"the server was silent for more than twice {every} s"))
@@ -335,11 +335,11 @@ class ClientLink:
         """Drop unsent blocks of a group in which a block has failed: sending them would break the order."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
             self.outbox.remove(call)
-            self.finish(call, ConnectionLostError(f"{call.what}: not sent, since what came before failed", sent=False))
+            self.finish(call, ConnectionLostError(f"{call.what}: not sent, an earlier block failed", sent=False))
 
     def _expire(self, call: Call) -> None:
         """Handle the timeout of a call."""
-        message = f"{call.what}: nothing came back in {call.timeout} s"
+        message = f"{call.what}: no answer in {call.timeout} s"
         if call.id not in self.calls.sent:
             self.outbox.remove(call)
         self.finish(call, ReceiptTimeoutError(message, sent=call.sent))
@@ -385,7 +385,7 @@ class ClientLink:
         if command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
             return None
         if command in ("ACK", "NACK"):
-            return StaleAckError(f"{command} was not sent before the connection was lost: the message comes again")
+            return StaleAckError(f"{command} not sent: the connection was lost, and the message comes again")
         return ConnectionLostError(f"{command} was not sent before the connection was lost", sent=False)
 
     def check_open(self) -> None:

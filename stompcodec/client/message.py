@@ -103,7 +103,7 @@ class BaseMessage:
         """
         destination = self.frame.get("reply-to")
         if destination is None:
-            raise LocalProtocolError("the message has no reply-to: it wants no answer")
+            raise LocalProtocolError("the message has no reply-to header, so it cannot be replied to")
         key = self.frame.get("correlation-id")
         pairs = [] if key is None else [("correlation-id", key)]
         return destination, body, [*pairs, *(headers or {}).items()]

@@ -88,7 +88,7 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: every wait needs a time above 0, in seconds")
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0, in seconds")
         for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")

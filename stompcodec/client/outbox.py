@@ -22,10 +22,10 @@ _OUR_OWN = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 class OutboxFullError(StompError):
     """The outbox had no room in time. Nothing was sent.
 
-    >>> raise OutboxFullError("10000 frames wait to be sent already")
+    >>> raise OutboxFullError("the outbox is full: 10000 frames wait to be sent")
     Traceback (most recent call last):
         ...
-    stompcodec.client.outbox.OutboxFullError: 10000 frames wait to be sent already
+    stompcodec.client.outbox.OutboxFullError: the outbox is full: 10000 frames wait to be sent
     """
 
 

@@ -191,7 +191,7 @@ class BaseLink:
             if call.resend:
                 pairs.append((self.core.link.dialect.duplicate, uuid.uuid4().hex))
         elif resend:
-            raise LocalProtocolError("resend=True needs a receipt: else nobody knows what to send again")
+            raise LocalProtocolError("resend=True needs receipt=True")
         return Frame("SEND", pairs, message.body)
 
     def transaction_id(self) -> str:

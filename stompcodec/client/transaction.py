@@ -30,7 +30,7 @@ class BaseTransaction:
         """
         if self.state == "lost":
             raise ConnectionLostError(
-                f"the transaction ended with its connection: nothing of it took effect ({self.lost})"
+                f"the transaction was lost with its connection, and took no effect ({self.lost})"
             ) from self.lost
         if self.state != "open":
             raise LocalProtocolError(f"the transaction is {self.state}")

@@ -352,7 +352,7 @@ class AsyncClient(BaseClient):
         finally:
             await self.close()
         if not quiet:
-            raise ReceiptTimeoutError(f"not all was finished in {timeout} s")
+            raise ReceiptTimeoutError(f"the client was not drained in {timeout} s")
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what waits in the outbox, disconnect, and close. To close again does nothing.

@@ -346,7 +346,7 @@ class Client(BaseClient):
         finally:
             self.close()
         if not quiet:
-            raise ReceiptTimeoutError(f"not all was finished in {timeout} s")
+            raise ReceiptTimeoutError(f"the client was not drained in {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
         """Send what waits in the outbox, disconnect, and close. To close again does nothing.

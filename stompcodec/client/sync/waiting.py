@@ -77,7 +77,7 @@ class Receipt:
         self._waiters.append(waiter)
         # Invariant: `done` is set before `_wake` takes the waiters, so none is missed.
         if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
-            raise ReceiptTimeoutError(f"{call.what}: nothing came back in {call.timeout} s")
+            raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout} s")
         if call.error is not None:
             raise call.error
         return call.result

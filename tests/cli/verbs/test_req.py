@@ -52,7 +52,7 @@ def test_the_timeout_bounds_connecting_too(at: Runner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         result = at("req", "/queue/a", "x", "--timeout", "0.2", "-u", f"127.0.0.1:{silent.getsockname()[1]}")
     assert result.exit_code == 1
-    assert "no CONNECTED came in 0.2 s" in result.stderr
+    assert "no CONNECTED in 0.2 s" in result.stderr
 
 
 def test_a_refused_question(at: Runner) -> None:
