@@ -384,9 +384,10 @@ class Broker:
         """
         self.now = now
         self._losses = 0
-        if self.quota.waiting:
-            self.quota.next(now)
-            if self.quota.waiting:
+        quota = self.quota
+        if quota.blocked or quota.front.blocked:
+            quota.next(now)
+            if quota.waiting:
                 self.wake()
         self._flush_topics()
         if self._resumable:

@@ -176,7 +176,9 @@ class Journal:
     @property
     def may_commit(self) -> bool:
         """True if something waits for `commit`, and no other commit or long transaction is in progress."""
-        return self.busy is None and not self.staging and self.open
+        if self.busy is not None or self.staging or self.store is None:
+            return False
+        return bool(self.batch.waiters or self.store.pending or self._lined_up)
 
     @property
     def behind(self) -> bool:
