@@ -31,84 +31,39 @@ Delivery = tuple[int, Message]
 
 
 class Source(Deliverer, Undoable, Protocol):
-    """The source of a consumer's messages: a queue, or a browser's view of one."""
+    """The source of a consumer's messages: a queue, or a browser's view of one. `Queue` says what each member means."""
 
     @property
-    def home(self) -> Source:
-        """The queue that has the messages."""
-
+    def home(self) -> Source: ...
     @property
-    def members(self) -> dict[Consumer, None]:
-        """All consumers, in the order of their subscriptions."""
-
+    def members(self) -> dict[Consumer, None]: ...
     @property
-    def journal(self) -> Journal | None:
-        """To the store; None for one that ends with its session or subscription."""
-
+    def journal(self) -> Journal | None: ...
     @property
-    def arguments(self) -> QueueArguments | None:
-        """The queue arguments that a client has set."""
-
+    def arguments(self) -> QueueArguments | None: ...
     @property
-    def maker(self) -> Maker | None:
-        """The session that made it; None if the broker did."""
-
+    def maker(self) -> Maker | None: ...
     @property
-    def count(self) -> int:
-        """Messages: READY, UNACKED and held."""
-
+    def count(self) -> int: ...
     @property
-    def octets(self) -> int:
-        """Bytes of these messages."""
-
+    def octets(self) -> int: ...
     @property
-    def full(self) -> bool:
-        """The bound is passed, or memory is short."""
-
-    def is_expired(self, message: Message) -> bool:
-        """Return whether a message has expired."""
-
-    def add(self, consumer: Consumer) -> None:
-        """Add the consumer of a new subscription."""
-
-    def drop(self, consumer: Consumer) -> list[Message]:
-        """Remove a consumer. Return its unacknowledged messages, to be requeued."""
-
-    def offer(self, consumer: Consumer) -> int:
-        """Serve a consumer that has credit, or a send budget, again. Return how many messages went out."""
-
-    def take_one(self, consumer: Consumer) -> bool:
-        """Deliver one message to a consumer that asks for it. Return whether there was one."""
-
-    def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:
-        """Undo the delivery of a large message whose file cannot be read."""
-
-    def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message. Return whether its sender should wait."""
-
-    def block(self, session: Peer) -> None:
-        """Make a session wait until there is room."""
-
-    def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
-        """Remove messages that were acknowledged."""
-
-    def requeue(self, messages: list[Message]) -> None:
-        """Take back messages that were delivered and not acknowledged."""
-
-    def count_out_one(self, octets: int) -> None:
-        """Count a message that is gone."""
-
-    def drop_oldest(self) -> bool:
-        """Drop the oldest messages until there is room."""
-
-    def suspend(self) -> None:
-        """Deliver nothing until `go_on`."""
-
-    def go_on(self) -> None:
-        """Undo `suspend`."""
-
-    def close(self) -> None:
-        """End it, and forget its messages."""
+    def full(self) -> bool: ...
+    def is_expired(self, message: Message) -> bool: ...
+    def add(self, consumer: Consumer) -> None: ...
+    def drop(self, consumer: Consumer) -> list[Message]: ...
+    def offer(self, consumer: Consumer) -> int: ...
+    def take_one(self, consumer: Consumer) -> bool: ...
+    def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None: ...
+    def put(self, message: Message, stored: bool = False) -> bool: ...
+    def block(self, session: Peer) -> None: ...
+    def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None: ...
+    def requeue(self, messages: list[Message]) -> None: ...
+    def count_out_one(self, octets: int) -> None: ...
+    def drop_oldest(self) -> bool: ...
+    def suspend(self) -> None: ...
+    def go_on(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Consumer:

@@ -32,43 +32,22 @@ _PLACES = 4096
 
 
 class Contents(Waiter, Protocol):
-    """A queue, as its dispatcher sees it."""
+    """A queue, as its dispatcher sees it. `Queue` says what each member means."""
 
     @property
-    def journal(self) -> Journal | None:
-        """To the store."""
-
+    def journal(self) -> Journal | None: ...
     @property
-    def quota(self) -> LoopQuota | None:
-        """Where work waits that takes longer than one turn should."""
-
+    def quota(self) -> LoopQuota | None: ...
     @property
-    def parked(self) -> list[Consumer] | None:
-        """Not None while nothing is delivered."""
-
-    def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message. Return whether its sender should wait."""
-
-    def enqueue(self, message: Message) -> bool:
-        """Take a message that no consumer can take now. Return whether its sender should wait."""
-
-    def requeue_failed(self, message: Message, left: Message | None) -> None:
-        """Requeue what `delivery_failed` left of a message."""
-
-    def deliver_to(self, consumer: Consumer, message: Message) -> None:
-        """Deliver a message that has left READY to a given consumer."""
-
-    def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
-        """Note that a message cannot be written to a consumer. Return what the queue keeps in its place."""
-
-    def is_expired(self, message: Message) -> bool:
-        """Return whether a message has expired."""
-
-    def expire(self, message: Message) -> None:
-        """Drop an expired message, which has left READY."""
-
-    def count_out(self, count: int, octets: int) -> None:
-        """Count messages that are gone."""
+    def parked(self) -> list[Consumer] | None: ...
+    def put(self, message: Message, stored: bool = False) -> bool: ...
+    def enqueue(self, message: Message) -> bool: ...
+    def requeue_failed(self, message: Message, left: Message | None) -> None: ...
+    def deliver_to(self, consumer: Consumer, message: Message) -> None: ...
+    def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None: ...
+    def is_expired(self, message: Message) -> bool: ...
+    def expire(self, message: Message) -> None: ...
+    def count_out(self, count: int, octets: int) -> None: ...
 
 
 class Watcher(Protocol):

@@ -11,7 +11,6 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
 from stompcodec.broker.queues.dispatcher import Contents
 
 if TYPE_CHECKING:
-    from stompcodec.broker.message import Message
     from stompcodec.broker.queues.ready_messages import ReadyMessages
 
 __all__ = ["Expiry"]
@@ -28,8 +27,7 @@ class Swept(Contents, Protocol):
     @property
     def closed(self) -> bool: ...
     @property
-    def messages(self) -> ReadyMessages:
-        """The READY messages."""
+    def messages(self) -> ReadyMessages: ...
 
 
 class Expiry:
@@ -47,10 +45,6 @@ class Expiry:
         self.pending = False
         #: Time of the next sweep, in seconds.
         self._next = 0.0
-
-    def is_over(self, message: Message) -> bool:
-        """Return whether a message has expired."""
-        return message.expires is not None and message.expires <= self.wall()
 
     def sweep(self, queue: Swept, now: float) -> None:
         """Remove the expired messages, if there may be any. A long queue is swept rarely, a share in each turn."""

@@ -737,7 +737,7 @@ class Queue:
 
     def is_expired(self, message: Message) -> bool:
         """Return whether a message has expired."""
-        return message.expires is not None and self.expiry.is_over(message)
+        return message.expires is not None and message.expires <= self.expiry.wall()
 
     def expire(self, message: Message) -> None:
         """Drop an expired message, which has left READY."""

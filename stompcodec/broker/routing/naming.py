@@ -92,7 +92,6 @@ class Naming:
         >>> Naming().dead_letter("/queue/DLQ.a")
         '/queue/DLQ.a'
         """
-        before, named, after = self._dead_letter.partition("{name}")
-        if named and before and destination.startswith(before) and destination.endswith(after):
+        if self.of_letters(destination) is not None and not self._dead_letter.startswith("{name}"):
             return destination
         return self._dead_letter.replace("{name}", self.split(destination)[2])

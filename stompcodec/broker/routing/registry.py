@@ -329,13 +329,16 @@ class Destinations:
 
     def delete(self, name: str) -> None:
         """Delete a queue, with its messages."""
-        queue = self.queues.pop(name, None)
-        self.ending.discard(name)
-        if queue is not None:
-            self.shares.gone(queue)
-            self.kept.gone(queue)
-            queue.delete()
+        if name in self.queues:
+            self._remove(name)
             self._swept()
+
+    def _remove(self, name: str) -> None:
+        queue = self.queues.pop(name)
+        self.ending.discard(name)
+        self.shares.gone(queue)
+        self.kept.gone(queue)
+        queue.delete()
 
     def sweep(self) -> None:
         """Remove idle queues and topics: without messages and subscriptions."""
@@ -347,11 +350,7 @@ class Destinations:
             if not (queue.count or queue.members or queue.blocked or queue.suspensions) and not self._keeps_queue(name)
         ]
         for name in idle:
-            queue = self.queues.pop(name)
-            self.shares.gone(queue)
-            self.kept.gone(queue)
-            queue.close()
-            self.ending.discard(name)
+            self._remove(name)
             self.owners.release(name)
         self.retained.sweep()
         self._sweep_topics()
