@@ -232,13 +232,13 @@ class Script:
         for peer in self.peers:
             self.look_at(peer)
         broker = self.bench.broker
-        router = broker.router("/")
-        queues = [*router.queues.values(), *(c.queue for t in router.topics.values() for c in t.consumers)]
+        host = broker.virtual_host("/")
+        queues = [*host.queues.values(), *(c.queue for t in host.topics.values() for c in t.consumers)]
         for queue in queues:
             self.look_at_queue(queue)
         assert difference(broker) == {}
         assert len(broker.sessions) <= SMALL["max_connections"]
-        assert len(router.queues) + len(router.topics) <= SMALL["max_destinations"]
+        assert len(host.queues) + len(host.topics) <= SMALL["max_destinations"]
 
     def look_at(self, peer: Peer) -> None:
         frames = [frame for frame in peer.inbox if frame.command != "CONNECTED"]

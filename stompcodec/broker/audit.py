@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.core import Broker
     from stompcodec.broker.message import Message
     from stompcodec.broker.queues.consumer import Consumer, Source
-    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
 __all__ = ["Held", "audit", "difference"]
@@ -60,19 +60,19 @@ def audit(broker: Broker) -> Held:
     >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
     True
     """
-    routers = list(broker._routers.values())
+    hosts = list(broker._virtual_hosts.values())
     sessions = list(broker.sessions.values())
     journal = broker.journal
     return Held(
-        queues=sum(_messages(queue) for router in routers for queue in _queues(router)),
+        queues=sum(_messages(queue) for host in hosts for queue in _queues(host)),
         backlogs=sum(_messages(consumer.queue) for session in sessions for consumer in _backlogs(session)),
-        retained=sum(_messages(queue) for router in routers for queue in router.destinations.retained.queues.values()),
+        retained=sum(_messages(queue) for host in hosts for queue in host.destinations.retained.queues.values()),
         delayed=broker.delayed.cost + DELAY * len(broker.delayed),
         batches=journal.kept + sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
         sessions=sum(_held(session) for session in sessions if not session.ended),
         leaving=sum(session.memory.unwritten for session in sessions if session.ended),
         subscriptions=sum(CONNECTION + _subscriptions(session) for session in sessions),
-        destinations=sum(_destinations(router) for router in routers),
+        destinations=sum(_destinations(host) for host in hosts),
         keys=broker.sent.cost,
     )
 
@@ -95,9 +95,9 @@ def difference(broker: Broker) -> dict[str, tuple[int, int]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _queues(router: Router) -> Iterator[Queue]:
-    yield from router.queues.values()
-    for durable in router.destinations.durables:
+def _queues(host: VirtualHost) -> Iterator[Queue]:
+    yield from host.queues.values()
+    for durable in host.destinations.durables:
         yield durable.queue
 
 
@@ -114,8 +114,8 @@ def _messages(queue: Source) -> int:
 def _found(broker: Broker) -> dict[Source, list[Message]]:
     """Return every message of every queue, wherever it is."""
     found: dict[Source, list[Message]] = {}
-    for router in broker._routers.values():
-        for queue in [*_queues(router), *router.destinations.retained.queues.values()]:
+    for host in broker._virtual_hosts.values():
+        for queue in [*_queues(host), *host.destinations.retained.queues.values()]:
             found[queue] = [*queue.messages, *queue.deferred.values()]
     for session in broker.sessions.values():
         for consumer in session.consumers.values():
@@ -145,8 +145,8 @@ def _subscriptions(session: Session) -> int:
     return sum(consumer.cost for consumer in session.consumers.values()) + sum(map(target_cost, remembered))
 
 
-def _destinations(router: Router) -> int:
-    durables = list(router.destinations.durables)
-    names = [*router.queues, *router.topics, *(durable.name for durable in durables)]
+def _destinations(host: VirtualHost) -> int:
+    durables = list(host.destinations.durables)
+    names = [*host.queues, *host.topics, *(durable.name for durable in durables)]
     selectors = [durable.selector.text for durable in durables if durable.selector is not None]
     return sum(map(destination_cost, names)) + sum(map(selector_cost, selectors))

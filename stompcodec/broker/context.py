@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Deliverer
     from stompcodec.broker.routing.delayed import Delayed
     from stompcodec.broker.routing.idempotency import SentKeys
-    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.storage.journal import Journal
     from stompcodec.broker.storage.spool import Spool
 
@@ -96,7 +96,7 @@ class Host(SenderContext, Protocol):
 
     # ---- what sessions call ----
 
-    def router(self, vhost: str) -> Router:
+    def virtual_host(self, vhost: str) -> VirtualHost:
         """Return the destinations of a virtual host."""
 
     def place(self, message: Message) -> None:

@@ -28,7 +28,7 @@ from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.routing.virtual_host import Router
+from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.connection_ttl import remedy
 from stompcodec.broker.sessions.frame_log import logged, session_class
@@ -147,7 +147,7 @@ class Broker:
         self.wake: Callable[[], None] = lambda: None
         self.stats = Stats()
         self._entropy = entropy
-        self._routers: dict[str, Router] = {}
+        self._virtual_hosts: dict[str, VirtualHost] = {}
         self._opened: list[Topic] = []
         #: What message-ids are made of.
         self.ident = epoch.encode() + b"-%d"
@@ -197,11 +197,11 @@ class Broker:
 
     # ---- destinations ----
 
-    def router(self, vhost: str) -> Router:
+    def virtual_host(self, vhost: str) -> VirtualHost:
         """The destinations of a virtual host."""
-        router = self._routers.get(vhost)
-        if router is None:
-            router = Router(
+        host = self._virtual_hosts.get(vhost)
+        if host is None:
+            host = VirtualHost(
                 vhost,
                 self.config,
                 self.account,
@@ -212,14 +212,14 @@ class Broker:
                 self._opened,
                 lambda: self.seq,
             )
-            self._routers[vhost] = router
-        return router
+            self._virtual_hosts[vhost] = host
+        return host
 
     @property
     def queues(self) -> dict[tuple[str, str], Queue]:
         """All queues, by virtual host and name. For looking at; made anew each time."""
         return {
-            (vhost, name): queue for vhost, router in self._routers.items() for name, queue in router.queues.items()
+            (vhost, name): queue for vhost, host in self._virtual_hosts.items() for name, queue in host.queues.items()
         }
 
     def place(self, message: Message) -> None:
@@ -251,13 +251,13 @@ class Broker:
         self.journal.look_at_space(self.config.store_free)
         for record in store.subscriptions():
             vhost, _, name = record.queue.partition("\0")
-            self.router(vhost).destinations.restore(record, name)
+            self.virtual_host(vhost).destinations.restore(record, name)
         for stored in store.load():
             vhost, _, name = stored.queue.partition("\0")
             message = restored(stored)
             if stored.body is not None:
                 message.body = self.spool.keep(stored.body)
-            self.router(vhost).destinations.load(name, reload_schedule(message))
+            self.virtual_host(vhost).destinations.load(name, reload_schedule(message))
             self.seq = max(self.seq, stored.seq)
         date = self.wall()
         for key in store.keys():
@@ -503,10 +503,10 @@ class Broker:
             self._deadlines.set(session.id, deadline)
 
     def _sweep(self, now: float) -> None:
-        for router in self._routers.values():
-            router.destinations.expire(now)
+        for host in self._virtual_hosts.values():
+            host.destinations.expire(now)
             if now >= self._idle_at:
-                router.destinations.sweep()
+                host.destinations.sweep()
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED

@@ -25,7 +25,7 @@ def subscribe(peer: Peer, name: str = "n", destination: str = TOPIC, id: str = "
 
 def names(bench: Bench) -> list[str]:
     """Of the durable subscriptions that there are."""
-    return sorted(bench.broker.router("/").destinations.durables.by_name)
+    return sorted(bench.broker.virtual_host("/").destinations.durables.by_name)
 
 
 def leave(peer: Peer) -> None:

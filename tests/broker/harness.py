@@ -66,9 +66,9 @@ class Bench:
     @property
     def octets(self) -> int:
         """Of all messages in queues, without what is retained."""
-        routers = self.broker._routers.values()
-        queues = [queue for router in routers for queue in router.queues.values()]
-        queues += [durable.queue for router in routers for durable in router.destinations.durables.by_name.values()]
+        hosts = self.broker._virtual_hosts.values()
+        queues = [queue for host in hosts for queue in host.queues.values()]
+        queues += [durable.queue for host in hosts for durable in host.destinations.durables.by_name.values()]
         consumers = [consumer for peer in self.peers for consumer in peer.consumers.values()]
         queues += [consumer.queue for consumer in consumers if consumer.address is not None]
         delayed = [entry[2] for entry in self.broker.delayed._heap if not isinstance(entry[2], int)]

@@ -20,7 +20,7 @@ def queue_of(bench, name="/queue/a"):
 
 
 def destinations_of(bench):
-    return bench.broker.router("/").destinations
+    return bench.broker.virtual_host("/").destinations
 
 
 def later(bench, seconds):

@@ -107,5 +107,5 @@ def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(m
     spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     commands._send_any(session, spy)
     assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
-    quick = {"destination", "persistent", "receipt", *session.router.destinations.routing_headers}
+    quick = {"destination", "persistent", "receipt", *session.virtual_host.destinations.routing_headers}
     assert spy.asked - quick == set(commands.SLOW_HEADERS)

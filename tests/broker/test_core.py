@@ -295,5 +295,5 @@ def test_many_connections_leave_nothing_behind():
     bench.wait(100.0)
     assert not bench.broker.sessions
     assert list(bench.broker.queues) == [("/", "/queue/a")]
-    assert not bench.broker.router("/").topics
-    assert not bench.broker.router("/").owners
+    assert not bench.broker.virtual_host("/").topics
+    assert not bench.broker.virtual_host("/").owners

@@ -32,7 +32,7 @@ from stompcodec.broker.storage.store import SentKey
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.storage.journal import Batch, Journal
     from stompcodec.codec import Frame
 
@@ -72,7 +72,7 @@ class Sender(Peer, Protocol):
     @property
     def broker(self) -> SenderContext: ...
     @property
-    def router(self) -> Router: ...
+    def virtual_host(self) -> VirtualHost: ...
 
 
 class Mark(NamedTuple):
@@ -190,10 +190,10 @@ class SentKeys:
         Raises:
             Refused: the destination is invalid.
         """
-        destinations = session.router.destinations
+        destinations = session.virtual_host.destinations
         address = destinations.named(destinations.addresses.find(destination, routing, False), session)
         name = destinations.address(address.name, session)
-        parts = (session.owner, session.router.vhost, session.client_id, address.kind.value, name)
+        parts = (session.owner, session.virtual_host.vhost, session.client_id, address.kind.value, name)
         text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)
         user = blake2b((session.owner or "").encode("utf-8", "surrogatepass"), digest_size=_USER).digest()
         scope = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()

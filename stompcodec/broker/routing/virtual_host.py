@@ -1,4 +1,4 @@
-"""Router: the subscriptions, destinations and dead letters of one virtual host."""
+"""VirtualHost: the subscriptions, destinations and dead letters of one virtual host."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
     from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
-__all__ = ["Router"]
+__all__ = ["VirtualHost"]
 
 
-class Router:
+class VirtualHost:
     """The subscriptions, destinations and dead letters of a virtual host.
 
     Args:

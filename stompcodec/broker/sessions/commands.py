@@ -58,11 +58,11 @@ def _connect(session: Session, frame: Frame) -> None:
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
     session.owner = broker.auth.owner(user)
-    session.router = broker.router(vhost)
+    session.virtual_host = broker.virtual_host(vhost)
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"
     session.plain = session.exact and broker.plain
-    session.router.join(session, session.header(frame, "client-id"))
+    session.virtual_host.join(session, session.header(frame, "client-id"))
     manner = "" if config.dialect == "stompcodec" else f" as {config.dialect}"
     headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
     if config.commands:
@@ -229,7 +229,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.router.reject(consumer.queue, deliveries, get("requeue") != "false")
+        session.virtual_host.reject(consumer.queue, deliveries, get("requeue") != "false")
     if not consumer.window:
         let_go(session, consumer)
     elif not consumer.in_ring:

@@ -96,7 +96,7 @@ def commit(session: Session, frame: Frame) -> None:
             check_space(session, (None,))
         _take_effect(session, transaction, frame)
     except Refused:
-        session.router.stop((), transaction.abort())
+        session.virtual_host.stop((), transaction.abort())
         raise
     confirm(session, frame)
 
@@ -107,7 +107,7 @@ def abort(session: Session, frame: Frame) -> None:
     Raises:
         Refused: there is no such transaction.
     """
-    session.router.stop((), _ended(session, frame).abort())
+    session.virtual_host.stop((), _ended(session, frame).abort())
     confirm(session, frame)
 
 
@@ -185,7 +185,7 @@ def _committing(session: Session, transaction: Transaction, frame: Frame) -> Ite
                 yield journal
             _check(session, transaction)
         except Refused:
-            session.router.stop((), transaction.abort())
+            session.virtual_host.stop((), transaction.abort())
             if session.ended:
                 return
             raise
@@ -259,7 +259,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
         if shares:
             yield session.broker.quota
     for (queue, requeue), deliveries in rejected.items():
-        session.router.reject(queue, deliveries, requeue)
+        session.virtual_host.reject(queue, deliveries, requeue)
     if transaction.retains and session.broker.stores_some and not session.ended:
         hold_receipts(session, frame)
     confirm(session, frame)
@@ -306,7 +306,7 @@ def _after_commit(
     if committed:
         transaction.operations = []  # they go share by share
         return _applying(session, shares, pinned)
-    session.router.stop((), transaction.abort())
+    session.virtual_host.stop((), transaction.abort())
     for queue in pinned:
         queue.go_on()
     return None
@@ -325,7 +325,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
             if shares:
                 yield session.broker.quota.front
         for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-            session.router.reject(queue, deliveries, requeue)
+            session.virtual_host.reject(queue, deliveries, requeue)
     finally:
         for queue in pinned:
             queue.go_on()
@@ -365,12 +365,12 @@ def _apply(
 ) -> None:
     """What it does outside of the store. Or, if the commit has failed, as if it had been aborted."""
     if not committed:
-        session.router.stop((), transaction.abort())
+        session.virtual_host.stop((), transaction.abort())
         return
     rejected: dict[tuple[Source, bool], list[Delivery]] = {}
     _apply_some(session, transaction.operations, queues, stored_in, rejected)
     for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-        session.router.reject(queue, deliveries, requeue)
+        session.virtual_host.reject(queue, deliveries, requeue)
 
 
 def _apply_some(

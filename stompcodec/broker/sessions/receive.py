@@ -46,7 +46,7 @@ def receive(session: Session, frame: Frame) -> None:
     number = session.next_number
     cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)
     session.memory.check(cost)
-    consumer = session.router.subscribe(session, number, request)
+    consumer = session.virtual_host.subscribe(session, number, request)
     consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
     consumer.single = False
     before = session.outbox.send_budget
@@ -54,7 +54,7 @@ def receive(session: Session, frame: Frame) -> None:
     try:
         taken = queue.take_one(consumer)
     except Refused:
-        session.router.end_with_last(consumer)
+        session.virtual_host.end_with_last(consumer)
         raise
     if not taken:
         pairs = [("destination", request.destination)]
@@ -74,7 +74,7 @@ def receive(session: Session, frame: Frame) -> None:
             queue.members[consumer] = None
     if consumer.durable is not None and session.broker.stores_some:
         hold_receipts(session, frame)
-    session.router.end_with_last(consumer)
+    session.virtual_host.end_with_last(consumer)
     confirm(session, frame)
 
 
@@ -103,4 +103,4 @@ def let_go(session: Session, consumer: Consumer) -> None:
         session.windows.leave(1)
         if consumer.selector is not None:
             session.selectors.remove(consumer.selector.text)
-        session.router.stop([consumer], ())
+        session.virtual_host.stop([consumer], ())

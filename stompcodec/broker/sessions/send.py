@@ -17,7 +17,7 @@ from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
-    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
 __all__ = ["cached_target", "in_order", "parts_of", "put", "put_keyed", "put_late", "queue_of", "targets_of"]
@@ -69,7 +69,7 @@ def cached_target(session: Session, frame: Frame, destination: str) -> Queue | T
     """Where a SEND goes, if it has none of the headers that may send it elsewhere, and this is known already."""
     queue = session.cached_targets.get(_UNLESS_TOLD + destination)
     if queue is not None:
-        for name in session.router.destinations.routing_headers:
+        for name in session.virtual_host.destinations.routing_headers:
             if frame.get(name) is not None:
                 return None
     return queue
@@ -90,7 +90,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
     queue = session.cached_targets.get(destination)
     if queue is not None:
         return queue
-    destinations = session.router.destinations
+    destinations = session.virtual_host.destinations
     address = destinations.named(destinations.addresses.find(destination, target.routing, False), session)
     if not session.broker.auth.may(session.user, "send", address.name):
         raise Refused("not allowed to send there", "The rules of the broker do not allow it.")
@@ -204,7 +204,7 @@ def _into(session: Session, queue: QueueOrTopic, message: Message, stored: bool 
     """Into the queue or topic, or where it waits for its time. True: the sender should wait."""
     if message.due is None:
         return queue.put(message, stored)
-    return session.broker.delayed.defer(message, queue, lambda: _now(session.router, queue), stored)
+    return session.broker.delayed.defer(message, queue, lambda: _now(session.virtual_host, queue), stored)
 
 
 def _block(session: Session, queue: QueueOrTopic, message: Message) -> None:
@@ -215,9 +215,9 @@ def _block(session: Session, queue: QueueOrTopic, message: Message) -> None:
         queue.block(session)
 
 
-def _now(router: Router, queue: QueueOrTopic) -> QueueOrTopic:
+def _now(host: VirtualHost, queue: QueueOrTopic) -> QueueOrTopic:
     """The queue as it is when a message is due: topics come and go meanwhile."""
-    return router.topics.get(queue.name, queue) if isinstance(queue, Topic) else queue
+    return host.topics.get(queue.name, queue) if isinstance(queue, Topic) else queue
 
 
 def in_order(session: Session, action: Callable[[bool], None], first: int | None = None) -> None:

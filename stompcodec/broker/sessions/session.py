@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.routing.topic import Topic
-    from stompcodec.broker.routing.virtual_host import Router
+    from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.storage.journal import Batch, CommitWaiter
 
 __all__ = ["Session"]
@@ -62,9 +62,9 @@ class Session:
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
         *("ended", "exact", "failing", "handlers", "hopeless", "id", "intake", "leaving", "listener", "maker"),
-        *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain", "router"),
+        *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
         *("secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "user", "version", "waits_on"),
-        "windows",
+        *("virtual_host", "windows"),
     )
 
     def __init__(
@@ -120,7 +120,7 @@ class Session:
         self.user: User
         #: The owner of what it makes and leaves behind; None where all clients are one user.
         self.owner: str | None = None
-        self.router: Router
+        self.virtual_host: VirtualHost
         #: What stands for it where it makes destinations; None as long as it has made none.
         self.maker: Maker | None = None
 
@@ -378,8 +378,8 @@ class Session:
             self.intake = None
         self.more = None
         if self.version:
-            self.router.stop(consumers, orphans)
-            self.router.forget(self)
+            self.virtual_host.stop(consumers, orphans)
+            self.virtual_host.forget(self)
         for blocker in self._blockers:
             blocker.blocked.pop(self, None)
         self._blockers.clear()

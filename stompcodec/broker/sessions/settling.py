@@ -43,7 +43,7 @@ def settling(
         if accepted:
             queue.settle(some)
         else:
-            session.router.reject(queue, some[::-1], requeue)
+            session.virtual_host.reject(queue, some[::-1], requeue)
     if not session.ended:
         confirm(session, frame)
     if not accepted:

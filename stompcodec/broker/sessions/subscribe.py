@@ -29,7 +29,7 @@ def subscribe(session: Session, frame: Frame) -> None:
     name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
-    consumers, durables = [], session.router.destinations.durables
+    consumers, durables = [], session.virtual_host.destinations.durables
     had = len(durables)
     try:
         for number, part in enumerate(parts_of(request.destination, config.composite)):
@@ -43,7 +43,7 @@ def subscribe(session: Session, frame: Frame) -> None:
     confirm(session, frame)
     for consumer in consumers:
         if not consumer.closed:  # what came to another part was too much, and the session is gone
-            session.router.start(consumer)
+            session.virtual_host.start(consumer)
 
 
 #: Behind the name of a subscription, for each part of a composite destination but the first. No header holds it.
@@ -67,7 +67,7 @@ def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consum
     session.memory.check(cost)
     window = request.window if request.mode == AUTO else session.windows.claim(request.window)
     number = session.next_number
-    consumer = session.router.subscribe(session, number, request)
+    consumer = session.virtual_host.subscribe(session, number, request)
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
     if consumer.selector is not None:
@@ -99,13 +99,13 @@ def reply_address(session: Session, reply_to: str) -> str | None:
     Raises:
         Refused: it cannot be subscribed to.
     """
-    router = session.router
-    address = router.destinations.address(reply_to, session)
+    host = session.virtual_host
+    address = host.destinations.address(reply_to, session)
     if address == reply_to:
         return None
     name = _name(reply_to, reply_to)
     if session.broker.config.reply_to_subscribes and name not in session.consumers:
-        router.start(_subscribe(session, name, SubscribeRequest(reply_to, reply_to)))
+        host.start(_subscribe(session, name, SubscribeRequest(reply_to, reply_to)))
     return address
 
 
@@ -120,7 +120,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     name = _name(destination or "", key)
     while name + _PART * len(consumers) in session.consumers:
         consumers.append(session.consumers[name + _PART * len(consumers)])
-    durables = session.router.named(session, read_request(frame, session.exact, session.broker.config), consumers)
+    durables = session.virtual_host.named(session, read_request(frame, session.exact, session.broker.config), consumers)
     if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")
     for part, consumer in enumerate(consumers):
@@ -134,7 +134,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
         hold_receipts(session, frame)
-    session.router.stop(consumers, ())
+    session.virtual_host.stop(consumers, ())
     for durable in durables:
-        session.router.end(durable)
+        session.virtual_host.end(durable)
     confirm(session, frame)

@@ -34,7 +34,7 @@ class Line(Fifo):
 
 def deepen(bench: Loop, count: int, line: Fifo) -> None:
     """Make a queue of so many messages, without a frame for each."""
-    queue = bench.broker.router("/").destinations.queue(QUEUE)
+    queue = bench.broker.virtual_host("/").destinations.queue(QUEUE)
     queue.messages.line = line
     for _ in range(count):
         message = Message(b"%d", 0, QUEUE, b"\n\0")

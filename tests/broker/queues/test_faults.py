@@ -85,7 +85,7 @@ def test_nothing_is_made_for_what_is_refused():
     peer.connect(client_id="c")
     peer.subscribe("/topic/t", durable_subscriber_name="d", include_seq="s:eq")
     assert peer.error().headers["message"] == "bad include-seq"
-    assert not bench.broker.router("/").destinations.durables.by_name
+    assert not bench.broker.virtual_host("/").destinations.durables.by_name
     assert not bench.store._subscribed
 
 

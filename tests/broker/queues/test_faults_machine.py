@@ -387,7 +387,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @property
     def queue(self):
-        (durable,) = self.bench.broker.router("/").destinations.durables.by_name.values()
+        (durable,) = self.bench.broker.virtual_host("/").destinations.durables.by_name.values()
         return durable.queue
 
     def look(self):

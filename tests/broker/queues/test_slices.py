@@ -283,7 +283,7 @@ def test_thousands_of_sessions_are_lost_a_share_at_a_time() -> None:
             octets = peer.octets_of("SUBSCRIBE", destination=TOPIC, id=str(number), ack="auto")
             peer.session.receive(octets, 0.0)
     bench.turn()
-    topic = bench.broker.router("/").topics[TOPIC]
+    topic = bench.broker.virtual_host("/").topics[TOPIC]
     before = len(topic._own)
     for peer in peers:
         peer.session.lost(0.0)

@@ -162,7 +162,7 @@ def test_what_is_not_made_by_itself_is_refused():
             assert [frame.command for frame in peer.take()] == ["RECEIPT", "RECEIPT"]
             peer.send(command, destination="fixed.b", id="3", **{name: routing})
             assert peer.error().headers["message"] in ("no such queue", "no such address")
-            assert "fixed.b" not in bench.broker.router("/").queues
+            assert "fixed.b" not in bench.broker.virtual_host("/").queues
 
 
 def test_what_is_not_deleted_by_itself_stays():
@@ -173,9 +173,9 @@ def test_what_is_not_deleted_by_itself_stays():
         routing = "MULTICAST" if name.endswith("b") else "ANYCAST"
         peer.send("SUBSCRIBE", destination=name, id=str(number), subscription_type=routing)
         peer.send("UNSUBSCRIBE", id=str(number))
-    router = bench.broker.router("/")
-    router.destinations.sweep()
-    assert (set(router.queues), set(router.topics)) == ({"kept.a", "there"}, {"kept.b"})
+    host = bench.broker.virtual_host("/")
+    host.destinations.sweep()
+    assert (set(host.queues), set(host.topics)) == ({"kept.a", "there"}, {"kept.b"})
 
 
 def test_a_file_with_settings():

@@ -85,7 +85,7 @@ def test_one_that_the_configuration_has():
     bench = Bench(store, presets=presets)
     bench.peer().put(TOPIC, "1", persistent="true")
     bench = Bench(store, presets=presets)
-    bench.broker.router("/").destinations.sweep()
+    bench.broker.virtual_host("/").destinations.sweep()
     peer = client(bench, "desk")
     subscribe(peer, "prices")
     assert peer.bodies() == [b"1"]
@@ -149,7 +149,7 @@ def test_a_client_id_is_free_when_its_session_has_ended():
     leave(client(bench))
     client(bench).lose()
     client(bench)
-    assert list(bench.broker.router("/").clients) == ["c"]
+    assert list(bench.broker.virtual_host("/").clients) == ["c"]
 
 
 @pytest.mark.parametrize("policy", ["block", "drop"])

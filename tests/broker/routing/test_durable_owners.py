@@ -79,7 +79,7 @@ class Place:
     @property
     def kept(self) -> dict[str, int]:
         """Messages by durable subscription."""
-        durables = self.bench.broker.router("/").destinations.durables
+        durables = self.bench.broker.virtual_host("/").destinations.durables
         return {name: durable.queue.count for name, durable in durables.by_name.items()}
 
 
@@ -249,7 +249,7 @@ def test_a_refused_unsubscribe_leaves_nothing_behind() -> None:
     place.bench.broker.auth._rules = (Rule("ada", "subscribe", TOPIC, allow=False), Rule())
     place.unsubscribe(ada)
     assert ada.error().headers["message"] == "not allowed to subscribe there"
-    (durable,) = place.bench.broker.router("/").destinations.durables
+    (durable,) = place.bench.broker.virtual_host("/").destinations.durables
     assert not durable.queue.members
     assert len(durable.queue.messages) == 1
 
@@ -268,7 +268,7 @@ def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
     assert not peers["eve"].closed
     for peer in (second, *peers.values()):
         peer.lose()
-    assert bench.broker.router("/").clients == {}
+    assert bench.broker.virtual_host("/").clients == {}
 
 
 @pytest.mark.parametrize("login", ["~", ""])
@@ -339,7 +339,7 @@ def test_owners_outlive_the_broker(tmp_path: Any) -> None:
     assert ada.next().command == "RECEIPT"
     close(bench)
     bench = stored(tmp_path)
-    assert list(bench.broker.router("/").destinations.durables.by_name) == ["~eve~c.n"]
+    assert list(bench.broker.virtual_host("/").destinations.durables.by_name) == ["~eve~c.n"]
     eve = client(bench, "eve")
     subscribe(eve)
     assert eve.bodies() == [b"both"]
@@ -410,7 +410,7 @@ def test_one_without_an_owner_is_ended_only_by_one_who_may(tmp_path: Any) -> Non
     assert ada.next().command == "RECEIPT"
     close(bench)
     bench = stored(tmp_path)
-    assert len(bench.broker.router("/").destinations.durables) == 0
+    assert len(bench.broker.virtual_host("/").destinations.durables) == 0
     close(bench)
 
 

@@ -34,8 +34,8 @@ def test_the_latest_one_is_for_those_who_come_later():
     sender.put("/topic/a", "4", retain="remove")
     assert early.bodies() == [b"4"]
     assert late(bench) == []
-    bench.broker.router("/").destinations.sweep()
-    retained = bench.broker.router("/").destinations.retained
+    bench.broker.virtual_host("/").destinations.sweep()
+    retained = bench.broker.virtual_host("/").destinations.retained
     assert (bench.octets, retained.part.used, retained.queues) == (0, 0, {})
 
 
@@ -73,7 +73,7 @@ def test_it_expires():
     bench.date += 6
     assert late(bench) == []
     bench.wait(30)
-    assert bench.broker.router("/").destinations.retained.part.used == 0
+    assert bench.broker.virtual_host("/").destinations.retained.part.used == 0
 
 
 def test_an_unknown_value_is_refused():

@@ -165,7 +165,7 @@ class RoutingMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self):
-        self.bench.broker.router("/").destinations.sweep()
+        self.bench.broker.virtual_host("/").destinations.sweep()
 
     @rule()
     def restart(self):
@@ -191,7 +191,7 @@ class RoutingMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_held_for_nobody(self):
         kept = {name + ".n": len(durable.kept) for name, durable in self.durables.items()}
-        found = self.bench.broker.router("/").destinations
+        found = self.bench.broker.virtual_host("/").destinations
         assert {name: durable.queue.count for name, durable in found.durables.by_name.items()} == kept
         assert {name: queue.count for name, queue in found.retained.queues.items() if queue.count} == dict.fromkeys(
             self.retained, 1

@@ -41,8 +41,8 @@ def make(peer: Peer, kind: str, number: Any) -> bool:
 
 
 def count(bench: Bench) -> int:
-    shares = bench.broker.router("/").destinations.shares
-    found = bench.broker.router("/")
+    shares = bench.broker.virtual_host("/").destinations.shares
+    found = bench.broker.virtual_host("/")
     assert shares.count == len(found.queues) + len(found.topics) + len(found.destinations.durables)
     return shares.count
 
@@ -193,7 +193,7 @@ def test_nothing_is_remembered_of_those_who_have_gone() -> None:
     consumer.subscribe("/queue/x")
     consumer.lose()
     bench.wait(70)
-    shares = bench.broker.router("/").destinations.shares
+    shares = bench.broker.virtual_host("/").destinations.shares
     assert (count(bench), shares._owners) == (0, {})
 
 

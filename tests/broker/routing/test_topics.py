@@ -181,7 +181,7 @@ def test_a_temporary_destination_is_its_owners():
     bench = Bench()
     owner, other = bench.peer(), bench.peer()
     owner.subscribe("/temp-queue/a")
-    (address,) = bench.broker.router("/").owners
+    (address,) = bench.broker.virtual_host("/").owners
     other.subscribe(address)
     assert other.error().headers["message"] == "a temporary destination of another session"
 
@@ -191,14 +191,14 @@ def test_it_ends_with_its_owner(kind):
     bench = Bench()
     owner, other = bench.peer(), bench.peer()
     owner.subscribe(f"/temp-{kind}/a", ack="client")
-    (address,) = bench.broker.router("/").owners
+    (address,) = bench.broker.virtual_host("/").owners
     other.put(address, "x", persistent="true")
     assert owner.next("MESSAGE").body == b"x"
     owner.lose()
     other.put(address, "y", receipt="r")
     other.next("RECEIPT")
     assert not other.closed
-    assert not bench.broker.router("/").owners
+    assert not bench.broker.virtual_host("/").owners
     assert bench.octets == 0
     assert bench.broker.queues == {}
     assert list(bench.store.load()) == []
@@ -209,7 +209,7 @@ def test_a_temporary_topic():
     owner, other = bench.peer(), bench.peer()
     owner.subscribe("/temp-topic/a", "1")
     owner.subscribe("/temp-topic/a", "2")
-    (address,) = bench.broker.router("/").owners
+    (address,) = bench.broker.virtual_host("/").owners
     other.put(address, "x")
     assert owner.bodies() == [b"x", b"x"]
 
@@ -223,7 +223,7 @@ def test_a_session_that_is_too_slow_while_it_subscribes():
     peer.session.receive(b"SUBSCRIBE\nid:2\ndestination:/topic/a\n\n\0", 0.0)
     bench.turn()
     assert peer.error().headers["message"] == "slow consumer"
-    assert bench.broker.router("/").topics["/topic/a"].consumers == ()
+    assert bench.broker.virtual_host("/").topics["/topic/a"].consumers == ()
     assert bench.octets == 0
 
 

@@ -264,7 +264,7 @@ def test_an_automatic_queue_ends_with_its_last_consumer():
     assert list(bench.broker.queues) == []
     assert list(bench.store.subscriptions()) == []
     bench.wait(60)
-    assert bench.peer().session.router.destinations.shares.count == 0
+    assert bench.peer().session.virtual_host.destinations.shares.count == 0
     bench.audit()
 
 

@@ -127,7 +127,7 @@ def test_what_came_before_is_not_for_it_and_what_came_while_it_was_there_is():
         + peer.octets_of("SEND", b"3", destination="/topic/a")
     )
     assert (peer.bodies(), other.bodies()) == ([b"2"], [b"1", b"2", b"3"])
-    topic = bench.broker.router("/").topics["/topic/a"]
+    topic = bench.broker.virtual_host("/").topics["/topic/a"]
     assert len(topic.consumers) == 1
 
 
@@ -155,7 +155,7 @@ def test_topics_that_only_patterns_listen_to_do_not_pile_up():
     for number in range(500):
         sender.put(f"/topic/{number}", str(number))
     assert len(consumer.bodies()) == 500
-    assert len(bench.broker.router("/").topics) <= 50
+    assert len(bench.broker.virtual_host("/").topics) <= 50
 
 
 def test_the_end_of_a_session_ends_its_patterns():
@@ -164,8 +164,8 @@ def test_the_end_of_a_session_ends_its_patterns():
     sender.put("/topic/a", "1")
     consumer.lose()
     sender.put("/topic/a", "2")
-    bench.broker.router("/").destinations.sweep()
-    assert not bench.broker.router("/").topics
+    bench.broker.virtual_host("/").destinations.sweep()
+    assert not bench.broker.virtual_host("/").topics
 
 
 def test_a_selector_holds_for_all_topics():
@@ -201,8 +201,8 @@ def test_rules_hold_for_all_that_a_pattern_means(destination, allowed):
 
 
 def topics_of(bench):
-    (router,) = bench.broker._routers.values()
-    return router.destinations.topics.by_name
+    (host,) = bench.broker._virtual_hosts.values()
+    return host.destinations.topics.by_name
 
 
 def test_topics_keep_no_subscription_that_has_ended():

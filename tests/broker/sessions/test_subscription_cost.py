@@ -209,7 +209,7 @@ def test_what_has_gone_is_not_kept() -> None:
             peer.lose()
         broker = bench.broker
         if destination.startswith("/topic"):
-            assert len(broker.router("/").topics[destination]._consumers) <= 1
+            assert len(broker.virtual_host("/").topics[destination]._consumers) <= 1
         else:
             assert len(broker.queues["/", destination].ring) < 15
         sender.put(destination, b"second")

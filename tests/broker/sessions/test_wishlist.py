@@ -35,7 +35,7 @@ def send(peer, command, **headers):
 
 
 def queue_of(bench):
-    return bench.broker.router("/").destinations.queue("/queue/a")
+    return bench.broker.virtual_host("/").destinations.queue("/queue/a")
 
 
 # ---- PING ----
