@@ -28,6 +28,7 @@ REPLACED = [
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bAbstractAsync(?=[A-Z])", "Abstract"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\b([Aa])n (`?)Async(?=[A-Z])", r"\1 \2"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\bclient\.aio\b", "client.sync"),
     (r"\bconnect_async\b", "connect"),

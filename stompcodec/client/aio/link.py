@@ -23,8 +23,9 @@ class AsyncLink(BaseLink):
             OutboxFullError: there was no room in time.
         """
         seconds = self.options.receipt_timeout if timeout is None else timeout
-        until = now() + seconds
+        until = 0.0  # set when it first has to wait
         while not sending.attempt():
+            until = until or now() + seconds
             call = self.call("waiting for room", "", max(until - now(), 0))
             receipt = AsyncReceipt(call)
             self.engine.do(self.core.when_room, call, now(), sending.octets)

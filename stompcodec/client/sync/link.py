@@ -13,7 +13,7 @@ __all__ = ["Link"]
 
 
 class Link(BaseLink):
-    """The engine and core of an `Client`, with the operations that wait."""
+    """The engine and core of a `Client`, with the operations that wait."""
 
     delivery_class = Delivery
     receipt_class = Receipt
@@ -25,8 +25,9 @@ class Link(BaseLink):
             OutboxFullError: there was no room in time.
         """
         seconds = self.options.receipt_timeout if timeout is None else timeout
-        until = now() + seconds
+        until = 0.0  # set when it first has to wait
         while not sending.attempt():
+            until = until or now() + seconds
             call = self.call("waiting for room", "", max(until - now(), 0))
             receipt = Receipt(call)
             self.engine.do(self.core.when_room, call, now(), sending.octets)

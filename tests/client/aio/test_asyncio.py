@@ -87,3 +87,42 @@ def test_a_refused_subscription_is_raised_from_the_first_message():
 
     with Peer(rules={"SUBSCRIBE": lambda side, frame: side.error(frame)}) as peer:
         asyncio.run(main(peer))
+
+
+async def awaited(subscription):
+    await subscription
+
+
+WAYS = {
+    "get": lambda subscription: subscription.get(patience(20)),
+    "iterate": lambda subscription: subscription.__anext__(),
+    "await": awaited,
+    "enter": lambda subscription: subscription.__aenter__(),
+}
+
+
+@pytest.mark.parametrize("take", WAYS)
+def test_a_subscription_that_is_never_confirmed_is_raised(take):
+    """Whichever way its user waits; and a time-out of `get` that is shorter is no error."""
+
+    async def main(url):
+        async with stomp.connect_async(url) as client:
+            subscription = client.subscribe("/queue/a", timeout=0.2)
+            assert await subscription.get(0.01) is None
+            with pytest.raises(stomp.ReceiptTimeoutError, match="SUBSCRIBE to /queue/a"):
+                await WAYS[take](subscription)
+
+    with Peer(rules={"SUBSCRIBE": lambda side, frame: None}) as peer:
+        asyncio.run(main(peer.url))
+
+
+def test_a_client_may_be_entered_after_it_was_awaited(peer):
+    async def main():
+        client = await stomp.connect_async(peer.url)
+        async with client as same:
+            assert same is client is await client.open()
+            await client.send("/queue/a", b"x", receipt=True)
+        assert client.state == "closed"
+
+    asyncio.run(main())
+    assert len(peer.got("CONNECT")) == 1
