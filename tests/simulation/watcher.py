@@ -25,9 +25,9 @@ _ALLOWED = (
     ("login took too long", "excused"),
     ("slow consumer", "always"),
     ("the queue is full", "always"),
-    ("durable subscription in use", "always"),
+    ("durable subscription is in use", "always"),
     ("client-id", "always"),
-    ("is another one", "mismatch"),
+    ("durable subscription differs", "mismatch"),
 )
 
 

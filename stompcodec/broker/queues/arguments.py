@@ -65,7 +65,7 @@ def read_arguments(header: _Header) -> QueueArguments | None:
     message_ttl, expires = _number(header, "x-message-ttl", 0), _number(header, "x-expires", 1)
     overflow = header("x-overflow") or "drop-head"
     if overflow not in ("drop-head", "reject-publish"):
-        raise Refused("bad x-overflow", "It is drop-head or reject-publish.")
+        raise Refused("bad x-overflow", "x-overflow must be drop-head or reject-publish.")
     arguments = QueueArguments(
         None if message_ttl is None else message_ttl / 1000,
         None if expires is None else expires / 1000,
@@ -94,7 +94,7 @@ def _dead_letter(header: _Header) -> str | None:
     if exchange is None and key is None:
         return None
     if exchange != "" or not key:
-        remedy = "x-dead-letter-exchange is empty, and x-dead-letter-routing-key is the name of a queue."
+        remedy = "x-dead-letter-exchange must be empty, and x-dead-letter-routing-key the name of a queue."
         raise Refused("bad x-dead-letter-exchange", remedy)
     return key
 

@@ -197,7 +197,7 @@ class Browser(Queue):
                 return []
             return [message for _tag, message in consumer.take(tag)]
         if not 1 <= tag <= consumer.last:
-            raise Refused("no such delivery", "The id is that of a message that was shown, or of the end.")
+            raise Refused("no such delivery", "The id must be that of a message that was shown, or of the end.")
         shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
         for number in shown:
             consumer.forget(number)

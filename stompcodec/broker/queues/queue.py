@@ -536,7 +536,7 @@ class Queue:
             self.deliver_to(consumer, message)
         except Exception as error:
             self.requeue_failed(message, self.delivery_failed(consumer, message, error))
-            raise Refused("the message could not be written", "This session cannot carry it.") from None
+            raise Refused("the message could not be written", "This session cannot receive it.") from None
         if not consumer.acks:
             self.count_out(1, message.size)
         return True

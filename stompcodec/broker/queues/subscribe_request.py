@@ -168,7 +168,7 @@ def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
     count, _, rest = text.partition(",")
     octets, _, auto = rest.partition(",")
     if auto.strip() not in ("", "true", "false"):
-        raise Refused(f"bad {name}", f"{name} is COUNT[,OCTETS[,true or false]].")
+        raise Refused(f"bad {name}", f"{name} is COUNT[,BYTES[,true or false]].")
     messages = _count(name, count.strip())
     size = _number(-1, 2**62)(name, octets.strip()) if octets.strip() else -1
     by_itself = auto.strip() != "false"
@@ -186,7 +186,7 @@ def _selector(_name: str, text: str) -> Selector:
     except SelectorError as error:
         raise Refused("bad selector", str(error)) from error
     except MissingExtraError as error:
-        raise Refused("selectors are not available", f"On the side of the broker {error}") from error
+        raise Refused("selectors are not available", f"The broker cannot compile them: {error}") from error
 
 
 def _header_name(name: str, text: str) -> str:
@@ -266,7 +266,7 @@ def check_writable(request: SubscribeRequest, version: str) -> None:
     """
     seq = request.include_seq
     if seq is not None and version == "legacy" and seq.lower() in _TAKEN:
-        raise Refused("bad include-seq", f"In the legacy dialect, case does not tell {seq} from {seq.lower()}.")
+        raise Refused("bad include-seq", f"The legacy dialect ignores case, so {seq} would be {seq.lower()}.")
     for name, pair in (
         ("id", None if request.key is None else ("subscription", request.key)),
         ("destination", ("destination", request.destination)),

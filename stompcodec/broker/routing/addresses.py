@@ -99,9 +99,7 @@ class Addresses:
     def _exchange(self, exchange: str, key: str) -> Address:
         kind = self._exchanges.get(exchange)
         if kind is None:
-            raise Refused(
-                "no such exchange", "addresses.exchanges of the broker's configuration names those there are."
-            )
+            raise Refused("no such exchange", "addresses.exchanges of the broker's configuration lists the exchanges.")
         if exchange == "amq.topic":
             return Address(Kind.TOPIC, self._config.topic_prefixes[0], key)
         if kind == "fanout":  # ignores the key
@@ -137,5 +135,5 @@ class Addresses:
 
 def _named(rest: str) -> str:
     if not rest:
-        raise Refused("no destination", "A name has to follow the prefix.")
+        raise Refused("no destination", "A name must follow the prefix.")
     return rest

@@ -117,8 +117,8 @@ class Durable:
             Refused: it asks for another topic, selector or kind, or there is a consumer already.
         """
         if not self.is_meant(address, request, shared):
-            remedy = "Its destination and its selector were others: end it by UNSUBSCRIBE with the same name first."
-            raise Refused("the durable subscription is another one", remedy)
+            remedy = "It has another destination or selector: end it by UNSUBSCRIBE with the same name first."
+            raise Refused("the durable subscription differs", remedy)
         self.check_free()
 
     def check_free(self) -> None:
@@ -128,7 +128,7 @@ class Durable:
             Refused: it has one, and is not shared.
         """
         if self.queue.members and not self.shared:
-            raise Refused("the durable subscription is in use", "It has a consumer, and can have one at a time.")
+            raise Refused("the durable subscription is in use", "It can have one consumer at a time, and has one.")
 
 
 def title(owner: str | None, name: str) -> str:
@@ -163,7 +163,7 @@ def durable_name(session: Peer, request: SubscribeRequest, by_id: bool) -> str |
     """
     name = _name(session, request, by_id)
     if name is not None and len(name) > LONGEST_NAME:
-        raise Refused("the name is too long", f"That of a durable subscription has at most {LONGEST_NAME} characters.")
+        raise Refused("the name is too long", f"A durable subscription's name has at most {LONGEST_NAME} characters.")
     return name
 
 

@@ -188,7 +188,7 @@ class Durables:
         length = self._selectors.with_one(selector.text)
         if length > 2 * _MOST_SELECTED or (length > _MOST_SELECTED and self._has_own(selector.text, maker)):
             remedy = (
-                f"Those of the durable subscriptions of one client have at most {_MOST_SELECTED} characters together, "
+                f"All selectors of one client's durable subscriptions have at most {_MOST_SELECTED} characters, "
                 f"and those of all clients {2 * _MOST_SELECTED}."
             )
             raise Refused("too many selectors", remedy)

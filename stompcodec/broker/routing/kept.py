@@ -150,7 +150,7 @@ def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
         if refuses:
             raise Refused(
                 "the queue has other arguments",
-                "Another client has made it: leave the x- headers out, or use those that it was made with.",
+                "Another client created it: omit the x- headers, or use those with which it was created.",
             )
         return False
     queue.arguments, queue.used = arguments, None

@@ -227,17 +227,17 @@ class Destinations:
         if self.durables.is_taken(address.rest) and (queue is None or address.found == "durable"):
             raise Refused(f"not allowed to {action} there", "It is a durable subscription of another user.")
         if queue is None or address.found == "durable":
-            raise Refused("no such queue", "It is not made by its first use: make it under its own name before.")
+            raise Refused("no such queue", "This name does not create it: create it under its own name first.")
         return queue
 
     def allowed_queue(self, name: str, maker: Maker) -> Queue:
         if not self.addresses.setting(name).auto_create_queues:
-            raise Refused("no such queue", "The broker's settings for this address do not let clients make queues.")
+            raise Refused("no such queue", "The broker's settings for this address do not let clients create queues.")
         return self.queue(name, maker)
 
     def check_topic(self, name: str) -> None:
         if name not in self.topics.by_name and not self.addresses.setting(name).auto_create_addresses:
-            raise Refused("no such address", "The broker's settings do not let clients make addresses of that name.")
+            raise Refused("no such address", "The broker's settings do not let clients create addresses of that name.")
 
     def queue(self, name: str, maker: Maker | None = None) -> Queue:
         """Return the queue of this name, made if need be.
@@ -403,7 +403,7 @@ class Destinations:
             if letters is not None and not session.broker.auth.may(
                 session.user, "send", self._config.queue_prefixes[0] + letters
             ):
-                raise Refused("not allowed to send there", "x-dead-letter-routing-key: the rules do not allow it.")
+                raise Refused("not allowed to send there", "The rules do not allow this x-dead-letter-routing-key.")
             if agree(queue, arguments, policy == "refuse"):
                 self.kept.keep(queue)
                 self._swept()

@@ -126,7 +126,7 @@ class VirtualHost:
             self.destinations.agree(source, request.arguments, session)
         if request.browser:
             if consumer.address is not None:
-                raise Refused("a topic cannot be browsed", "It keeps nothing: browse a queue.")
+                raise Refused("a topic cannot be browsed", "A topic keeps no messages: browse a queue.")
             consumer.queue = Browser(source)
         return consumer
 
@@ -138,7 +138,7 @@ class VirtualHost:
         """Check that dead letters of a durable subscription are read by its owner."""
         owner = owner_of(self.naming.of_letters(address.name) or "")
         if owner is not None and session.owner not in (None, owner):
-            remedy = "The dead letters of a durable subscription can be read by the user that it belongs to."
+            remedy = "Only the owner of a durable subscription can read its dead letters."
             raise Refused("not allowed to subscribe there", remedy)
 
     def _may(self, session: Peer, address: Address) -> bool:
@@ -155,7 +155,7 @@ class VirtualHost:
             queue = self.destinations.allowed_queue(name, self.destinations.shares.maker(session))
         if request.exclusive and self._config.exclusive == "session":
             if not new and name not in self.owners:
-                raise Refused("the queue is not exclusive", "It was made without exclusive:true, for everyone.")
+                raise Refused("the queue is not exclusive", "It was created without exclusive:true.")
             self.owners.claim(name, session)
             request = request._replace(exclusive=False)
         if new and request.auto_delete:
@@ -269,7 +269,7 @@ class VirtualHost:
             self._check_allowed(session, durable.address)
         mine = set(consumers)
         if any(len(durable.queue.members) > len(mine & durable.queue.members.keys()) for durable in durables):
-            raise Refused("the durable subscription is in use", "Another consumer has it: that has to go before.")
+            raise Refused("the durable subscription is in use", "Another consumer has it: end that one first.")
         return durables
 
     def end(self, durable: Durable) -> None:

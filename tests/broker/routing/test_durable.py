@@ -119,7 +119,7 @@ def test_another_destination_or_selector_is_refused():
         subscribe(peer, **({"selector": "a = 1"}))
         peer.send("UNSUBSCRIBE", id="1")
         subscribe(peer, **changed)
-        assert peer.error().headers["message"] == "the durable subscription is another one"
+        assert peer.error().headers["message"] == "the durable subscription differs"
 
 
 def test_there_is_no_such_subscription():
