@@ -75,7 +75,7 @@ def from_stomp(
     given = {"mode": mode, "decode": decode, "maxBody": max_body, "commands": ",".join(ALL)}
     options = parse_file(given)
     if version not in VERSIONS:
-        raise OptionError(f"version is {version!r:.80}: it has to be one of {', '.join(VERSIONS)}")
+        raise OptionError(f"version is {version!r:.80}: it must be one of {', '.join(VERSIONS)}")
     kind = _fields(schema)
     reader = _Values(Projection(kind, options.decode), options, version)
 
@@ -96,12 +96,12 @@ def _fields(schema: T.StructType | str | None) -> T.StructType:
         return T.StructType([field for field in FRAME_SCHEMA.fields if field.name not in left_out])
     kind = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(kind, T.StructType):
-        raise SchemaError(f"schema is {schema!r:.80}: it has to name fields, as in destination string, body binary")
+        raise SchemaError(f"schema is {schema!r:.80}: it must name fields, as in destination string, body binary")
     for field in kind.fields:
         if field.name.lower() in _PLACES:
             raise SchemaError(f"column {field.name}: a value does not tell where a frame was found: leave it out")
         if not field.nullable:
-            raise SchemaError(f"column {field.name} is NOT NULL: a malformed value has nothing there: make it nullable")
+            raise SchemaError(f"column {field.name} is NOT NULL: malformed values are null there: make it nullable")
     return kind
 
 
@@ -227,7 +227,7 @@ def to_stomp(frame: Column | str, *, version: str = "1.2") -> Column:
     >>> rows.select(to_stomp(F.struct("destination", "body")).alias("value"))      # doctest: +SKIP
     """
     if version not in VERSIONS:
-        raise OptionError(f"version is {version!r:.80}: it has to be one of {', '.join(VERSIONS)}")
+        raise OptionError(f"version is {version!r:.80}: it must be one of {', '.join(VERSIONS)}")
 
     def each(structs: pa.Array) -> pa.Array:
         if isinstance(structs, pa.Array) and not pa.types.is_struct(structs.type):

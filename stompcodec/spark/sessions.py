@@ -107,7 +107,7 @@ def _set(spark: SparkSession, conf: Mapping[str, object]) -> None:
         try:
             spark.conf.set(key, _text(value))
         except PySparkException as error:  # a static setting, as `getOrCreate` warns
-            _log.warning("%s stays as it is, for this session was there before: %s", key, str(error).partition("\n")[0])
+            _log.warning("%s is unchanged, for the session exists already: %s", key, str(error).partition("\n")[0])
 
 
 def _text(value: object) -> str:
@@ -119,8 +119,8 @@ def _check_version() -> None:
 
     if find_spec("pyspark.sql.datasource") is None:
         raise ConfigError(
-            f"PySpark {pyspark.__version__} has no data sources in Python: pip install 'stompcodec[spark]' brings one "
-            "that has (4.0 or newer)"
+            f"PySpark {pyspark.__version__} has no Python data sources: install PySpark 4.0 or newer, as with "
+            "pip install 'stompcodec[spark]'"
         )
 
 

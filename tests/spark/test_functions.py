@@ -279,7 +279,7 @@ def test_columns_of_spark(spark: Any, tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(SchemaError, match="NOT NULL"):
         from_stomp("value", "destination string NOT NULL")
-    with pytest.raises(SchemaError, match="it has to name fields"):
+    with pytest.raises(SchemaError, match="it must name fields"):
         from_stomp("value", "string")
     with pytest.raises(Exception, match="it takes structs"):
         frame.select(to_stomp("value")).collect()

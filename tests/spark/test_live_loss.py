@@ -78,18 +78,18 @@ def test_another_spool_is_refused_before_anything_is_received(
     publish(broker.url, queue, 5, first=3)
     for _ in range(3):
         with pytest.raises(
-            StoreError, match=f"is not the spool of the checkpoint.* had behind octet {stop} "
+            StoreError, match=f"is not the spool of the checkpoint.* everything behind offset {stop} "
         ) as caught:
             end_of(reader_of(broker, queue, spool), last)
-        assert "failOnDataLoss=false reads the new one from its start" in str(caught.value)
-    with pytest.raises(StoreError, match=f"gone is octets 0 to {stop} of frames "):
+        assert "set failOnDataLoss=false to read the new one from its start" in str(caught.value)
+    with pytest.raises(StoreError, match=f"lost: bytes 0 to {stop} of frames "):
         reader_of(broker, queue, spool).partitions({}, last)
     assert broker.count(queue) == 5
-    assert "gone is" not in caplog.text
+    assert "lost:" not in caplog.text
     lenient = reader_of(broker, queue, spool, failOnDataLoss="false")
     assert lenient.partitions({}, last) == []
     assert end_of(lenient, last)["#spool"] != last["#spool"]
-    assert caplog.text.count("gone is") == 2
+    assert caplog.text.count("lost:") == 2
 
 
 @pytest.mark.parametrize("kept", [1, 0])
@@ -104,7 +104,7 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool
             segment.unlink()
     publish(broker.url, queue, 20, first=3)  # soon it is longer than the offset
     for start in ({"frames": last["frames"]}, last, last):  # the first: an offset of an earlier version
-        with pytest.raises(StoreError, match=f"gone is octets {cut} to {last['frames']} of frames, which were read"):
+        with pytest.raises(StoreError, match=f"lost: bytes {cut} to {last['frames']} of frames, which were read"):
             end_of(reader_of(broker, queue, spool), start)
     assert broker.count(queue) == 20
     lenient = reader_of(broker, queue, spool, failOnDataLoss="false")
@@ -119,4 +119,4 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool
         assert read() == [*range(kept), *range(3, 23)]
     finally:
         lenient.stop()
-    assert caplog.text.count("gone is") == 1
+    assert caplog.text.count("lost:") == 1

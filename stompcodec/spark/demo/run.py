@@ -1,8 +1,8 @@
-"""From a feed to tables and a report, with a driver that is killed on the way: `python -m stompcodec.spark.demo`.
+"""A feed becomes tables and a report, while its driver is killed: `python -m stompcodec.spark.demo`.
 
-A generated feed goes to a broker. Spark streams it from there into Parquet; half-way the driver and its JVM get kill -9
-and are started again. Then the messages are made typed tables, figures and a report. The table at the end says whether
-every message is in the sink, and once. Exit status: 0 it is so, 1 it is not, 2 wrong usage.
+A generated feed goes to a broker, and Spark streams it from there into Parquet. Half-way the driver and its JVM get
+kill -9 and are restarted. Then typed tables, metrics and a report are made. The table at the end says whether every
+message is in the sink exactly once. Exit status: 0 if it is, 1 if not, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def main(
 def _options(arguments: Sequence[str] | None, prog: str, epilog: str) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=prog, description=__doc__, epilog=epilog, formatter_class=raw)
-    parser.add_argument("--frames", type=int, default=20_000, metavar="N", help="messages of the feed (20000)")
-    parser.add_argument("--folder", default=FOLDER, metavar="DIR", help=f"where everything goes (./{FOLDER})")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers of the feed (0)")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON, and nothing else")
-    parser.add_argument("--keep", action="store_true", help="keep the broker's store, the checkpoint and the logs, too")
+    parser.add_argument("--frames", type=int, default=20_000, metavar="N", help="number of messages (20000)")
+    parser.add_argument("--folder", default=FOLDER, metavar="DIR", help=f"output folder (./{FOLDER})")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random feed (0)")
+    parser.add_argument("--json", action="store_true", help="print only the figures, as JSON")
+    parser.add_argument("--keep", action="store_true", help="also keep the broker's store, the checkpoint and the logs")
     options = parser.parse_args(arguments)
     if options.frames < 100:
-        parser.error("--frames: 100 at least")
+        parser.error("--frames must be at least 100")
     return options
 
 
@@ -97,7 +97,7 @@ def _prepare(folder: Path) -> str:
     """Create or empty the folder; return why that fails, or an empty text."""
     try:
         if folder.exists() and not (folder / _MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-            return f"{folder} is not empty, and not from a demonstration before: give another --folder"
+            return f"{folder} is not empty and was not made by a demonstration: choose another --folder"
         folder.mkdir(parents=True, exist_ok=True)
         _remove(folder.iterdir())
         (folder / _MARK).touch()

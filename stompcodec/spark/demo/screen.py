@@ -98,7 +98,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, int, str]]:
         ("damaged: not the body that was sent", result["damaged"], good(not result["damaged"])),
         ("left in the broker, not acknowledged", result["left_in_broker"], good(not result["left_in_broker"])),
         ("delivered again by the broker after the kill, and stored once", result["redelivered"], ""),
-        ("bodies that are no JSON", result["malformed"], ""),
+        ("invalid bodies", result["malformed"], ""),
         ("  of these in quarantine", result["quarantined"], good(result["malformed"] == result["quarantined"])),
         ("events in the other bodies", result["events"], ""),
         ("  rows of the typed tables", result["typed_rows"], good(result["events"] == result["typed_rows"])),

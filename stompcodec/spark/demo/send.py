@@ -20,10 +20,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m stompcodec.spark.demo.send", description=f"A feed to {TD}, {TRUST}."
     )
-    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=f"the broker ({_URL})")
-    parser.add_argument("--frames", type=int, default=5000, metavar="N", help="how many messages (5000)")
-    parser.add_argument("--rate", type=float, default=1000, metavar="N", help="how many a second (1000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers (0)")
+    parser.add_argument("url", nargs="?", default=_URL, metavar="URL", help=f"URL of the broker ({_URL})")
+    parser.add_argument("--frames", type=int, default=5000, metavar="N", help="number of messages (5000)")
+    parser.add_argument("--rate", type=float, default=1000, metavar="N", help="messages per second (1000)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random feed (0)")
     options = parser.parse_args()
     producer = Producer(options.url, options.frames, options.seed, max(options.rate, 0.1))
     producer.start()
@@ -35,7 +35,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     ledger = producer.ledger
-    told = f"{ledger.twice:,} of them twice, {len(ledger.malformed):,} with a body that is no JSON"
+    told = f"{ledger.twice:,} of them twice, {len(ledger.malformed):,} with an invalid body"
     print(f"{ledger.sent:,} messages sent and confirmed, {told}")
 
 

@@ -93,7 +93,7 @@ def inflated(body: bytes, most: int) -> bytes:
     """
     if not body.startswith(_GZIP):
         if len(body) > most:
-            raise BodyError(f"the body is larger than {most} octets")
+            raise BodyError(f"the body is larger than {most} bytes")
         return bytes(body)
     parts, size, rest = [], 0, bytes(body)
     while rest:  # gzip allows several consecutive members
@@ -104,13 +104,13 @@ def inflated(body: bytes, most: int) -> bytes:
             raise BodyError(f"gzip: {str(error).partition(': ')[2] or error}") from None
         size += len(part)
         if size > most:
-            raise BodyError(f"gzip: what is in it is larger than {most} octets")
+            raise BodyError(f"gzip: the inflated body is larger than {most} bytes")
         if not member.eof:
-            raise BodyError("gzip: cut short")
+            raise BodyError("gzip: truncated")
         parts.append(part)
         rest = member.unused_data.lstrip(b"\0")
         if rest and not rest.startswith(_GZIP):
-            raise BodyError("gzip: there is something behind its end")
+            raise BodyError("gzip: data after the end")
     return b"".join(parts)
 
 
@@ -125,7 +125,7 @@ def parse_xml(data: bytes, most: int) -> Element:
         BodyError: it is too large, is not well-formed, has a DTD, or is nested too deep.
     """
     if len(data) > most:
-        raise BodyError(f"the body is larger than {most} octets")
+        raise BodyError(f"the body is larger than {most} bytes")
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
     document = Element("", {})
@@ -261,10 +261,10 @@ def _apel(data: bytes) -> Iterator[Record]:
     try:
         head, _, rest = data.decode("utf-8").replace("\r\n", "\n").strip("\n").partition("\n")
     except UnicodeDecodeError as error:
-        raise BodyError(f"not UTF-8, at octet {error.start}") from None
+        raise BodyError(f"not UTF-8, at byte {error.start}") from None
     kind, colon, version = head.partition(":")
     if not kind.startswith("APEL-") or not colon:
-        raise BodyError("no APEL message: the first line is not APEL-…: version")
+        raise BodyError("not an APEL message: the first line is not APEL-…: version")
     texts = [text for text in _separated(rest) if text.strip()]
     for text in texts:
         fields = {"record": kind, "version": version.strip()}

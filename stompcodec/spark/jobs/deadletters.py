@@ -41,7 +41,7 @@ def deadletters(frames: DataFrame, *, shown: int = _SHOWN) -> DataFrame:
     >>> deadletters(frames).show()                                                    # doctest: +SKIP
     """
     if "headers" not in frames.columns:
-        raise ConfigError("deadletters wants a column headers")
+        raise ConfigError("deadletters needs a column headers")
     cause = _first(_CAUSES)
     named = F.regexp_extract(cause, _CLASS, 1)
     line = F.left(F.trim(F.substring_index(cause, "\n", 1)), F.lit(_GROUPED))

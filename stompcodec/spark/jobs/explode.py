@@ -49,7 +49,7 @@ def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any
         ConfigError: the preset is invalid, or not exactly one of preset and schema is given.
     """
     if (preset is None) == (schema is None):
-        raise ConfigError("explode wants a preset or a schema, one of them")
+        raise ConfigError("explode needs either a preset or a schema")
     if preset is None:
         return of_schema(schema)
     return preset if isinstance(preset, Preset) else load(preset)
@@ -86,12 +86,12 @@ def explode(
     """
     chosen = preset_of(preset, schema)
     if "body" not in frames.columns:
-        raise ConfigError(f"explode wants a column body; there are {', '.join(frames.columns)}")
+        raise ConfigError(f"explode needs a column body; the columns are {', '.join(frames.columns)}")
     here = set(frames.columns)
     frames = frames.select(
         *((F.col(name) if name in here else F.lit(None)).cast(kind).alias(name) for name, kind in _TYPES.items())
     )
-    other = F.when(~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("no message, but "), F.col("command")))
+    other = F.when(~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("not a message but "), F.col("command")))
     error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), other)
     frames = frames.select(*KEPT, "body", error.alias("error"))
     if chosen.reader != "json":

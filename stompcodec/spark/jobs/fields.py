@@ -16,9 +16,9 @@ __all__ = ["given", "is_struct", "reason", "rest", "twice", "typed"]
 _MS = (-62_135_596_800_000, 253_402_300_799_999)
 #: Most characters of a value in a reason.
 _SHOWN = 60
-_WORDS = {"ms": "time in ms since 1970", "seconds": "time in s since 1970", "date": "date such as 2026-03-01"}
-_WORDS |= {"timestamp": "time such as 2026-03-01T12:00:00Z", "long": "whole number", "int": "whole number of 32 bits"}
-_WORDS |= {"double": "number", "boolean": "true or false", "binary": "base64"}
+_WORDS = {"ms": "a time in ms since 1970", "seconds": "a time in s since 1970", "date": "a date such as 2026-03-01"}
+_WORDS |= {"timestamp": "a time such as 2026-03-01T12:00:00Z", "long": "a whole number", "int": "a 32-bit whole number"}
+_WORDS |= {"double": "a number", "boolean": "true or false", "binary": "base64"}
 _MAP = "map<string,string>"
 
 
@@ -83,7 +83,7 @@ def reason(text: C, value: C, column: Column) -> C:
     """
     lost = value.getField("bad").isNotNull() if is_struct(column) else value.isNull()
     word = _WORDS.get(column.type, column.type if len(column.type) < _SHOWN else column.type[: _SHOWN - 1] + "…")
-    said = F.concat(F.lit(f"field {column.path}: '"), F.left(text, F.lit(_SHOWN)), F.lit(f"' is no {word}"))
+    said = F.concat(F.lit(f"field {column.path}: '"), F.left(text, F.lit(_SHOWN)), F.lit(f"' is not {word}"))
     wrong = F.when(text.isNotNull() & lost, said)
     missing = F.when(text.isNull(), F.lit(f"field {column.path} is missing"))
     return F.coalesce(missing, wrong) if column.required else wrong

@@ -41,7 +41,7 @@ def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
     step = step.select(*KEPT, "raw", _shape().alias("reason"), _listed(deep).alias("items"))
     items = F.when(F.col("reason").isNull(), F.col("items"))
     step = step.select(*KEPT, "raw", "reason", F.posexplode_outer(items).alias("item", "each"))
-    odd = F.when(F.col("item").isNotNull() & F.col("each.rec").isNull(), F.lit("a record is no JSON object"))
+    odd = F.when(F.col("item").isNotNull() & F.col("each.rec").isNull(), F.lit("a record is not a JSON object"))
     raw = F.when(F.col("item").isNull(), F.col("raw"))
     said = F.coalesce("reason", odd)
     return step.select(*KEPT, "item", F.col("each.rec").alias("rec"), raw.alias("raw"), "each", said.alias("reason"))
@@ -58,8 +58,8 @@ def _refusal(max_body: int) -> C:
     return (
         F.when(F.col("error").isNotNull(), F.col("error"))
         .when(F.coalesce(size, F.lit(0)) == 0, F.lit("no body"))
-        .when(size > max_body, F.lit(f"the body is larger than {max_body} octets"))
-        .when(F.startswith("body", F.lit(b"\x1f\x8b")), F.lit("the body is gzip: it is to be inflated first"))
+        .when(size > max_body, F.lit(f"the body is larger than {max_body} bytes"))
+        .when(F.startswith("body", F.lit(b"\x1f\x8b")), F.lit("the body is gzip: inflate it first (gzip=True, --gzip)"))
         .when(~F.is_valid_utf8(F.col("body").cast("string")), F.lit("not UTF-8"))
     )
 

@@ -97,7 +97,9 @@ def load(preset: str | os.PathLike[str]) -> Preset:
     if name in preset_names():
         return _preset(name, json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8")))
     if not name.endswith(".json") and os.sep not in name:
-        raise ConfigError(f"preset {name!r}: not one of {', '.join(preset_names())}, nor a file that ends in .json")
+        raise ConfigError(
+            f"unknown preset {name!r}: use one of {', '.join(preset_names())}, or a file that ends in .json"
+        )
     return _preset(name, _parsed(name, _text(name)))
 
 
@@ -189,25 +191,25 @@ def _ddl_of(value: Any) -> str:
         if kind == "struct":
             fields = [(str(field["name"]).replace("`", "``"), _ddl_of(field["type"])) for field in value["fields"]]
             return f"struct<{','.join(f'`{name}`:{inner}' for name, inner in fields)}>"
-    raise ConfigError(f"{str(value)[:60]!r} is no type")
+    raise ConfigError(f"unknown type {str(value)[:60]!r}")
 
 
 def _preset(name: str, value: dict[str, Any]) -> Preset:
     unknown = value.keys() - {"name", "about", "reader", "unwrap", "none", "columns", "rest"}
     if unknown:
-        raise ConfigError(f"{name}: {sorted(unknown)[0]!r} is not known")
+        raise ConfigError(f"{name}: unknown key {sorted(unknown)[0]!r}")
     reader, rest = value.get("reader", "json"), value.get("rest")
     if reader not in READERS:
-        raise ConfigError(f"{name}: reader {reader!r}: one of {', '.join(READERS)}")
+        raise ConfigError(f"{name}: unknown reader {reader!r}: use one of {', '.join(READERS)}")
     listed = {key: value.get(key, []) for key in ("unwrap", "none")}
     for key, texts in listed.items():
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise ConfigError(f"{name}: {key}: a list of texts is wanted")
+            raise ConfigError(f"{name}: {key} must be a list of strings")
     columns = value.get("columns")
     if not isinstance(columns, dict) or not columns:
-        raise ConfigError(f'{name}: columns: an object is wanted, as in {{"time": "ms"}}')
+        raise ConfigError(f'{name}: columns must be an object such as {{"time": "ms"}}')
     if rest is not None and not isinstance(rest, str):
-        raise ConfigError(f"{name}: rest: the name of a column is wanted")
+        raise ConfigError(f"{name}: rest must be the name of a column")
     made = _named(name, [_column(name, path, text) for path, text in columns.items()], *filter(None, [rest]))
     return Preset(
         str(value.get("name", name)),
@@ -234,7 +236,9 @@ def _type_of(name: str, field: str, text: str) -> str:
         return kind.lower()
     if _NESTED.fullmatch(kind.strip()):
         return kind
-    raise ConfigError(f"{name}: {field}: {text!r} is no type: {', '.join(SCALARS)}, or array<…>, struct<…>, map<…>")
+    raise ConfigError(
+        f"{name}: {field}: unknown type {text!r}: use {', '.join(SCALARS)}, array<…>, struct<…> or map<…>"
+    )
 
 
 def _named(name: str, columns: list[Column], *more: str) -> tuple[Column, ...]:

@@ -50,7 +50,7 @@ def items_of(frame: Frame, reader: str, most: int) -> Iterator[Item]:
                 raise BodyError(f"more than {MOST_RECORDS} records")
             found.append(record)
         if not found:
-            raise BodyError("no records in it")
+            raise BodyError("no records")
     except BodyError as error:
         yield Item(None, None, frame.body, str(error))
         return

@@ -158,7 +158,9 @@ def _browse(client: Client, destination: str, start: str, *, ack: str = "auto", 
 def _next(subscription: Subscription, timeout: float) -> Message:
     message = subscription.get(timeout=timeout)
     if message is None:
-        raise ReplayError(f"the broker said nothing of {subscription.destination} for {timeout:g} s (option timeout)")
+        raise ReplayError(
+            f"the broker did not answer about {subscription.destination} for {timeout:g} s (option timeout)"
+        )
     return message
 
 
@@ -202,7 +204,7 @@ def numbered(subscription: Subscription, partition: Numbered, last: int, timeout
         if message.get("browser") == "end" or seq > partition.until:
             return
         if seq <= last:
-            raise ReplayError(f"{partition.destination}: message {seq} came behind {last}")
+            raise ReplayError(f"{partition.destination}: message {seq} came after {last}")
         last = seq
         yield seq, serialize(message.frame, "1.2")
 

@@ -242,7 +242,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         (before, begin), (identity, stop) = positions_of(start), positions_of(end)
         if identity is not None and identity != identity_of(options.spool_dir):
             ranges = [(chain, begin.get(chain, 0), offset) for chain, offset in stop.items()]
-            self._lost(", ".join(f"octets {low} to {high} of {chain}" for chain, low, high in ranges if low < high))
+            self._lost(", ".join(f"bytes {low} to {high} of {chain}" for chain, low, high in ranges if low < high))
             return []
         if before is not None and before != identity:  # failOnDataLoss=false: a new spool is read from its start
             begin = {}
@@ -291,20 +291,20 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
                 folder,
             )
         if identity is not None and identity != identity_of(folder):
-            self._lost(", ".join(f"what {chain} had behind octet {offset}" for chain, offset in begin.items()))
+            self._lost(", ".join(f"everything behind offset {offset} of {chain}" for chain, offset in begin.items()))
             return False
         short = {chain: offset for chain, offset in begin.items() if offset > ends.get(chain, 0)}
         if short:
-            gone = (f"octets {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
+            gone = (f"bytes {ends.get(chain, 0)} to {offset} of {chain}" for chain, offset in short.items())
             self._lost(f"{', '.join(gone)}, which were read already")
         return bool(short)
 
     def _lost(self, what: str) -> None:
         """Raise an error for frames that are gone with another spool, or warn with failOnDataLoss=false."""
         folder = self._options.spool_dir
-        text = f"{folder} is not the spool of the checkpoint, or was deleted and made anew: gone is {what}"
+        text = f"{folder} is not the spool of the checkpoint, or was deleted and created again: lost: {what}"
         if self._options.file.fail_on_data_loss:
             raise StoreError(
-                f"{text} (put the old folder back, or failOnDataLoss=false reads the new one from its start)"
+                f"{text} (restore the old folder, or set failOnDataLoss=false to read the new one from its start)"
             )
         _log.warning("%s", text)

@@ -38,7 +38,7 @@ def identity_of(folder: str) -> str | None:
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror} (grant access to the spool)") from error
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise StoreError(f"{path} is damaged: it has to hold 32 hex digits (put it back, or take a new spoolDir)")
+        raise StoreError(f"{path} is damaged: it must hold 32 hex digits (put it back, or take a new spoolDir)")
     return text
 
 

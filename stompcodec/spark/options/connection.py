@@ -16,16 +16,16 @@ from stompcodec.uri import Address, parse_uri
 __all__ = ["LINK_OPTIONS", "LinkOptions", "parse_link"]
 
 LINK_OPTIONS = (
-    Option("url", "text", ..., "where the broker is, such as stomp://host:61613; without a passcode"),
-    Option("login", "text", None, "who connects"),
-    Option("passcodeEnv", "text", None, "the environment variable that holds the passcode, where it connects"),
-    Option("passcodeFile", "text", None, "the file that holds the passcode, where it connects"),
-    Option("caFile", "text", None, "certificates (PEM) that are trusted instead of the system's"),
-    Option("dialect", ("auto", *sorted(BROKERS)), "auto", "how the broker spells what STOMP leaves open"),
-    Option("heartbeat", "seconds", 10.0, "how often each side shows that it is alive; 0 for never"),
+    Option("url", "text", ..., "URL of the broker, such as stomp://host:61613, without a passcode"),
+    Option("login", "text", None, "login name"),
+    Option("passcodeEnv", "text", None, "environment variable with the passcode, on the machines that connect"),
+    Option("passcodeFile", "text", None, "file with the passcode, on the machines that connect"),
+    Option("caFile", "text", None, "certificates (PEM) to trust instead of the system's"),
+    Option("dialect", ("auto", *sorted(BROKERS)), "auto", "broker whose conventions apply where STOMP is open"),
+    Option("heartbeat", "seconds", 10.0, "interval of heart-beats; 0 for none"),
 )
 _SECRETS = ("passcode", "password")
-_SAFE = "a passcode would be seen in Spark's plan: give passcodeEnv (a variable's name) or passcodeFile (a path)"
+_SAFE = "Spark's plan would show it: use passcodeEnv (a variable's name) or passcodeFile (a path)"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class LinkOptions:
             passcode = os.environ.get(self.passcode_env)
             if passcode is None:
                 raise OptionError(
-                    f"option passcodeEnv: the variable {self.passcode_env} is not set: it has to be before Spark starts"
+                    f"option passcodeEnv: the variable {self.passcode_env} is not set: set it before Spark starts"
                 )
             return passcode
         if self.passcode_file is not None:
@@ -97,11 +97,11 @@ def parse_link(
     given = {str(name).lower() for name in options}
     for name in _SECRETS:
         if name in given:
-            raise OptionError(f"option {name} is not taken: {_SAFE}")
+            raise OptionError(f"option {name} is refused: {_SAFE}")
     values = parse((*LINK_OPTIONS, *table), options, also=also)
     values["addresses"] = _addresses(values.pop("url"))
     if values["passcode_env"] is not None and values["passcode_file"] is not None:
-        raise OptionError("options passcodeEnv and passcodeFile: give one of them")
+        raise OptionError("options passcodeEnv and passcodeFile: give only one of them")
     link = LinkOptions(**{each.name: values.pop(each.name) for each in fields(LinkOptions)})
     return link, values
 

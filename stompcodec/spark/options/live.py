@@ -18,34 +18,38 @@ __all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
 
 #: Added to the options of a connection and of "stompfile".
 LIVE_OPTIONS = (
-    Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
-    Option("destination", "names", ..., "what to read, such as /queue/a,/topic/b"),
-    Option("spoolDir", "text", ..., "a folder on a disk that the driver and all executors see, for what was received"),
-    Option("spoolMode", "mode", None, "octal mode of the files of the spool, such as 0640; without it 0600"),
-    Option("spoolGroup", "text", None, "their group, for executors that run as another user; with it the mode is 0640"),
-    Option("ackMode", ("spool", "batch"), "spool", "when a message is acknowledged: on the disk, or in Spark's log"),
+    Option("replay", ("spool", "broker"), "spool", "where Spark reads a repeated batch from"),
+    Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
+    Option("spoolDir", "text", ..., "folder for received messages, on a disk that the driver and all executors share"),
+    Option("spoolMode", "mode", None, "octal mode of the spool's files, such as 0640; default 0600"),
+    Option(
+        "spoolGroup",
+        "text",
+        None,
+        "their group, for executors that run as another user; sets mode 0640",
+    ),
+    Option("ackMode", ("spool", "batch"), "spool", "acknowledge a message once it is on disk, or in Spark's log"),
     Option(
         "prefetch",
         "count positive",
         None,
-        "messages on their way and not acknowledged, of each subscription; without it 1000, or with ackMode=batch as "
-        "many as two batches hold by maxFramesPerTrigger or maxBytesPerTrigger, else 20000, all destinations together "
-        "at most 65000",
+        "most unacknowledged messages of each subscription; default 1000, or with ackMode=batch those of two batches "
+        "by maxFramesPerTrigger or maxBytesPerTrigger, else 20000; at most 65000 for all destinations together",
     ),
-    Option("subscriptions", "count positive", 1, "connections that share the queues"),
-    Option("clientId", "text", None, "who we are, for durable subscriptions"),
-    Option("subscriptionName", "text", None, "a durable subscription of that name"),
-    Option("selector", "text", None, "which messages, in the broker's language"),
+    Option("subscriptions", "count positive", 1, "connections that share the messages of queues"),
+    Option("clientId", "text", None, "client-id, for durable subscriptions"),
+    Option("subscriptionName", "text", None, "name of a durable subscription"),
+    Option("selector", "text", None, "selector, in the broker's language"),
     Option("subscribeHeaders", "text", None, 'further headers of SUBSCRIBE, as JSON: {"name": "value"}'),
-    Option("reconnectTimeout", "seconds positive", 300.0, "the query ends after so long without a connection"),
-    Option("dedupe", "text", "messageId", "what is delivered again is known by: messageId, header:NAME, or none"),
-    Option("dedupeWindow", "count positive", 1_000_000, "messages that are remembered for that"),
-    Option("maxSpoolBytes", "size positive", 10 * 2**30, "no more is acknowledged while the spool is larger"),
-    Option("retain", "seconds", 86400.0, "hours (or 30m, 2d) that the spool keeps what Spark is done with"),
-    Option("idleTimeout", "seconds positive", 5.0, "batch and availableNow: it is all when nothing came for so long"),
-    Option("drainTimeout", "seconds positive", 300.0, "batch and availableNow: or after so long"),
-    Option("maxFrames", "count positive", None, "batch and availableNow: or after so many messages"),
-    Option("queryName", "text", None, "names this query to another one that is refused its spool"),
+    Option("reconnectTimeout", "seconds positive", 300.0, "the query fails after this long without a connection"),
+    Option("dedupe", "text", "messageId", "how redelivered messages are recognized: messageId, header:NAME, or none"),
+    Option("dedupeWindow", "count positive", 1_000_000, "messages remembered for dedupe"),
+    Option("maxSpoolBytes", "size positive", 10 * 2**30, "largest spool; beyond it nothing is acknowledged"),
+    Option("retain", "seconds", 86400.0, "hours (or 30m, 2d) to keep processed messages in the spool"),
+    Option("idleTimeout", "seconds positive", 5.0, "batch and availableNow: end after this long without a message"),
+    Option("drainTimeout", "seconds positive", 300.0, "batch and availableNow: end after this long"),
+    Option("maxFrames", "count positive", None, "batch and availableNow: end after this many messages"),
+    Option("queryName", "text", None, "name of this query, shown to others that want its spool"),
 )
 #: Default prefetch with ackMode=spool, and with ackMode=batch when batches have no bounds. One connection takes at most
 #: `_MOST_UNACKNOWLEDGED`: some brokers count in 16 bits or limit a session.
@@ -134,7 +138,7 @@ def _folder(path: str) -> str:
     """Return the path of a folder as Spark names it: a path, or a file: URI."""
     found = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", path)
     if found is None and re.match(r"[a-z][a-z0-9+.-]+:", path, re.IGNORECASE):
-        raise OptionError(f"option spoolDir is {path!r:.80}: it has to be a folder on a mounted disk")
+        raise OptionError(f"option spoolDir is {path!r:.80}: it must be a folder on a mounted disk")
     return os.path.abspath(found[1] if found else path)
 
 
@@ -144,7 +148,7 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
     except ValueError:
         pairs = None
     if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
-        raise OptionError('option subscribeHeaders: it has to be JSON such as {"name": "value"}')
+        raise OptionError('option subscribeHeaders: it must be JSON such as {"name": "value"}')
     return tuple(pairs.items())
 
 

@@ -115,12 +115,12 @@ def _text(text: str) -> str:
 #: Kinds of options: the function that parses a value, and the text that errors show. " positive" forbids 0.
 _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
     "count": (_count, "a number such as 10000, 10k or 1m"),
-    "size": (_size, "octets such as 33554432, 512k or 32m"),
+    "size": (_size, "a size in bytes such as 33554432, 512k or 32m"),
     "seconds": (_seconds, "a time such as 0.5, 30s, 5m or 2h"),
     "bool": (_bool, "true or false"),
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
-    "names": (_names, "names with commas between"),
-    "text": (_text, "some text"),
+    "names": (_names, "names separated by commas"),
+    "text": (_text, "a text that is not empty"),
     "mode": (mode_of, "the octal mode of a file, such as 0600 or 0640"),
 }
 
@@ -147,7 +147,7 @@ def _value(option: Option, text: str) -> Any:
             pass
         if positive:
             allowed += ", and more than 0"
-    raise OptionError(f"option {option.name} is {text!r:.80}: it has to be {allowed}")
+    raise OptionError(f"option {option.name} is {text!r:.80}: it must be {allowed}")
 
 
 def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
             like = difflib.get_close_matches(name, [each.lower() for each in names], 1)
             hint = next((each for each in names if [each.lower()] == like), None)
             raise OptionError(
-                f"option {name!r:.80} is not known: "
-                + (f"did you mean {hint}?" if hint else f"there are {', '.join(names)}")
+                f"unknown option {name!r:.80}: "
+                + (f"did you mean {hint}?" if hint else f"the options are {', '.join(names)}")
             )
     values = {}
     for option in table:
@@ -187,32 +187,35 @@ def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable
 _MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 #: Options of "stompfile". "stomp" shares them.
 FILE_OPTIONS = (
-    Option("mode", _MODES, "PERMISSIVE", "malformed frames become rows, go, or end the query"),
+    Option("mode", _MODES, "PERMISSIVE", "malformed frames become rows, are dropped, or fail the query"),
     Option("commands", "names", ("MESSAGE", "SEND"), "frames that become rows; * for all"),
-    Option("headers", "bool", True, "whether there is a column headers where no schema is given"),
+    Option("headers", "bool", True, "include the column headers if no schema is given"),
     Option(
         "decode",
         ("none", "gzip", "auto"),
         "none",
-        "bodies: as they are, inflated, or as a header or their first octets say",
+        "bodies: unchanged, gunzipped, or as a header or their first bytes say",
     ),
     Option(
-        "version", ("auto", "1.0", "1.1", "1.2"), "auto", "of bare streams; auto: what their CONNECTED says, else 1.2"
+        "version",
+        ("auto", "1.0", "1.1", "1.2"),
+        "auto",
+        "STOMP version of bare streams; auto: that of their CONNECTED, else 1.2",
     ),
-    Option("checksums", "bool", True, "whether octets of captures are compared with their checksums"),
-    Option("maxBody", "size positive", 100 * 2**20, "a larger body, also an inflated one, makes a frame malformed"),
-    Option("batchRows", "count positive", 8192, "rows that go to Spark at once"),
-    Option("batchBytes", "size positive", 8 * 2**20, "octets of frames that go to Spark at once"),
-    Option("splitBytes", "size positive", 32 * 2**20, "octets of frames that a task reads, also out of several files"),
-    Option("maxBytesPerTrigger", "size positive", None, "streams: octets of a batch; one frame at least"),
-    Option("maxFramesPerTrigger", "count positive", None, "streams: frames of a batch"),
-    Option("failOnDataLoss", "bool", True, "streams: the query ends when frames were deleted before they were read"),
+    Option("checksums", "bool", True, "verify the checksums of captures"),
+    Option("maxBody", "size positive", 100 * 2**20, "a frame with a larger body, also when inflated, is malformed"),
+    Option("batchRows", "count positive", 8192, "most rows of a record batch"),
+    Option("batchBytes", "size positive", 8 * 2**20, "most bytes of frames in a record batch"),
+    Option("splitBytes", "size positive", 32 * 2**20, "bytes of frames that a task reads, from one or several files"),
+    Option("maxBytesPerTrigger", "size positive", None, "streams: most bytes of a batch; at least one frame"),
+    Option("maxFramesPerTrigger", "count positive", None, "streams: most frames of a batch"),
+    Option("failOnDataLoss", "bool", True, "streams: fail if frames were deleted before they were read"),
 )
 #: Options of "stompfile" alone that choose which frames become rows.
 CHOICE_OPTIONS = (
-    Option("destination", "names", None, "frames with one of these destinations become rows; all without it"),
-    Option("since", "time", None, "frames that were received then or later; needs a capture, which knows when"),
-    Option("until", "time", None, "frames that were received before then; needs a capture, which knows when"),
+    Option("destination", "names", None, "destinations of the frames that become rows; default all"),
+    Option("since", "time", None, "frames received then or later become rows; needs a capture, which has times"),
+    Option("until", "time", None, "frames received before then become rows; needs a capture, which has times"),
 )
 #: Options that Spark itself reads.
 ELSEWHERE = ("path", "checkpointLocation", "queryName")
@@ -297,7 +300,7 @@ def paths_of(options: Mapping[str, Any]) -> list[str]:
     if options.get("path"):
         paths.append(options["path"])
     if not paths:
-        raise OptionError("option path is missing: load(path) wants a capture, a file, a folder of them, or a glob")
+        raise OptionError("option path is missing: load(path) takes a capture, a file, a folder of them, or a glob")
     return [_local(path) for path in paths]
 
 
@@ -307,6 +310,6 @@ def _local(path: str) -> str:
         return unquote(parts.path)
     if "://" in path:
         raise OptionError(
-            f"option path is {path!r:.200}: mount that file system, or copy the files: only local paths are read"
+            f"option path is {path!r:.200}: only local paths can be read: mount that file system, or copy the files"
         )
     return path

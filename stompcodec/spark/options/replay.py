@@ -13,12 +13,12 @@ __all__ = ["REPLAY_OPTIONS", "ReplayOptions", "is_replay", "parse_replay"]
 
 #: Added to the options of a connection and of "stompfile".
 REPLAY_OPTIONS = (
-    Option("replay", ("spool", "broker"), "spool", "where a batch is read from when Spark asks for it again"),
+    Option("replay", ("spool", "broker"), "spool", "where Spark reads a repeated batch from"),
     Option("destination", "names", ..., "queues of our broker, such as /queue/a,/queue/b"),
-    Option("release", "bool", True, "whether the broker lets go of what Spark is done with"),
-    Option("clientId", "text", None, "who we are"),
-    Option("splits", "count positive", 1, "tasks that share what a batch reads of a queue"),
-    Option("timeout", "seconds positive", 60.0, "the query ends when the broker says nothing for so long"),
+    Option("release", "bool", True, "let the broker drop processed messages"),
+    Option("clientId", "text", None, "client-id"),
+    Option("splits", "count positive", 1, "tasks for each queue and batch"),
+    Option("timeout", "seconds positive", 60.0, "the query fails if the broker does not answer for this long"),
 )
 
 
@@ -57,6 +57,6 @@ def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
     link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=ELSEWHERE)
     file = file_options(values)
     if file.max_bytes_per_trigger is not None:
-        raise OptionError("option maxBytesPerTrigger: with replay=broker give maxFramesPerTrigger")
+        raise OptionError("option maxBytesPerTrigger does not work with replay=broker: use maxFramesPerTrigger")
     values.pop("replay")
     return ReplayOptions(link, file, **values)

@@ -14,15 +14,15 @@ __all__ = ["SINK_OPTIONS", "SinkOptions", "parse_sink"]
 
 #: Added to the options of a connection.
 SINK_OPTIONS = (
-    Option("destination", "text", None, "where rows go if there is no column destination"),
+    Option("destination", "text", None, "destination of the rows if they have no column destination"),
     Option("transaction", "bool", True, "a task's rows take effect together or not at all"),
+    Option("receiptEvery", "count", 1000, "without transaction: messages for each receipt; 0 for no receipts"),
+    Option("dedupeHeader", "text", "none", "header for an id that a repeated task sends again; auto: the broker's own"),
     Option(
-        "receiptEvery", "count", 1000, "without transaction: a receipt is asked for every so many messages; 0 for none"
+        "idPrefix", "text", None, "prefix of these ids, instead of the query's id, or of a new id for each batch write"
     ),
-    Option("dedupeHeader", "text", "none", "header for an id that a repeated task gives again; auto: the broker's own"),
-    Option("idPrefix", "text", None, "how these ids begin, instead of the query's id; at batch writes: a new one each"),
-    Option("receiptTimeout", "seconds positive", 60.0, "a task fails when the broker has not answered for so long"),
-    Option("reconnectTimeout", "seconds positive", 30.0, "a task tries for so long to connect"),
+    Option("receiptTimeout", "seconds positive", 60.0, "a task fails if the broker does not answer for this long"),
+    Option("reconnectTimeout", "seconds positive", 30.0, "a task tries to connect for this long"),
 )
 #: Headers that the sink writes itself.
 _TAKEN = ("destination", "content-length", "transaction", "receipt")
@@ -57,5 +57,5 @@ def parse_sink(options: Mapping[str, Any]) -> SinkOptions:
     if result.dedupe_header.lower() in _TAKEN:
         raise OptionError(f"option dedupeHeader is {result.dedupe_header!r}: the sink writes that header itself")
     if result.id_prefix is not None and not re.fullmatch(r"[!-9;-\[\]-~]{1,200}", result.id_prefix):
-        raise OptionError("option idPrefix: it has to be 1 to 200 visible ASCII characters without : and \\")
+        raise OptionError("option idPrefix: it must be 1 to 200 visible ASCII characters without : and \\")
     return result

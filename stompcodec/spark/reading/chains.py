@@ -137,13 +137,13 @@ class Chain:
                 at = end
                 continue
             if unit.base > at:
-                self._lost(f"{self.name}: octets {at} to {unit.base} were deleted before they were read")
+                self._lost(f"{self.name}: bytes {at} to {unit.base} were deleted before they were read")
                 at = unit.base
             stop = min(end, follows, unit.base + os.path.getsize(unit.path))
             splits += splits_of(unit, self._options, at - unit.base, stop - unit.base)
             at = stop
         if at < end:
-            self._lost(f"{self.name}: octets {at} to {end} were deleted before they were read")
+            self._lost(f"{self.name}: bytes {at} to {end} were deleted before they were read")
         return splits
 
     def _followed(self, end: int) -> Iterator[tuple[Unit, int]]:
@@ -152,5 +152,5 @@ class Chain:
 
     def _lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
-            raise StoreError(f"{text} (failOnDataLoss=false goes on behind them)")
+            raise StoreError(f"{text} (set failOnDataLoss=false to continue behind them)")
         _log.warning("%s", text)

@@ -187,7 +187,7 @@ class _Frames:
         split = self._split
         if split.stop is not None and window.offset < split.stop:
             gone = split.stop - window.offset
-            self._batches.error(window.offset, f"truncated: the file has {gone} octets less than it had")
+            self._batches.error(window.offset, f"truncated: the file is {gone} bytes shorter than it was")
 
     def _fill(self, size: int) -> bool:
         """Read on; return False at the end."""
@@ -200,9 +200,9 @@ class _Frames:
         if self._sums is not None:
             with window.view as view, view[at - window.offset :] as new:
                 for start, end in self._sums.feed(at, new):
-                    octets = f"octets {base + start} to {base + end}"
+                    place = f"bytes {base + start} to {base + end}"
                     self._batches.error(
-                        start, f"damaged-frames: {octets} are not what was written, or the index is not"
+                        start, f"damaged-frames: {place} are not as they were written, or the index is damaged"
                     )
         return len(window) > 0
 

@@ -174,7 +174,7 @@ def _with_gaps(units: list[Unit], parts: list[list[Split]]) -> list[list[Split]]
         if unit.capture and before.spool == unit.spool and part and splits:
             end = before.base + (part[-1].stop or 0)
             if unit.base > end:
-                text = f"missing: octets {end} to {unit.base} of chain {unit.chain} are not there"
+                text = f"missing: bytes {end} to {unit.base} of chain {unit.chain}"
                 splits[0] = replace(splits[0], problem="; ".join(filter(None, [text, splits[0].problem])))
     return parts
 

@@ -221,10 +221,10 @@ class Projector:
         """Return the values, the rows with bad values, and what is wrong with them."""
         source = column.source
         if source == "header" or column.is_text:
-            return *cast(_first(raw, column.headers), kind), f"is no {kind}"
+            return *cast(_first(raw, column.headers), kind), f"is not {kind}"
         if source == "body":
             if pa.types.is_string(kind):
-                return *utf8(bodies), "is no UTF-8"
+                return *utf8(bodies), "is not UTF-8"
             return bodies, [], ""
         return self._fixed(source, raw, times), [], ""
 

@@ -89,7 +89,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
     index = open_index(Path(whole.path), whole.base, single=whole.single)
     if index is None:
         whole = replace(whole, stop=size if whole.stop is None else whole.stop)
-        problem = "" if whole.single else "damaged-index: there is none: it is not known when these frames came"
+        problem = "" if whole.single else "damaged-index: it is missing, so the times of these frames are unknown"
         return _scanned(replace(whole, problem=problem), options)
     with closing(index):
         splits = list(_by_rows(whole, index, options))
@@ -100,7 +100,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
         stop = index.size if whole.stop is None and index.damaged else whole.stop
         result = [each for split in splits for each in _not_too_large(split, options)]
         if stop is not None and covered < stop:
-            text = f"damaged-index: it is not known when the frames from offset {whole.base + covered} on came"
+            text = f"damaged-index: the times of the frames from offset {whole.base + covered} on are unknown"
             problem = text if index.damaged else ""
             result += _scanned(replace(whole, start=covered, stop=stop, problem=problem), options)
     return result

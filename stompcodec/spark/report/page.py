@@ -103,7 +103,7 @@ def _tiles(found: Mapping[str, Any]) -> str:
     width = duration(found["rate"]["bucket_seconds"]) if found["rate"] else ""
     numbers = "no sequence is known" if f["sequence_gaps"] is None else "numbers left out"
     backlog, newest = f.get("backlog_octets"), f.get("age_seconds")
-    spooled = "no spool and checkpoint given" if backlog is None else "in the spool, not taken yet"
+    spooled = "no spool and checkpoint given" if backlog is None else "in the spool, not read yet"
     tiles = [
         ("Backlog", octets(backlog), spooled, ("backlog_octets",)),
         ("Newest frame", _ago(newest), _until(f), ("stale_seconds", "age_seconds")),

@@ -168,7 +168,7 @@ def _rate(found: Mapping[str, Any]) -> str:
     begin, unit = rate["start"], "frames/s"
     title = "Frames per second over time"
     legend = _legend(zip(_styles(rate), names)) if len(names) > 1 else ""
-    heads = ["From (UTC)", *(escape(name, 40) for name in names), "Octets"]
+    heads = ["From (UTC)", *(escape(name, 40) for name in names), "Bytes"]
     rows = [
         [_when(at), *(count(column[index]) for column in rate["frames"]), octets(rate["octets"][index])]
         for index, at in enumerate(_starts(rate))
@@ -260,7 +260,7 @@ def _destinations(found: Mapping[str, Any]) -> str:
         for each in top[:10]
     ]
     title = "Frames by destination"
-    heads = ["Destination", "Frames", "Octets", "Redelivered", "Malformed", "Lag p95", "First (UTC)", "Last (UTC)"]
+    heads = ["Destination", "Frames", "Bytes", "Redelivered", "Malformed", "Lag p95", "First (UTC)", "Last (UTC)"]
     table = [
         [
             escape(_name(each["destination"]), 100),
@@ -291,7 +291,7 @@ def _sizes(found: Mapping[str, Any]) -> str:
     figures = found["figures"]
     mean = octets(figures["octets"] / figures["frames"]) if figures["frames"] else "–"
     table = _details(_table(["From", "Below", "Frames"], rows, (0, 1, 2)))
-    return _card("Sizes", plot, table, note=f"Octets of a whole frame; the mean is {mean}.", half=True)
+    return _card("Sizes", plot, table, note=f"Size of a whole frame; the mean is {mean}.", half=True)
 
 
 def _repeats(found: Mapping[str, Any]) -> str:
@@ -354,7 +354,7 @@ def _malformed(found: Mapping[str, Any]) -> str:
     bad = found["malformed"]
     if not bad or not bad["total"]:
         return ""
-    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Octets"]
+    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Bytes"]
     return _reasons("Malformed frames", "frames", bad, found["figures"]["frames"], heads)
 
 
@@ -366,7 +366,7 @@ def _spool(found: Mapping[str, Any]) -> str:
     problems = "".join(f'<p class="note">{escape(each, 300)}</p>' for each in spool["problems"])
     if not spool["chains"]:
         return _card(title, problems, note=escape(spool["path"], 200))
-    heads = ["Chain", "Segments", "Octets", "Oldest (UTC)", "Newest (UTC)", "State", "Committed", "Not yet taken"]
+    heads = ["Chain", "Segments", "Bytes", "Oldest (UTC)", "Newest (UTC)", "State", "Committed", "Not yet read"]
     rows = []
     for chain in spool["chains"]:
         taken = "–" if chain["committed"] is None else count(chain["committed"])
@@ -381,7 +381,7 @@ def _spool(found: Mapping[str, Any]) -> str:
         heads = heads[:6]
     note = escape(spool["path"], 200)
     if spool["behind"] is not None:
-        ahead = f"{octets(spool['behind'])} are not taken yet" if spool["behind"] else "The query has taken everything"
+        ahead = f"{octets(spool['behind'])} are not read yet" if spool["behind"] else "The query has read everything"
         note = f"{ahead}, of {octets(spool['octets'])} in {note}."
     return _card(title, problems, _details(_table(heads, rows, (1, 2, 6, 7)), "The chains"), note=note)
 

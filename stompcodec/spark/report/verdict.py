@@ -40,7 +40,7 @@ class Threshold(NamedTuple):
 
 #: Default thresholds. `report(thresholds={"lag_p95_seconds": (10, 60)})` replaces some.
 THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold("backlog_octets", "octets in the spool that the query has not taken yet", "octets", 64 * 2**20, 2**30),
+    Threshold("backlog_octets", "bytes in the spool that the query has not read yet", "octets", 64 * 2**20, 2**30),
     Threshold("age_seconds", "from the newest frame to the time of this page", "seconds", None, None),
     Threshold("missing", "messages that were produced and are not in the sink (proof)", "count", 0, 0),
     Threshold("sink_duplicates", "messages that are in the sink twice (proof)", "count", 0, 0),
@@ -74,12 +74,12 @@ def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | Non
         if threshold.name in changed:
             limits = changed.pop(threshold.name)
             if len(limits) != 2 or any(limit is not None and finite(limit) is None for limit in limits):
-                raise ConfigError(f"threshold {threshold.name}: two numbers are wanted (look, bad), or None for never")
+                raise ConfigError(f"threshold {threshold.name}: must be two numbers (look, bad), or None for never")
             threshold = threshold._replace(look=finite(limits[0]), bad=finite(limits[1]))
         found.append(threshold)
     if changed:
         names = ", ".join(threshold.name for threshold in THRESHOLDS)
-        raise ConfigError(f"threshold {visible(next(iter(changed)))}: there is none; they are {names}")
+        raise ConfigError(f"threshold {visible(next(iter(changed)))}: unknown; use one of {names}")
     return tuple(found)
 
 
@@ -97,7 +97,7 @@ def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]
 
 #: Texts for crossed thresholds.
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "backlog_octets": lambda f: f"backlog: {octets(f['backlog_octets'])} in the spool are not taken yet",
+    "backlog_octets": lambda f: f"backlog: {octets(f['backlog_octets'])} in the spool are not read yet",
     "age_seconds": lambda f: f"the newest frame is {duration(f['age_seconds'])} old",
     "missing": lambda f: _many(f["missing"], "message") + " missing in the sink",
     "sink_duplicates": lambda f: _many(f["sink_duplicates"], "message") + " more than once in the sink",

@@ -71,10 +71,10 @@ class Rows:
         self._constant = destination
         self._destination = _index(schema, "destination", (T.StringType,))
         if destination is None and self._destination is None:
-            raise SchemaError(f"there is no column destination in {_shown(names)}: add one, or give the option")
+            raise SchemaError(f"no column destination in {_shown(names)}: add one, or set the option")
         body = _index(schema, "body", (T.StringType, T.BinaryType))
         if body is None:
-            raise SchemaError(f"there is no column body in {_shown(names)}: it has to be string or binary")
+            raise SchemaError(f"no column body in {_shown(names)}: it must be string or binary")
         self._body = body
         self._map = _map_index(schema)
         are_frames = set(names) >= _FRAMES
@@ -170,11 +170,11 @@ def _index(schema: T.StructType, name: str, kinds: tuple[type[T.DataType], ...])
     if not found:
         return None
     if len(found) > 1:
-        raise SchemaError(f"there are {len(found)} columns {name}: rename all but one")
+        raise SchemaError(f"{len(found)} columns are called {name}: rename all but one")
     field = schema.fields[found[0]]
     if not isinstance(field.dataType, kinds):
         wanted = " or ".join(kind.typeName() for kind in kinds)
-        raise SchemaError(f"column {field.name} is {field.dataType.simpleString():.80}: it has to be {wanted}")
+        raise SchemaError(f"column {field.name} is {field.dataType.simpleString():.80}: it must be {wanted}")
     return found[0]
 
 
@@ -183,7 +183,7 @@ def _map_index(schema: T.StructType) -> int | None:
     if at is not None:
         kind = schema.fields[at].dataType
         if kind.simpleString() != "map<string,string>":
-            raise SchemaError(f"column headers is {kind.simpleString():.80}: it has to be map<string,string>")
+            raise SchemaError(f"column headers is {kind.simpleString():.80}: it must be map<string,string>")
     return at
 
 

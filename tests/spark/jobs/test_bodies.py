@@ -70,10 +70,10 @@ def test_an_update_of_darwin_is_a_record_for_each_element() -> None:
         (b"<a>&unknown;</a>", "undefined entity"),
         (b"<a>" * 101, "nested deeper than 100"),
         (b'<?xml version="1.0" encoding="bogus"?><a/>', "unknown encoding"),
-        (b"<a/>" + b" " * MOST, "larger than 100000 octets"),
-        (gzip.compress(bytes(10 * MOST)), "larger than 100000 octets"),
-        (gzip.compress(b"<a/>", mtime=0)[:-1], "gzip: cut short"),
-        (gzip.compress(b"<a/>", mtime=0) + b"more", "behind its end"),
+        (b"<a/>" + b" " * MOST, "larger than 100000 bytes"),
+        (gzip.compress(bytes(10 * MOST)), "larger than 100000 bytes"),
+        (gzip.compress(b"<a/>", mtime=0)[:-1], "gzip: truncated"),
+        (gzip.compress(b"<a/>", mtime=0) + b"more", "data after the end"),
         (b"\x1f\x8b\x08nonsense", "gzip: "),
         (b'<Pport ts="' + b"x" * 1001 + b'"><uR><a/></uR></Pport>', "more than 1000 characters"),
     ],
@@ -121,7 +121,7 @@ def test_records_of_apel() -> None:
         "field Site is there twice",
     ]
     assert [item.raw for item in items_of(Frame(APEL, None), "apel", MOST)][1:] == [b"\nbroken", b"Site: B\nSite: C"]
-    with pytest.raises(BodyError, match="no APEL message"):
+    with pytest.raises(BodyError, match="not an APEL message"):
         list(records(b"Site: A", "apel", MOST))
 
 
@@ -168,13 +168,13 @@ def test_a_preset_of_ones_own(tmp_path: Path) -> None:
         ("[]", "not a JSON object"),
         ("{", "not JSON"),
         ("{}", "columns"),
-        ('{"columns": {"a": "odd"}}', "'odd' is no type"),
+        ('{"columns": {"a": "odd"}}', "unknown type 'odd'"),
         ('{"columns": {"a": 5}}', "write TYPE"),
         ('{"columns": {"a": "int", "b": "int as A"}}', "two columns are called 'A'"),
         ('{"columns": {"a": "int"}, "rest": "a"}', "two columns"),
         ('{"columns": {"a": "int"}, "reader": "yaml"}', "reader 'yaml'"),
-        ('{"columns": {"a": "int"}, "unwrap": "x"}', "a list of texts"),
-        ('{"columns": {"a": "int"}, "colums": {}}', "'colums' is not known"),
+        ('{"columns": {"a": "int"}, "unwrap": "x"}', "a list of strings"),
+        ('{"columns": {"a": "int"}, "colums": {}}', "unknown key 'colums'"),
         ("[" * 100_000, "not JSON"),
     ],
 )

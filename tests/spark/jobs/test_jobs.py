@@ -105,15 +105,15 @@ BODIES: list[tuple[bytes | None, list[str | None]]] = [
     (b'{"CA_MSG": {}}, {"CA_MSG": {}}', ["malformed JSON"]),
     (b"\xff\xfe", ["not UTF-8"]),
     (gzip.compress(GOOD), ["the body is gzip"]),
-    (b"[null]", ["a record is no JSON object"]),
-    (json.dumps([1, event()]).encode(), ["a record is no JSON object", None]),
+    (b"[null]", ["a record is not a JSON object"]),
+    (json.dumps([1, event()]).encode(), ["a record is not a JSON object", None]),
     (json.dumps([{"CA_MSG": 5}, event()]).encode(), ["field CA_MSG: no JSON object", None]),
     (json.dumps([{}, event()]).encode(), ["a record is to have one field", None]),
     (json.dumps([{"XX_MSG": {}}, event()]).encode(), ["field XX_MSG: not one of", None]),
-    (json.dumps([event(time="x"), event()]).encode(), ["field time: 'x' is no time in ms", None]),
-    (json.dumps([event(time="9" * 18)]).encode(), ["field time: '999999999999999999' is no time in ms"]),
+    (json.dumps([event(time="x"), event()]).encode(), ["field time: 'x' is not a time in ms", None]),
+    (json.dumps([event(time="9" * 18)]).encode(), ["field time: '999999999999999999' is not a time in ms"]),
     (json.dumps([event(time="")]).encode(), ["field time is missing"]),
-    (json.dumps([event(time={"a": 1})]).encode(), ["field time: '{\"a\":1}' is no time"]),
+    (json.dumps([event(time={"a": 1})]).encode(), ["field time: '{\"a\":1}' is not a time"]),
     (b'[{"CA_MSG": {"time": "1", "time": "2"}}]', ["a field is there twice"]),
     (json.dumps([event(new={"deep": [1]})]).encode(), [None]),
     (b'{"a":' * 1200 + b"1" + b"}" * 1200, ["malformed JSON"]),
@@ -141,8 +141,8 @@ def test_a_large_body_is_not_taken_apart(spark: Any) -> None:
     packed = gzip.compress(GOOD * 50)
     found = exploded(spark, [GOOD, b" " + GOOD, packed], "networkrail-td", max_body=len(GOOD), gzip=True)
     assert [found[at][0]._reason is None for at in range(3)] == [True, False, False]
-    assert found[1][0]._reason == f"the body is larger than {len(GOOD)} octets"
-    assert found[2][0]._reason == f"gzip: what is in it is larger than {len(GOOD)} octets"
+    assert found[1][0]._reason == f"the body is larger than {len(GOOD)} bytes"
+    assert found[2][0]._reason == f"gzip: the inflated body is larger than {len(GOOD)} bytes"
     assert bytes(found[2][0]._raw) == packed
 
 
@@ -201,7 +201,7 @@ def test_json_by_a_schema(spark: Any, tmp_path: Path) -> None:
         assert found[at][0]._reason.startswith(f"field {name}"), (name, value)
     with pytest.raises(ConfigError, match="neither Spark's JSON"):
         jobs.explode(frames_of(spark, []), schema="n odd odd")
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="either a preset or a schema"):
         jobs.explode(frames_of(spark, []), "darwin", "n int")
 
 

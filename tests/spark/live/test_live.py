@@ -227,7 +227,7 @@ def test_another_spool_is_never_taken_for_the_one_before(spark, broker, queue: s
             wait_for(query.exception)
         assert "is not the spool of the checkpoint" in str(query.exception())
         assert re.search(
-            r"gone is (what frames had behind octet \d+|octets \d+ to \d+ of frames)", str(query.exception())
+            r"lost: (everything behind offset \d+ of frames|bytes \d+ to \d+ of frames)", str(query.exception())
         )
         assert broker.count(queue) == 5
     shutil.rmtree(tmp_path / "spool")
@@ -241,8 +241,8 @@ def test_options_are_looked_at_before_anything_happens(spark, broker, tmp_path: 
     good = {"url": broker.url, "destination": "/queue/a", "spoolDir": str(tmp_path / "spool")}
     for name, value, told in (
         ("prefetch", "0", "option prefetch is '0'"),
-        ("passcode", SECRET, "give passcodeEnv"),
-        ("url", f"stomp://ann:{SECRET}@h", "give passcodeEnv"),
+        ("passcode", SECRET, "use passcodeEnv"),
+        ("url", f"stomp://ann:{SECRET}@h", "use passcodeEnv"),
         ("spoolDir", "hdfs://h/x", "a folder on a mounted disk"),
     ):
         with pytest.raises(Exception, match=told) as failure:

@@ -73,14 +73,14 @@ def test_a_bad_value_is_told_in_one_line(name: str, text: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_file({name.lower(): text})
     message = str(caught.value)
-    assert message.startswith(f"option {name} is {text!r:.80}: it has to be ")
+    assert message.startswith(f"option {name} is {text!r:.80}: it must be ")
     assert "\n" not in message
 
 
 def test_an_unknown_option_is_told_with_the_one_that_was_meant() -> None:
-    with pytest.raises(OptionError, match="'splitbyte' is not known: did you mean splitBytes"):
+    with pytest.raises(OptionError, match="unknown option 'splitbyte': did you mean splitBytes"):
         parse_file({"splitbyte": "1"})
-    with pytest.raises(OptionError, match="there are mode, commands"):
+    with pytest.raises(OptionError, match="the options are mode, commands"):
         parse_file({"zzz": "1"})
 
 

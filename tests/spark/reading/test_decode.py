@@ -227,7 +227,7 @@ def test_octets_that_were_changed_are_told_and_the_frames_stay(tmp_path: Path) -
     segment.write_bytes(data)
     found = rows(path)
     (bad,) = [row for row in found if row["error"]]
-    assert bad["error"].startswith("damaged-frames: octets ")
+    assert bad["error"].startswith("damaged-frames: bytes ")
     assert [row["message_id"] for row in found if not row["error"]] == [f"id-{n}" for n in range(10)]
     assert not any(row["error"] for row in rows(path, checksums="false"))
 
@@ -254,7 +254,7 @@ def test_a_capture_without_an_index_still_has_its_frames(tmp_path: Path) -> None
     (index,) = path.glob("*.idx")
     index.unlink()
     found = rows(path, NARROW)
-    assert found[0]["error"].startswith("damaged-index: there is none")
+    assert found[0]["error"].startswith("damaged-index: it is missing")
     assert [row["message_id"] for row in found[1:]] == [f"id-{n}" for n in range(10)]
 
 
@@ -273,7 +273,7 @@ def test_a_segment_that_is_missing_in_between_is_told(tmp_path: Path) -> None:
     second.unlink()
     found = rows(path, NARROW)
     (bad,) = [row for row in found if row["error"]]
-    assert bad["error"].startswith("missing: octets ")
+    assert bad["error"].startswith("missing: bytes ")
     assert found.index(bad) == 2
 
 
@@ -286,7 +286,7 @@ def test_a_file_that_got_shorter_after_planning_is_told(tmp_path: Path) -> None:
     projection = Projection(NARROW)
     found = [row for batch in decode.read_split(split, projection, options) for row in batch.to_pylist()]
     assert [row["message_id"] for row in found] == ["id-0", "id-1", None]
-    assert found[2]["error"].startswith("truncated: the file has ")
+    assert found[2]["error"].startswith("truncated: the file is ")
 
 
 @pytest.mark.parametrize("form", ["gz", "zst"])

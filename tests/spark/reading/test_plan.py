@@ -242,7 +242,9 @@ def test_what_was_deleted_before_it_was_read_ends_the_query(tmp_path: Path) -> N
     end = spool_end(str(path))
     first, second, third, *_ = Capture(path).segments()
     first.path.unlink()
-    with pytest.raises(StoreError, match=r"octets 0 to \d+ were deleted before they were read \(failOnDataLoss=false"):
+    with pytest.raises(
+        StoreError, match=r"bytes 0 to \d+ were deleted before they were read \(set failOnDataLoss=false"
+    ):
         spool_splits(str(path), {"frames": 0}, end, FileOptions())
     go_on = FileOptions(fail_on_data_loss=False)
     assert ids_of(spool_splits(str(path), {"frames": 0}, end, go_on)) == ids(*range(2, 9))

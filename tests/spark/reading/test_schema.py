@@ -130,7 +130,7 @@ def test_headers_are_cast(tmp_path: Path, kind: str, text: str, value: Any) -> N
     assert other["error"] is None
     if value is ...:
         assert row["h"] is None
-        assert row["error"].startswith("bad-value: h is no ")
+        assert row["error"].startswith("bad-value: h is not ")
         assert text not in row["error"] or not text
     else:
         assert row == {"h": value, "error": None}
@@ -139,7 +139,7 @@ def test_headers_are_cast(tmp_path: Path, kind: str, text: str, value: Any) -> N
 def test_a_bad_value_is_malformed_for_the_modes(tmp_path: Path) -> None:
     path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", {"h": "x"}), Frame("MESSAGE", {"h": "1"})])
     assert rows(path, schema_of(h="integer"), mode="DROPMALFORMED") == [{"h": 1}]
-    with pytest.raises(ValueError, match="bad-value: h is no int32"):
+    with pytest.raises(ValueError, match="bad-value: h is not int32"):
         rows(path, schema_of(h="integer"), mode="FAILFAST")
 
 
@@ -155,7 +155,7 @@ def test_columns_of_frames_can_have_other_types(tmp_path: Path) -> None:
     good, bad = rows(path, schema_of(message_id="integer", body="string", received_at="long", error="frame"))
     assert good == {"message_id": 17, "body": '{"n": 1}', "received_at": START, "error": None}
     assert bad["body"] is None
-    assert bad["error"] == "bad-value: message_id is no int32; bad-value: body is no UTF-8"
+    assert bad["error"] == "bad-value: message_id is not int32; bad-value: body is not UTF-8"
 
 
 @pytest.mark.parametrize(

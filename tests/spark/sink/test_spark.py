@@ -148,10 +148,10 @@ def test_secrets_are_in_no_plan_and_no_error(spark, broker, monkeypatch):
     rows = spark.range(3).selectExpr("'/queue/a' as destination", "'x' as body")
     write = rows.write.format("stomp").mode("append")
     for options in ({"url": "stomp://ann:s3cret@h"}, {"url": broker.url, "passcode": "s3cret"}):
-        with pytest.raises(Exception, match="give passcodeEnv") as error:
+        with pytest.raises(Exception, match="use passcodeEnv") as error:
             write.options(**options).save()
         assert "s3cret" not in str(error.value)
-    with pytest.raises(Exception, match="SchemaError: there is no column body"):
+    with pytest.raises(Exception, match="SchemaError: no column body"):
         spark.range(3).selectExpr("'/queue/a' as destination", "id").write.format("stomp").option(
             "url", broker.url
         ).mode("append").save()
