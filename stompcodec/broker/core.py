@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate
 
@@ -69,6 +70,7 @@ _RESERVED = 2**20
 _STUCK = 10.0
 
 
+@dataclass(slots=True)
 class Stats:
     """Counts since the start.
 
@@ -76,18 +78,14 @@ class Stats:
     0
     """
 
-    __slots__ = (
-        *("commits_failed", "duplicates", "duplicates_changed", "messages_in", "sessions_refused", "sessions_total"),
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = 0
-        self.sessions_total = 0
-        self.sessions_refused = 0
-        self.commits_failed = 0
-        #: SENDs that were not stored, for their idempotency key was known; and of these, those with another body.
-        self.duplicates = 0
-        self.duplicates_changed = 0
+    messages_in: int = 0
+    sessions_total: int = 0
+    sessions_refused: int = 0
+    commits_failed: int = 0
+    duplicates: int = 0
+    """SENDs that were not stored, because their idempotency key was known."""
+    duplicates_changed: int = 0
+    """Those of them that had another body."""
 
 
 class Broker:

@@ -89,7 +89,7 @@ class _Peer:
             self.bounded = True
             wire.bound(min(_largest_frame(server.config.first_limits), server.config.ws_frame))
         log.info("%s: opened (%s)", wire.peer, self.listener)
-        server.mark()
+        server.schedule_turn()
 
     def received(self, data: bytes | memoryview) -> None:
         server = self.server
@@ -100,24 +100,24 @@ class _Peer:
             self.session.receive(data, server.broker.now)
             return
         now = server.now()
-        if not server.marked:
+        if not server.scheduled:
             server.broker.quota.since = now
         self.session.receive(data, now)
         if self.read_in != server.passes:
             self.read_in = server.passes
         elif server.broker.quota.used_up(now):
             self.stop_reading()
-        if server.marked:
+        if server.scheduled:
             return
         if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
             server.turn()
         else:
             server.latest = self
-            server.mark()
+            server.schedule_turn()
 
     def writable(self, yes: bool) -> None:
         self.session.writable(yes, self.server.now())
-        self.server.mark()
+        self.server.schedule_turn()
 
     def stop_reading(self) -> None:
         """Read no more before the session's next turn: a wire that always has something is read again and again."""
@@ -155,7 +155,7 @@ class _Peer:
             server.latest = None
         self.session.lost(server.now(), error)
         log.info("%s: %s", self.wire.peer, "closed" if error is None else f"lost: {error}")
-        server.mark()
+        server.schedule_turn()
         if not server.peers:
             server.deserted.set()
 
@@ -240,7 +240,7 @@ class Server:
         self.deserted = asyncio.Event()
         """Nobody is connected; or nobody is to be waited for any more."""
         self.deserted.set()
-        self.marked = False
+        self.scheduled = False
         self.turning = False
         """A turn is under way."""
         self.passes = 0
@@ -289,7 +289,7 @@ class Server:
                 epoch=_epoch(),
                 call_soon=self._call_soon,
             )
-            self.broker.wake = self.mark
+            self.broker.wake = self.schedule_turn
             if self.sessions is not None:
                 self.broker.session_class = self.sessions
             self.broker.quota.clock = self.now
@@ -411,18 +411,18 @@ class Server:
 
     # ---- turns ----
 
-    def mark(self) -> None:
+    def schedule_turn(self) -> None:
         """Something happened: have one turn soon, whatever else happens until then."""
-        if not self.marked:
-            self.marked = True
+        if not self.scheduled:
+            self.scheduled = True
             self.broker.quota.since = self.now()
             self._soon = self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
         """The end of a turn: commit, and write to every peer what is there for it."""
-        if self.marked and self._soon is not None:
+        if self.scheduled and self._soon is not None:
             self._soon.cancel()  # it may come before the one that it had asked for: there is one at a time
-        self.marked = False
+        self.scheduled = False
         self.passes += 1
         self.broker.quota.since = now = self.now()
         self._flush_all(self.broker.turn(now))
@@ -544,7 +544,7 @@ def _note_below(peer: aio.Owner, octets: int) -> None:
     assert isinstance(peer, _Peer)
     peer.session.note_below(octets)
     if peer.server.broker.dirty:
-        peer.server.mark()
+        peer.server.schedule_turn()
 
 
 def _largest_frame(limits: Limits) -> int:

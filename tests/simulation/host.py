@@ -79,7 +79,7 @@ class Peer:
         self.session: Session = host.broker.attach(host.clock.now, **options)
         host.peers[self.session] = self
         host.watcher.opened(self.session)
-        host.mark()
+        host.schedule_turn()
 
     def received(self, data: bytes) -> None:
         host = self.host
@@ -88,12 +88,12 @@ class Peer:
             self.session.receive(data, host.clock.now)
             host.watcher.has_read(self.session)
             host.look()
-            host.mark()
+            host.schedule_turn()
 
     def writable(self, yes: bool) -> None:
         if self.host.peers.get(self.session) is self:
             self.session.writable(yes, self.host.clock.now)
-            self.host.mark()
+            self.host.schedule_turn()
 
     def lost(self) -> None:
         host = self.host
@@ -104,7 +104,7 @@ class Peer:
             host.watcher.ended(self.session, "lost")
             host.watcher.closed(self.session)
             host.look()
-            host.mark()
+            host.schedule_turn()
 
     def note_unwritten(self) -> None:
         session, unwritten = self.session, len(self.link.down.buffer)
@@ -202,7 +202,7 @@ class Host:
                 log=self.log,
                 call_soon=partial(self._call_soon, self.life),
             )
-            broker.wake = self.mark
+            broker.wake = self.schedule_turn
             broker.open(self.clock.now)
         except StoreError:
             if store is not None:
@@ -215,7 +215,7 @@ class Host:
         self.up_since = self.clock.now
         self.watcher.booted(broker)
         self._pass_time()
-        self.mark()
+        self.schedule_turn()
         return True
 
     def _show_database(self) -> None:
@@ -318,7 +318,7 @@ class Host:
                 self._flush(self.broker.settle(self.clock.now))
             self.look()
 
-    def mark(self) -> None:
+    def schedule_turn(self) -> None:
         """Have a turn soon."""
         if not self._marked:
             self._marked = True

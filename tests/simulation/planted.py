@@ -221,6 +221,7 @@ BUGS: dict[str, Bug] = {
     "receipts do not wait for the commit of frames before": (
         (receipts, "send_receipt", _receipts_first),
         (commands, "send_receipt", _receipts_first),
+        (acknowledge, "send_receipt", _receipts_first),
     ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),

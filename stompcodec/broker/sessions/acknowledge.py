@@ -1,4 +1,4 @@
-"""ACK and NACK of what a browser was shown, and the credit that an ACK gives."""
+"""ACK and NACK, and the credit that an ACK gives."""
 
 from __future__ import annotations
 
@@ -9,18 +9,157 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.subscribe_request import read_credit
-from stompcodec.broker.sessions.receipts import confirm, hold_receipts
-from stompcodec.broker.sessions.settling import settling
+from stompcodec.broker.sessions.commit import defer
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
+from stompcodec.broker.sessions.receive import release
+from stompcodec.broker.sessions.transaction import Settling
 
 if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer
+    from stompcodec.broker.queues.consumer import Consumer, Delivery
     from stompcodec.broker.sessions.session import Session
     from stompcodec.codec import Frame
 
-__all__ = ["acknowledge", "grant"]
+__all__ = ["ack", "nack"]
 
 
-def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
+def ack(session: Session, frame: Frame) -> None:
+    """Handle ACK: the quick road, for one delivery of 1.2. What it does not take goes to `_acknowledge`."""
+    get = frame.get
+    number, _, tag = get("id", "").partition("-")
+    consumer = session.by_number.get(number)
+    if (
+        consumer is not None
+        and consumer.single
+        and get("transaction") is None
+        and get("credit") is None
+        and tag.isdecimal()
+        and len(tag) < 20
+    ):
+        message = consumer.unacked.pop(int(tag), None)
+        if message is not None:
+            queue = consumer.queue
+            consumer.credit += 1
+            if message.persistent:
+                hold_receipts(session, frame)
+                if queue.journal is not None and not queue.closed:
+                    queue.journal.settle(queue, message)
+            queue.count_out_one(message.size)
+            receipt = get("receipt")
+            if receipt is not None:
+                send_receipt(session, receipt)
+            if not consumer.in_ring:
+                queue.offer(consumer)
+            return
+    _acknowledge(True, session, frame)
+
+
+def nack(session: Session, frame: Frame) -> None:
+    """Handle NACK."""
+    _acknowledge(False, session, frame)
+
+
+def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
+    """ACK, or NACK."""
+    get = frame.get
+    if get("credit") is not None and _grant(session, None, frame):
+        return
+    consumer, tag = _delivery(session, frame)
+    receipt = get("receipt")
+    if consumer is None:
+        if receipt is not None:
+            raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
+        return
+    if consumer.request.browser:
+        _browsed(session, consumer, tag, accepted, frame)
+        return
+    transaction = get("transaction")
+    if transaction is not None and session.broker.config.transactional_acks:
+        operation = Settling(consumer, consumer.take(tag), accepted, get("requeue") != "false")
+        defer(session, transaction if session.exact else transaction.strip(" "), operation)
+        deliveries = None
+    else:
+        deliveries = consumer.take(tag)
+        _grant(session, consumer, frame)
+        for _tag, message in deliveries:
+            if message.persistent and accepted:
+                hold_receipts(session, frame)
+                break
+    if deliveries is not None and len(deliveries) > AT_ONCE:
+        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
+        return
+    if receipt is not None:  # before what may be delivered again
+        send_receipt(session, receipt if session.exact else receipt.strip(" "))
+    if deliveries is not None and accepted:
+        consumer.queue.settle(deliveries)
+    elif deliveries is not None:
+        session.virtual_host.reject(consumer.queue, deliveries, get("requeue") != "false")
+    if not consumer.window:
+        release(session, consumer)
+    elif not consumer.in_ring:
+        consumer.queue.offer(consumer)
+
+
+def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
+    """What an ACK names; None for the consumer if the subscription was there once.
+
+    Raises:
+        Refused: there never was such a delivery.
+    """
+    if session.version == "1.2":
+        number, _, tag = (frame.get("id") or "").partition("-")
+        consumer = session.by_number.get(number)
+        if tag.isdecimal() and len(tag) < 20:  # bounded, for the number is a peer's
+            if consumer is not None:
+                return consumer, int(tag)
+            if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
+                return None, 0
+        raise Refused("no such delivery", "The id of ACK and NACK is the ack header of the MESSAGE.")
+    message_id = session.header(frame, "message-id") or ""
+    key = session.header(frame, "subscription")
+    for consumer in session.consumers.values():
+        found = consumer.tag_of(message_id) if key is None or consumer.key == key else None
+        if found is not None:
+            return consumer, found
+    raise Refused("no such delivery", "message-id and subscription are those of the MESSAGE.")
+
+
+def _settling(
+    session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool, requeue: bool = True
+) -> Iterator[Line]:
+    """Acknowledge deliveries, or give them back, then answer the frame.
+
+    Args:
+        session: that sent it.
+        consumer: whose deliveries they were.
+        deliveries: in order. They are unacknowledged no more.
+        frame: the ACK or NACK.
+        accepted: ACK; False for NACK.
+        requeue: of NACK: there may be another attempt.
+    """
+    queue, journal = consumer.queue, session.broker.journal
+    persistent = accepted and any(message.persistent for _tag, message in deliveries)
+    if not accepted:
+        queue.suspend()
+        deliveries = deliveries[::-1]  # each share comes back in front of the one before
+    for at in range(0, len(deliveries), AT_ONCE):
+        some = deliveries[at : at + AT_ONCE]
+        if at:
+            yield journal.line if persistent else session.broker.quota
+        if persistent and not session.ended:
+            hold_receipts(session, frame)
+        if accepted:
+            queue.settle(some)
+        else:
+            session.virtual_host.reject(queue, some[::-1], requeue)
+    if not session.ended:
+        confirm(session, frame)
+    if not accepted:
+        queue.go_on()
+    if not consumer.in_ring and not consumer.closed:
+        queue.offer(consumer)
+
+
+def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
     """ACK or NACK of what a browser was shown. `through-seq:N` on ACK is for everything up to there, shown or not.
 
     Raises:
@@ -39,7 +178,7 @@ def acknowledge(session: Session, consumer: Consumer, tag: int, accepted: bool, 
         session.work(frame, _taking(session, browser, consumer, through, frame))
         return
     if accepted and len(messages) > AT_ONCE:
-        session.work(frame, settling(session, consumer, [(0, message) for message in messages], frame, accepted))
+        session.work(frame, _settling(session, consumer, [(0, message) for message in messages], frame, accepted))
         return
     if accepted:
         if any(message.persistent for message in messages):
@@ -67,7 +206,7 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
         browser.offer(consumer)
 
 
-def grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
+def _grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
     """The `credit` header of ACK: more for a subscription that had one, too. True: that is all that the ACK is about.
 
     Args:

@@ -14,20 +14,17 @@ from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.jms import is_text, text_tail
-from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, Message, message_of
-from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
-from stompcodec.broker.sessions.acknowledge import acknowledge, grant
-from stompcodec.broker.sessions.commit import abort, begin, commit, keep
+from stompcodec.broker.sessions.acknowledge import ack, nack
+from stompcodec.broker.sessions.commit import abort, begin, commit, defer
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
-from stompcodec.broker.sessions.receive import let_go, ping, receive
+from stompcodec.broker.sessions.receive import ping, receive
 from stompcodec.broker.sessions.send import cached_target, check_space, parts_of, put, put_keyed, targets_of
-from stompcodec.broker.sessions.settling import settling
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
-from stompcodec.broker.sessions.transaction import Sending, Settling
+from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
 
@@ -141,7 +138,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
-            keep(session, transaction, Sending(target, message, mark))
+            defer(session, transaction, Sending(target, message, mark))
             continue
         if target.queue is not None:
             if persistent or (target.retain is not None and broker.stores_some):  # the one before goes from the store
@@ -164,102 +161,6 @@ def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark]
     return [session.broker.sent.mark(session, part, routing, key, crc) for part in parts]
 
 
-def _ack(session: Session, frame: Frame) -> None:
-    """Handle ACK: the quick road, for one delivery of 1.2. What it does not take goes to `_acknowledge`."""
-    get = frame.get
-    number, _, tag = get("id", "").partition("-")
-    consumer = session.by_number.get(number)
-    if (
-        consumer is not None
-        and consumer.single
-        and get("transaction") is None
-        and get("credit") is None
-        and tag.isdecimal()
-        and len(tag) < 20
-    ):
-        message = consumer.unacked.pop(int(tag), None)
-        if message is not None:
-            queue = consumer.queue
-            consumer.credit += 1
-            if message.persistent:
-                hold_receipts(session, frame)
-                if queue.journal is not None and not queue.closed:
-                    queue.journal.settle(queue, message)
-            queue.count_out_one(message.size)
-            receipt = get("receipt")
-            if receipt is not None:
-                send_receipt(session, receipt)
-            if not consumer.in_ring:
-                queue.offer(consumer)
-            return
-    _acknowledge(True, session, frame)
-
-
-def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
-    """ACK, or NACK."""
-    get = frame.get
-    if get("credit") is not None and grant(session, None, frame):
-        return
-    consumer, tag = _delivery(session, frame)
-    receipt = get("receipt")
-    if consumer is None:
-        if receipt is not None:
-            raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
-        return
-    if consumer.request.browser:
-        acknowledge(session, consumer, tag, accepted, frame)
-        return
-    transaction = get("transaction")
-    if transaction is not None and session.broker.config.transactional_acks:
-        operation = Settling(consumer, consumer.take(tag), accepted, get("requeue") != "false")
-        keep(session, transaction if session.exact else transaction.strip(" "), operation)
-        deliveries = None
-    else:
-        deliveries = consumer.take(tag)
-        grant(session, consumer, frame)
-        for _tag, message in deliveries:
-            if message.persistent and accepted:
-                hold_receipts(session, frame)
-                break
-    if deliveries is not None and len(deliveries) > AT_ONCE:
-        session.work(frame, settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
-        return
-    if receipt is not None:  # before what may be delivered again
-        send_receipt(session, receipt if session.exact else receipt.strip(" "))
-    if deliveries is not None and accepted:
-        consumer.queue.settle(deliveries)
-    elif deliveries is not None:
-        session.virtual_host.reject(consumer.queue, deliveries, get("requeue") != "false")
-    if not consumer.window:
-        let_go(session, consumer)
-    elif not consumer.in_ring:
-        consumer.queue.offer(consumer)
-
-
-def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
-    """What an ACK names; None for the consumer if the subscription was there once.
-
-    Raises:
-        Refused: there never was such a delivery.
-    """
-    if session.version == "1.2":
-        number, _, tag = (frame.get("id") or "").partition("-")
-        consumer = session.by_number.get(number)
-        if tag.isdecimal() and len(tag) < 20:  # bounded, for the number is a peer's
-            if consumer is not None:
-                return consumer, int(tag)
-            if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
-                return None, 0
-        raise Refused("no such delivery", "The id of ACK and NACK is the ack header of the MESSAGE.")
-    message_id = session.header(frame, "message-id") or ""
-    key = session.header(frame, "subscription")
-    for consumer in session.consumers.values():
-        found = consumer.tag_of(message_id) if key is None or consumer.key == key else None
-        if found is not None:
-            return consumer, found
-    raise Refused("no such delivery", "message-id and subscription are those of the MESSAGE.")
-
-
 def _disconnect(session: Session, frame: Frame) -> None:
     confirm(session, frame)
     session.close()
@@ -270,8 +171,8 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "CONNECT": _connect,
     "STOMP": _connect,
     "SEND": _send,
-    "ACK": _ack,
-    "NACK": partial(_acknowledge, False),
+    "ACK": ack,
+    "NACK": nack,
     "SUBSCRIBE": subscribe,
     "UNSUBSCRIBE": unsubscribe,
     "BEGIN": begin,

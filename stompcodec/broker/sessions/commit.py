@@ -14,8 +14,7 @@ from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
-from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
-from stompcodec.broker.sessions.target import QueueOrTopic
+from stompcodec.broker.sessions.send import QueueOrTopic, check_space, in_order, put_late, queue_of
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.store import Store
     from stompcodec.codec import Frame
 
-__all__ = ["abort", "begin", "commit", "keep"]
+__all__ = ["abort", "begin", "commit", "defer"]
 
 
 class _Share(NamedTuple):
@@ -54,7 +53,7 @@ def begin(session: Session, frame: Frame) -> None:
     confirm(session, frame)
 
 
-def keep(session: Session, name: str, operation: Sending | Settling) -> None:
+def defer(session: Session, name: str, operation: Sending | Settling) -> None:
     """Put an operation into a transaction.
 
     Raises:

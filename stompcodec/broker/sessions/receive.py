@@ -21,7 +21,7 @@ from stompcodec.codec import Frame, serialize
 if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["EMPTY", "let_go", "ping", "receive"]
+__all__ = ["EMPTY", "ping", "receive", "release"]
 
 #: The answer to RECEIVE where there is no message.
 EMPTY = "EMPTY"
@@ -95,7 +95,7 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
     return request._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
 
 
-def let_go(session: Session, consumer: Consumer) -> None:
+def release(session: Session, consumer: Consumer) -> None:
     """What came by RECEIVE is acknowledged: nothing more will come."""
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]

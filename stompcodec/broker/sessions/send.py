@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
@@ -13,14 +13,25 @@ from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import Retaining
 from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["cached_target", "in_order", "parts_of", "put", "put_keyed", "put_late", "queue_of", "targets_of"]
+__all__ = [
+    "QueueOrTopic",
+    "Target",
+    "cached_target",
+    "check_space",
+    "in_order",
+    "parts_of",
+    "put",
+    "put_keyed",
+    "put_late",
+    "queue_of",
+    "targets_of",
+]
 
 #: Destinations that a session remembers.
 _MOST_TARGETS = 1000
@@ -28,6 +39,22 @@ _MOST_TARGETS = 1000
 _UNLESS_TOLD = "\0"
 #: Parts of a composite destination. Each has a copy of the message.
 _MOST_PARTS = 16
+
+
+#: What takes messages.
+QueueOrTopic = Queue | Topic | Retaining
+
+
+class Target(NamedTuple):
+    """One destination of a SEND."""
+
+    destination: str
+    routing: str | None = None
+    """The header destination-type."""
+    retain: str | None = None
+    """The header retain."""
+    queue: QueueOrTopic | None = None
+    """What takes the message; None for nothing. In a transaction it is looked up at COMMIT."""
 
 
 def targets_of(session: Session, frame: Frame) -> list[Target]:

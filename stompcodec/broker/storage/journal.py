@@ -110,7 +110,7 @@ class Batch:
         #: Idempotency keys that it stores and deletes; None if there are none.
         self.keys: Any = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the messages, which take memory. Sessions may refer to the batch until they are collected as
         garbage."""
         for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiters):
@@ -377,7 +377,7 @@ class Journal:
             action()
         if self.blocked:
             Work(self._releasing()).take_turn(0.0)
-        batch.let_go()
+        batch.release()
         self._account.used -= batch.cost
         batch.cost = 0
 
