@@ -1,4 +1,4 @@
-"""Context: the broker, as its sessions know it."""
+"""Context: the interface of the broker for its sessions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Handlers", "Host"]
 
-#: Command -> what a frame of it does: called with the session and the frame.
+#: The handler of each command: called with the session and the frame.
 Handlers = Mapping[str, Callable[[Any, Any], None]]
 
 
 class Host(SenderContext, Protocol):
-    """What a session uses of its broker."""
+    """The part of the broker that sessions use."""
 
-    #: The time in seconds, of a clock that never goes back.
+    #: The time in seconds, from a monotonic clock.
     now: float
-    #: Of the latest message.
+    #: The seq of the latest message.
     seq: int
 
     @property
     def handlers(self) -> Handlers: ...
     @property
     def wall(self) -> Callable[[], float]:
-        """The time in seconds since 1970."""
+        """Returns the time in seconds since 1970."""
 
     @property
     def wake(self) -> Callable[[], None]:
@@ -58,41 +58,41 @@ class Host(SenderContext, Protocol):
     def quota(self) -> LoopQuota: ...
     @property
     def send_budget(self) -> int:
-        """Bytes of messages that fit into the outbox of a session in a turn."""
+        """Bytes of messages that a session's outbox takes in a turn."""
 
     @property
     def plain(self) -> bool:
-        """Most messages need nothing special: they can take the quick road."""
+        """Messages without special headers may take the fast path."""
 
     @property
     def stores_some(self) -> bool:
-        """There is a store: it keeps messages that ask for it."""
+        """Persistent messages are stored."""
 
     @property
     def stores_all(self) -> bool:
-        """The store keeps all messages."""
+        """All messages are stored."""
 
-    # ---- where sessions enter themselves ----
+    # ---- lists to which sessions add themselves ----
 
     @property
     def dirty(self) -> list[Any]:
-        """Sessions that the shell has to look at when the turn ends."""
+        """Sessions to flush when the turn ends."""
 
     @property
     def failing(self) -> list[tuple[Any, Deliverer]]:
-        """Sessions that something could not be written to, with the queue it came from."""
+        """Sessions to which a message could not be written, with its queue."""
 
     @property
     def senders(self) -> dict[Any, None]:
-        """Sessions that remember destinations."""
+        """Sessions with cached targets."""
 
     @property
     def lacking_files(self) -> list[Any]:
-        """Sessions that get a large message, for which no file descriptor was left."""
+        """Sessions that wait for a file descriptor to read a large message."""
 
     @property
     def uploads(self) -> set[Any]:
-        """Sessions that send a large message, and such as have sent one lately."""
+        """Sessions that are sending a large message, and some that recently did."""
 
     # ---- what sessions call ----
 
@@ -100,19 +100,19 @@ class Host(SenderContext, Protocol):
         """Return the destinations of a virtual host."""
 
     def place(self, message: Message) -> None:
-        """Give a message its place in the order of everything, and its message-id."""
+        """Number a message, which gives it its place in the order and its message-id."""
 
     def connected(self, session: Any) -> None:
-        """CONNECTED was sent: heart-beats begin."""
+        """Start heart-beats after CONNECTED was sent."""
 
     def lose(self, session: Any, error: BaseException | None) -> bool:
-        """Return True if a session whose transport is lost has to wait for its end: too many have gone at once."""
+        """Return True if a session with a lost transport must end later, because too many were lost at once."""
 
     def detach(self, session: Any) -> None:
-        """A transport is gone."""
+        """Forget a session whose transport is closed."""
 
     def watch(self, session: Any) -> None:
-        """Cut a session off that has ended behind a large message, when its peer takes nothing of it any more."""
+        """Cut off an ended session in the middle of a large message when its peer stops reading."""
 
     def relieve(self) -> None:
-        """End the sessions that hold most memory, until others can go on."""
+        """End the sessions that hold the most memory, until the others can continue."""

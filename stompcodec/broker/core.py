@@ -1,8 +1,8 @@
-"""Broker: the core, which does no input or output. Octets of sessions in, outboxes filled, one commit a turn.
+"""Broker: the core, without I/O. It processes received bytes, fills outboxes, and commits once per turn.
 
 The shell (`server.py`) calls `attach` for each connection, and the session's `receive`, `writable` and `lost`. At the
-end of a turn of its loop it calls `turn`, and writes what the sessions hold that this hands out. It has one timer, for
-`next_deadline`, and calls `tick` when that has come.
+end of each turn of its loop it calls `turn` and writes the output of the sessions that this yields. It keeps one timer,
+for `next_deadline`, and calls `tick` when that is due.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "Stats", "access_to"]
 
 _LOG = logging.getLogger("stompcodec.broker")
-#: Seconds between two looks at what has expired and what is idle.
+#: Seconds between two sweeps for expired messages, and for idle destinations.
 _SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0
-#: Seconds until a commit that failed is tried again.
+#: Seconds until a failed commit is retried.
 _RETRY = 1.0
-#: Sessions whose transports are lost that end in one turn, with their subscriptions, but for those that have not logged
-#: in. The others get nothing any more, and wait for their end.
+#: Lost sessions that end in one turn, plus their subscriptions. Sessions without a login do not count. The others
+#: receive nothing any more and end in later turns.
 _MOST_LOSSES = 2000
-#: A timer that comes later than this, in seconds, is our fault: so much silence is not held against anybody.
+#: Seconds. If a timer is later than this, the process was stalled, and peers are not blamed for their silence.
 _STALL = 0.25
-#: Bytes of messages that fit into the outbox of a session, however many sessions there are.
+#: The least send budget of a session in bytes, however many sessions there are.
 _LEAST_ROOM = 4096
-#: Random bytes in the id of a session: 16 letters and digits. Messages with a temporary reply-to have it in memory.
+#: Random bytes in a session id: 16 letters and digits. Messages with a temporary reply-to keep it in memory.
 _ID_SIZE = 10
-#: Seqs that are reserved at a time: more than any turn gives away, by far.
+#: Seqs reserved at a time: far more than any turn uses.
 _RESERVED = 2**20
-#: Seconds without progress after which a peer gets no more of a large message that it has turned its back on.
+#: Seconds without progress after which an ended session is cut off in the middle of a large message.
 _STUCK = 10.0
 
 
@@ -83,26 +83,25 @@ class Stats:
     sessions_refused: int = 0
     commits_failed: int = 0
     duplicates: int = 0
-    """SENDs that were not stored, because their idempotency key was known."""
+    """SENDs that were not stored because their idempotency key was known."""
     duplicates_changed: int = 0
-    """Those of them that had another body."""
+    """Duplicates with another body than the first SEND."""
 
 
 class Broker:
-    """Queues, topics, sessions, and the time they live by.
+    """All queues, topics and sessions of one broker, and its time.
 
     Args:
         config: see `Config`.
-        store: where durable messages live; None to keep nothing.
-        wall: the time in seconds since 1970, for expiry alone. All other times are given, by a clock that never goes
-            back.
-        epoch: a word that no broker of this store had before; ids of messages begin with it. Letters, digits, "." and
-            "_" only.
-        log: where faults and refusals are told. Never a header's value.
-        call_soon: has the loop call something, from any thread: then what is stored may be written in the background.
-            `wake` of the broker, which the shell sets, is called when that is done: another turn is wanted.
-        helper: what removes files of large messages; None for a thread.
-        entropy: so many random bytes. Ids of sessions, and so names of temporary destinations, cannot be guessed.
+        store: the store of persistent messages; None to store nothing.
+        wall: returns the time in seconds since 1970, used for expiry only. All other times are arguments, from a
+            monotonic clock.
+        epoch: a word that was never used with this store; message ids begin with it. Only letters, digits, "." and "_".
+        log: receives faults and refusals, but never header values.
+        call_soon: has the loop call something, from any thread. It allows commits in the background; `wake`, which the
+            shell sets, asks for another turn when one is done.
+        helper: removes the files of large messages; None for a thread.
+        entropy: returns a number of random bytes, so that session ids and temporary destinations cannot be guessed.
 
     >>> broker = Broker(Config())
     >>> session = broker.attach(0.0, peer="test")
@@ -135,10 +134,10 @@ class Broker:
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
         self.sent = SentKeys(config, self.journal, account, wall, share_commit)
-        #: Which messages are stored: those that ask for it, and all.
+        #: Persistent messages are stored; all messages are.
         self.stores_some = self.journal.store is not None
         self.stores_all = self.stores_some and config.durable == "all"
-        #: Most messages need nothing special: they can take the quick road.
+        #: Messages without special headers may take the fast path.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
         self.spool = _spool(config, helper)
         #: Set by the shell.
@@ -147,11 +146,11 @@ class Broker:
         self._entropy = entropy
         self._virtual_hosts: dict[str, VirtualHost] = {}
         self._opened: list[Topic] = []
-        #: What message-ids are made of.
+        #: The message-id, with % for the seq.
         self.ident = epoch.encode() + b"-%d"
-        #: Of the latest message.
+        #: The seq of the latest message.
         self.seq = 0
-        #: The store remembers that seqs up to this one may have been given away.
+        #: The highest seq that the store has recorded as possibly used.
         self._reserved = 0
         self.delayed = Delayed(account, wall, self.place, config.max_delayed)
         self._begin_sessions(config)
@@ -161,42 +160,42 @@ class Broker:
         #: By their ids.
         self.sessions: dict[str, Session] = {}
         self._numbers = itertools.count(1)
-        #: Command -> what a frame of it does.
+        #: The handler of each command.
         self.handlers: Handlers = HANDLERS if config.log_frames == "off" else logged(HANDLERS)
-        #: What makes sessions: called as `Session` is.
+        #: Makes sessions, with the arguments of `Session`.
         self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
-        #: Bytes of messages that fit into the outbox of a session in a turn.
+        #: Bytes of messages that a session's outbox takes in a turn.
         self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
-        #: Sessions that the shell has to look at when the turn ends.
+        #: Sessions to flush when the turn ends.
         self.dirty: list[Session] = []
-        #: Sessions that send a large message, and some that have sent one lately.
+        #: Sessions that are sending a large message, and some that recently did.
         self.uploads: set[Session] = set()
-        #: Sessions that get a large message, for which no file descriptor was left.
+        #: Sessions that wait for a file descriptor to read a large message.
         self.lacking_files: list[Session] = []
-        #: Sessions that remember destinations, in `cached_targets`.
+        #: Sessions with `cached_targets`.
         self.senders: dict[Session, None] = {}
-        #: Sessions that something could not be written to, with the queue it came from. They end with the turn.
+        #: Sessions to which a message could not be written, with its queue. They end with the turn.
         self.failing: list[tuple[Session, Deliverer]] = []
         self._resumable: list[Refillable] = []
-        #: How many transports were lost since the last turn; and sessions whose end has to wait, with the reasons.
+        #: The number of transports lost since the last turn; and sessions that end later, with the reasons.
         self._losses = 0
         self._lost: deque[tuple[Session, BaseException | None]] = deque()
 
     def _begin_time(self) -> None:
         self.now = 0.0
         self._stopping = False
-        #: When to look at a session, by its id.
+        #: The next check of each session, by id.
         self._deadlines = Deadlines()
         self._sweep_at: float | None = None
         self._idle_at = 0.0
         self._retry_at = 0.0
-        #: Failed commits, as the latest turn has seen them: one in the background fails between two turns.
+        #: Failed commits counted at the latest turn. A commit in the background fails between turns.
         self._failures = 0
 
     # ---- destinations ----
 
     def virtual_host(self, vhost: str) -> VirtualHost:
-        """The destinations of a virtual host."""
+        """Return the destinations of a virtual host."""
         host = self._virtual_hosts.get(vhost)
         if host is None:
             host = VirtualHost(
@@ -215,13 +214,13 @@ class Broker:
 
     @property
     def queues(self) -> dict[tuple[str, str], Queue]:
-        """All queues, by virtual host and name. For looking at; made anew each time."""
+        """All queues by virtual host and name, as a new dict for inspection."""
         return {
             (vhost, name): queue for vhost, host in self._virtual_hosts.items() for name, queue in host.queues.items()
         }
 
     def place(self, message: Message) -> None:
-        """Give a message its place in the order of everything, and its message-id."""
+        """Number a message, which gives it its place in the order and its message-id."""
         self.seq = message.seq = seq = self.seq + 1
         message.ident = self.ident % seq
         if self.config.message_id_header:
@@ -230,16 +229,16 @@ class Broker:
             message.size = len(message.tail)
 
     def _forget_targets(self) -> None:
-        """Destinations have gone. Only those are told who remember any: each has looked one up since the last time."""
+        """Clear the target caches of all sessions that have any, because destinations were removed."""
         senders, self.senders = self.senders, {}
         for session in senders:
             session.forget_targets()
 
     def open(self, now: float) -> None:
-        """Read what the store holds into the queues.
+        """Load the store into the queues.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the store cannot be read.
         """
         self.now, self._sweep_at = now, now + _SWEEP_EXPIRED
         self.spool.open()
@@ -267,7 +266,7 @@ class Broker:
         store.commit()
 
     def _reserve(self, store: Store) -> None:
-        """Seqs rise over restarts, too, also where nothing is stored that would show them: readers note them."""
+        """Have the store record seqs ahead of use. They must rise across restarts, because readers remember them."""
         self._reserved = self.seq + _RESERVED
         store.reserve(self._reserved)
 
@@ -276,14 +275,14 @@ class Broker:
     def attach(
         self, now: float, *, peer: str = "", secure: bool = False, whole_frames: bool = False, listener: str = "stomp"
     ) -> Session:
-        """A transport has connected.
+        """Return a session for a new connection.
 
         Args:
             now: the time in seconds.
-            peer: its address, for the log.
-            secure: it came over TLS.
-            whole_frames: each chunk of output has to be a whole frame, as WebSocket wants it.
-            listener: the name of what accepted it.
+            peer: the address, for the log.
+            secure: the connection uses TLS.
+            whole_frames: each chunk of output must be a whole frame, as WebSocket requires.
+            listener: the name of the listener that accepted it.
         """
         self.now = now
         session = self.session_class(
@@ -309,12 +308,12 @@ class Broker:
         return session
 
     def connected(self, session: Session) -> None:
-        """CONNECTED was sent: heart-beats begin."""
-        self._deadlines.drop(session.id)  # that of the login
+        """Start heart-beats after CONNECTED was sent."""
+        self._deadlines.drop(session.id)  # the deadline of the login
         self._set_beat(session)
 
     def detach(self, session: Session) -> None:
-        """A transport is gone."""
+        """Forget a session whose transport is closed."""
         if self.sessions.pop(session.id, None) is not None:
             session.memory.close()
             self._share_output()
@@ -322,7 +321,7 @@ class Broker:
         self._deadlines.drop(session.id)
 
     def lose(self, session: Session, error: BaseException | None) -> bool:
-        """Return True if a session whose transport is lost has to wait for its end: too many have gone at once."""
+        """Return True if a session with a lost transport must end later, because too many were lost at once."""
         self._losses += bool(session.version) + len(session.consumers)
         if self._losses <= _MOST_LOSSES:
             return False
@@ -332,7 +331,7 @@ class Broker:
         return True
 
     def _losing(self) -> Iterator[Line]:
-        """End sessions whose transports are lost, some in each turn."""
+        """End sessions with lost transports, some in each turn."""
         while self._lost:
             left = _MOST_LOSSES
             while self._lost and left > 0:
@@ -343,16 +342,16 @@ class Broker:
                 yield self.quota
 
     def watch(self, session: Session) -> None:
-        """A session has ended behind a large message: it is cut off when its peer takes nothing of it any more."""
+        """Cut off an ended session in the middle of a large message when its peer stops reading."""
         self._deadlines.set(session.id, self.now + _STUCK)
 
     def _share_output(self) -> None:
-        """Output takes a quarter of the memory, if all sessions have some."""
+        """Divide a quarter of the memory among the outboxes of all sessions."""
         share = self.config.memory // 4 // max(1, len(self.sessions))
         self.send_budget = min(self.write_high, max(_LEAST_ROOM, share))
 
     def relieve(self) -> None:
-        """End the sessions that hold most, until others can go on."""
+        """End the sessions that hold the most memory, until the others can continue."""
         while self.account.is_overheld:
             session = max(self.sessions.values(), key=_holds, default=None)
             if session is None or session.ended:
@@ -360,25 +359,25 @@ class Broker:
             session.exhaust()
 
     def resume(self, peer: Refillable) -> None:
-        """A session has room again: its consumers are looked at when the next turn ends."""
+        """Refill a session's consumers when the next turn ends, because it has room again."""
         self._resumable.append(peer)
 
     @property
     def horizon(self) -> int | None:
-        """The lowest seq of a message that takes effect later; None if there is none."""
+        """The lowest seq of a message that takes effect after a commit; None if there is none."""
         return self.journal.horizon
 
     def watch_horizon(self, action: Callable[[], object]) -> None:
-        """Call something, once, when the horizon may have moved."""
+        """Call something once when the horizon may have moved."""
         self.journal.watch(action)
 
     # ---- the end of a turn ----
 
     def turn(self, now: float) -> Iterator[Session]:
-        """The end of a turn of the loop: hands out each session that has something to write, or to close, once.
+        """End a turn of the loop, and yield each session to flush.
 
-        To be iterated to its end. Then comes the commit for all that the turn stored, and once more the sessions
-        that have waited for it, now or in a later turn.
+        Iterate to the end: the commit follows the first sessions, and then come the sessions that waited for it, in
+        this turn or a later one.
         """
         self.now = now
         self._losses = 0
@@ -397,13 +396,13 @@ class Broker:
         yield from self.settle(now)
 
     def settle(self, now: float) -> Iterator[Session]:
-        """Hand out the sessions that have something to write or to close, and commit what is to be stored.
+        """Yield the sessions to flush, and commit.
 
-        The last part of a turn. Between two turns it comes when a commit is done: receipts need not wait for the
-        sessions that have their share of the loop, and the next commit begins.
+        This is the last part of a turn. It also runs between turns when a background commit is done, so that receipts
+        are not delayed by sessions that use up their share of the loop, and the next commit starts.
         """
         self.now = now
-        self._flush_topics()  # else a receipt would be given for a message that is not in the batch yet
+        self._flush_topics()  # otherwise a receipt could be sent for a message that is not in the batch yet
         yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
@@ -420,17 +419,17 @@ class Broker:
             if self.failing:
                 self._end_failing()
             yield from self._handed_out()
-            if not journal.batch.waiters:  # else what took effect by that commit has to be stored itself
+            if not journal.batch.waiters:  # otherwise something took effect that must itself be stored
                 break
 
     def _put_off_retry(self, now: float) -> None:
-        """Try what nobody waits for again later, after a failed commit."""
+        """Retry later after a failed commit, unless sessions wait for it."""
         self._failures = self.journal.failures
         self.journal.look_at_space(self.config.store_free)
         self._retry_at = now + _RETRY
 
     def _resume_some(self) -> None:
-        """Let those that have room again have more, until that is enough for one turn."""
+        """Refill sessions that have room again, up to a limit per turn."""
         resumable, self._resumable = self._resumable, []
         resumable.reverse()
         left = 2 * AT_ONCE
@@ -452,7 +451,7 @@ class Broker:
             self._opened.pop().flush()
 
     def _end_failing(self) -> None:
-        """End the sessions that something could not be written to. What they give back may fail for others."""
+        """End sessions to which a message could not be written. Returned messages may fail for others as well."""
         while self.failing:
             session, queue = self.failing.pop()
             session.fail("a message could not be written", "The session cannot carry it. The broker's log tells more.")
@@ -463,7 +462,7 @@ class Broker:
     # ---- time ----
 
     def tick(self, now: float) -> None:
-        """Do what is due: heart-beats, logins that took too long, expiry. Then comes a turn."""
+        """Do what is due: heart-beats, login timeouts, expiry. A turn must follow."""
         self.now = now
         for _ in range(AT_ONCE):  # the others in the next turn
             found = self._deadlines.pop(now)
@@ -477,7 +476,7 @@ class Broker:
             self._sweep(now)
 
     def _look(self, session: Session, now: float, late: float) -> None:
-        """What a session's time is about."""
+        """Check a session whose deadline is due."""
         if session.ended:
             if session.outbox.parcels and not session.outbox.is_moving():
                 session.cut()
@@ -488,14 +487,14 @@ class Broker:
             session.fail("login took too long", f"CONNECT has to come within {self.config.login_timeout:g} s.")
             return
         if late > _STALL:
-            session.connection.excuse(late + _STALL)  # what came meanwhile is not read yet
+            session.connection.excuse(late + _STALL)  # bytes that arrived in the meantime are not read yet
         if not session.tick(now):
             session.fail("heart-beats are missing", remedy(session.ttl, session.version))
             return
         self._set_beat(session)
 
     def _set_beat(self, session: Session) -> None:
-        """Look again when the connection says so."""
+        """Set the next check by the connection's deadline."""
         deadline = session.connection.next_deadline()
         if deadline is not None:
             self._deadlines.set(session.id, deadline)
@@ -521,7 +520,7 @@ class Broker:
                 session.outbox.schedule_flush()
 
     def _look_at_uploads(self, now: float) -> None:
-        """End those who stop in the middle of a large message, or only drip: it holds a file and a descriptor."""
+        """End sessions that stall or crawl in the middle of a large message, which holds a file and a descriptor."""
         timeout, rate = self.config.upload_timeout, self.config.upload_rate
         for session in list(self.uploads):
             intake = session.intake
@@ -534,9 +533,9 @@ class Broker:
                 session.fail("the large message has stalled", f"{why}: send the whole message again.", intake.frame)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do, in seconds; None for never. Ask again after every turn.
+        """Return the time in seconds at which `tick` is due, or None. Ask again after every turn.
 
-        It is now when a session can take more output already.
+        The result is the current time if a turn is due now.
         """
         if self._resumable or self.dirty or self._opened or self.failing:
             return self.now
@@ -548,7 +547,7 @@ class Broker:
         return min(times, default=None)
 
     def stop(self, now: float) -> None:
-        """Take no more: every session is told by ERROR, and what was not acknowledged goes back. Then comes a turn."""
+        """End all sessions with ERROR and accept no more. A turn must follow."""
         self.now = now
         self._stopping = True
         for session in list(self.sessions.values()):
@@ -562,7 +561,7 @@ def _holds(session: Session) -> int:
 
 
 def access_to(config: Config) -> Access:
-    """Return the rights of the files that hold messages.
+    """Return the access rights of files that hold messages.
 
     Raises:
         ConfigError: there is no such group.
@@ -574,7 +573,7 @@ def access_to(config: Config) -> Access:
 
 
 def _spool(config: Config, helper: Helper | None) -> Spool:
-    """Beside what is stored, so that storing a large message does not mean to copy it."""
+    """Make the spool, on the disk of the store by default, so that storing a large message needs no copy."""
     own = None if config.data is None else Path(config.data, "incoming")
     folder = own if config.large_folder is None else Path(config.large_folder)
     shared = folder is not None and own is not None and folder.resolve() == own.resolve()
@@ -584,7 +583,7 @@ def _spool(config: Config, helper: Helper | None) -> Spool:
         access_to(config),
         most=config.max_uploads,
         owner_most=config.user_uploads,
-        others=4 if config.users is None else 2,  # an address may be that of several clients
+        others=4 if config.users is None else 2,  # several clients may share an address
         share="an address" if config.users is None else "a user",
         shared=shared,
         helper=helper,

@@ -1,4 +1,4 @@
-"""Deadlines: when each of many things has to be looked at."""
+"""Deadlines: one time for each of many names, and the first of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._times: dict[str, float] = {}
-        #: Pairs of time and name. Only those that `_times` has, too, count.
+        #: Pairs of time and name. Pairs that do not match `_times` are stale.
         self._heap: list[tuple[float, str]] = []
 
     def set(self, name: str, at: float) -> None:
-        """Set the time of a name, instead of the one it had."""
+        """Set or replace the time of a name."""
         self._times[name] = at
         heappush(self._heap, (at, name))
         if len(self._heap) > 2 * len(self._times) + 100:  # most have been replaced or dropped
@@ -38,11 +38,11 @@ class Deadlines:
 
     @property
     def next(self) -> float | None:
-        """A time before which `pop` returns None, and not long before the first one; None if there are no names."""
+        """The first time, or a little earlier if it was replaced; None if there are no names."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: float) -> tuple[str, float] | None:
-        """Take out the name with the first time, and return both; None if that time is later than now."""
+        """Remove and return the name with the first time, and that time. Return None if nothing is due."""
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)
             if self._times.get(name) == at:

@@ -1,4 +1,4 @@
-"""Peer: a connected session, as all that stands below the sessions knows it."""
+"""Peer: the interface of a connected session for everything below the sessions."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ __all__ = ["Blockable", "Context", "Deliverer", "Holder", "Maker", "Output", "Ow
 
 
 class Owner:
-    """A user, or an address: whoever is behind sessions that make destinations."""
+    """The user, or the address, of sessions that create destinations."""
 
     __slots__ = ("key", "made", "sessions")
 
     def __init__(self, key: str) -> None:
         self.key = key
-        #: Destinations that its sessions made and that are still there.
+        #: Existing destinations that its sessions created.
         self.made = 0
-        #: Sessions that have made something.
+        #: Sessions that have created a destination.
         self.sessions = 0
 
 
 class Maker:
-    """A session, as the maker of destinations."""
+    """A session as a creator of destinations."""
 
     __slots__ = ("ended", "made", "owner")
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
-        #: Destinations that it made and that are still there.
+        #: Existing destinations that it created.
         self.made = 0
         self.ended = False
 
 
 class Holder(Protocol):
-    """What makes sessions wait until there is room: a queue, the delayed messages, the store, the loop's quota."""
+    """A reason for sessions to wait: a queue, the delayed messages, the store or the loop's quota."""
 
     @property
     def blocked(self) -> MutableMapping[Any, None]:
-        """Who waits."""
+        """The waiting sessions."""
 
 
 class Blockable(Protocol):
-    """What can be made to wait."""
+    """A session that can be made to wait."""
 
     def block(self, holder: Holder) -> bool:
-        """Wait until there is room again. Return False for one that waits there already, or cannot wait."""
+        """Wait until there is room again. Return False if it already waits there, or must not."""
 
     def unblock(self, holder: Holder) -> None:
-        """Go on: there is room again."""
+        """Stop waiting: there is room again."""
 
 
 class Deliverer(Protocol):
-    """What delivers messages: a queue."""
+    """A queue, as a source of deliveries."""
 
     @property
     def name(self) -> str: ...
@@ -68,18 +68,18 @@ class Deliverer(Protocol):
     def closed(self) -> bool: ...
 
     def dispatch(self) -> int:
-        """Deliver what is ready. Return how many messages that were."""
+        """Deliver READY messages. Return their number."""
 
 
 class Refillable(Protocol):
-    """What gets more messages when it has room again."""
+    """A session that receives more messages when it has room again."""
 
     def refill(self) -> int:
-        """Deliver more. Return how many messages that were."""
+        """Deliver more messages. Return their number."""
 
 
 class Context(Protocol):
-    """What queues and destinations know of the broker."""
+    """The part of the broker that queues and destinations use."""
 
     @property
     def config(self) -> Config: ...
@@ -89,55 +89,55 @@ class Context(Protocol):
     def log(self) -> Logger: ...
     @property
     def ident(self) -> bytes:
-        """Message-ids, with % for the seq."""
+        """The message-id, with % for the seq."""
 
     @property
     def seq(self) -> int:
-        """Of the latest message."""
+        """The seq of the latest message."""
 
     @property
     def horizon(self) -> int | None:
-        """The lowest seq of a message that takes effect later; None if there is none."""
+        """The lowest seq of a message that takes effect after a commit; None if there is none."""
 
     def watch_horizon(self, action: Callable[[], object]) -> None:
-        """Call something, once, when the horizon may have moved."""
+        """Call something once when the horizon may have moved."""
 
     def resume(self, peer: Refillable) -> None:
-        """Give a peer more messages when the next turn ends."""
+        """Refill a peer when the next turn ends."""
 
 
 class Output(Protocol):
     """The outbox of a session."""
 
-    #: What is written at the end of the turn.
+    #: Written at the end of the turn.
     chunks: list[bytes]
-    #: Bytes of messages that may still be added in this turn. 0 or less: consumers have to wait.
+    #: Bytes of messages that may still be added in this turn. At 0 or less, consumers wait.
     send_budget: int
-    #: A consumer was passed over because the budget was spent.
+    #: A consumer was skipped because the budget was used up.
     starved: bool
 
     @property
     def dirty(self) -> bool:
-        """The shell looks at the session when the turn ends."""
+        """The session is scheduled for a flush."""
 
     @property
     def whole_frames(self) -> bool:
-        """Each chunk has to be a whole frame."""
+        """Each chunk must be a whole frame."""
 
     def deliver(self, head: bytes, tail: bytes, size: int) -> None:
-        """Add a MESSAGE, and take it off the budget."""
+        """Add a MESSAGE and deduct its size from the budget."""
 
     def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Add the MESSAGE of a large message. Nothing else goes out before all of it has."""
+        """Add a MESSAGE with a large body. Later output waits until all of it is written."""
 
     def schedule_flush(self) -> None:
-        """Have the shell look at the session when the turn ends."""
+        """Have the shell flush the session when the turn ends."""
 
 
 class Peer(Blockable, Refillable, Protocol):
     """A connected session."""
 
-    #: It has ended, and gets nothing any more.
+    #: It has ended and receives nothing any more.
     ended: bool
     client_id: str | None
     maker: Maker | None
@@ -154,23 +154,23 @@ class Peer(Blockable, Refillable, Protocol):
     def user(self) -> User: ...
     @property
     def owner(self) -> str | None:
-        """Whose what it makes and leaves behind is; None where all are one user."""
+        """The owner of what it creates; None where all clients are one user."""
 
     @property
     def peer(self) -> str:
         """The address."""
 
     def header(self, frame: Frame, name: str) -> str | None:
-        """Return a header as the version of this session means it."""
+        """Return a header value as the session's STOMP version defines it."""
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
-        """Note that something could not be written: the session gets no more, and ends with this turn."""
+        """Record that a message could not be written: the session receives no more and ends with this turn."""
 
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
-        """Send ERROR, and end the session."""
+        """Send ERROR and end the session."""
 
     def too_slow(self, destination: str) -> None:
-        """End the session, or drop: the backlog of a topic's subscription is full."""
+        """End the session because the backlog of its subscription to a topic is full."""
 
     def declare(self, queue: str) -> bool:
-        """Note that it uses a queue. Return whether it has done so before, as far as that is remembered."""
+        """Record that the session uses a queue. Return True if it is known to have used it before."""

@@ -1,8 +1,8 @@
-"""The broker's shell: listeners, one turn of the loop for all that came in, one timer, and a tidy end.
+"""The broker's shell: listeners, turns of the event loop, one timer, and an orderly shutdown.
 
-All decisions are made by `Broker`, which does no I/O. This file moves its octets: what arrives goes into a session,
-and once a turn of the loop whatever the sessions hold goes out, one write each. So a thousand messages that came in
-one turn cost one commit to disk and one write a peer.
+`Broker` makes all decisions and does no I/O. This file moves the bytes: received bytes go into a session, and once per
+turn the output of each session is written with one call. So a thousand messages received in one turn cost one commit
+and one write per peer.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from stompcodec.transport.accept import descriptor_limit
 
 __all__ = ["Server", "serve"]
 
-#: Memory for each byte that the transport has not written: its buffer grows by copies.
+#: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.
 _UNWRITTEN = 2
-#: Bytes that are read at a time from a connection while memory is short.
+#: Bytes read at a time from a connection while memory is short.
 _LITTLE = 4096
 
 log = logging.getLogger("stompcodec.broker.server")
 
-#: A timer that comes so much too late, in seconds, says that we stood still: what peers sent meanwhile is read first.
+#: Seconds. If a timer is later than this, the process was stalled, and received bytes are read first.
 _LATE = 0.05
 
 
 class Clock(Protocol):
-    """Where the time comes from, in seconds. The module `time` is one."""
+    """A source of time in seconds, such as the module `time`."""
 
     def monotonic(self) -> float:
-        """A time that never goes back."""
+        """Return a time that never goes back."""
 
     def time(self) -> float:
-        """Since 1970, for expiry."""
+        """Return the time since 1970, for expiry."""
 
 
 class _Peer:
-    """One connection: the owner of its wire, and the way to its session."""
+    """One connection: owner of a wire, with its session."""
 
     __slots__ = ("bounded", "gone", "listener", "paused", "read_in", "server", "session", "wire")
 
@@ -63,11 +63,11 @@ class _Peer:
         self.listener = listener
         self.paused = False
         self.bounded = False
-        """Its messages of WebSocket may be small only, until it has logged in."""
+        """Only small WebSocket messages are accepted until login."""
         self.gone: tuple[BaseException | None] | None = None
-        """Why the wire is lost, while the session waits for its turn with what was read before."""
+        """The reason why the wire was lost, while the session waits for its turn with bytes read before."""
         self.read_in = -1
-        """The turn before which its wire was read last."""
+        """The number of turns at the time of the latest read."""
         self.wire: aio.Wire
         self.session: Session
 
@@ -96,7 +96,7 @@ class _Peer:
         account = server.broker.account
         if account.used > account.first and not server.reads_little:
             server.read_little(True)
-        if server.turning:  # the session goes on in this turn: its share began when the turn did
+        if server.turning:  # called by the session in its turn, so its share began with the turn
             self.session.receive(data, server.broker.now)
             return
         now = server.now()
@@ -109,7 +109,7 @@ class _Peer:
             self.stop_reading()
         if server.scheduled:
             return
-        if server.latest is self:  # alone lately: nobody to share a turn with, so it need not wait for one
+        if server.latest is self:  # the only active peer lately, so it need not wait for others
             server.turn()
         else:
             server.latest = self
@@ -120,25 +120,25 @@ class _Peer:
         self.server.schedule_turn()
 
     def stop_reading(self) -> None:
-        """Read no more before the session's next turn: a wire that always has something is read again and again."""
+        """Pause reading until the session's next turn, because the loop would read a busy wire again and again."""
         self.session.wait_for_turn()
         self.paused = True
         self.wire.pause_reading()
 
     def wait(self) -> None:
-        """Go on with what was read when the session has its next turn."""
+        """Continue with buffered bytes in the session's next turn."""
         self.session.more = self.go_on
         self.session.wait_for_turn()
 
     def go_on(self) -> None:
-        """Have the next share of what was read; the session has come to the end of the last one."""
+        """Pass on the next share of buffered bytes, after the session has processed the last one."""
         self.wire.go_on()
         if self.gone is not None and not self.session.waits_for_turn:
             self._leave(*self.gone)
 
     def lost(self, error: BaseException | None) -> None:
         if self.session.waits_for_turn and not self.server.broker.account.is_full:
-            # What it has sent counts, a share at a time; but nobody has a receipt for it.
+            # Bytes read before still count, a share at a time.
             self.session.depart()
             self.gone = (error,)
             self.session.more = self.go_on
@@ -160,14 +160,14 @@ class _Peer:
             server.deserted.set()
 
     def note_unwritten(self) -> None:
-        """Tell the session what the peer has not taken."""
+        """Tell the session how many bytes are unwritten."""
         unwritten = _UNWRITTEN * self.wire.buffered
         self.session.note_unwritten(unwritten)
         if not unwritten:
             self.server.writing.discard(self)
 
     def flush(self) -> None:
-        """Write what the session holds, and do what it asks for. Any fault ends this connection and no other."""
+        """Write the session's output, and close or pause as it asks. A fault ends this connection only."""
         try:
             self._flush()
         except Exception:
@@ -202,15 +202,15 @@ class _Peer:
 
 
 class Server:
-    """A broker that listens: `async with Server(config) as server`. `serve` makes one.
+    """A broker with listeners: `async with Server(config) as server`. `serve` makes one.
 
     Args:
-        config: what it listens on, and how it behaves.
-        store: where durable messages live; by default what the config says. It is closed at the end.
-        ready: a file that is written, by rename, once every listener accepts: a JSON object of pid, host and the
-            ports, null for what is off.
-        clock: another than the module `time`. Who sets it forward calls `catch_up`.
-        sessions: what makes sessions, instead of the class `Session`.
+        config: the broker's configuration.
+        store: the store of persistent messages; by default chosen by the config. The server closes it.
+        ready: a file written atomically once every listener accepts: a JSON object with pid, host and the ports, null
+            for those that are off.
+        clock: replaces the module `time`. After setting it forward, call `catch_up`.
+        sessions: makes sessions, instead of the class `Session`.
     """
 
     def __init__(
@@ -235,23 +235,23 @@ class Server:
         """Further ports of plain STOMP."""
         self.peers: dict[Session, _Peer] = {}
         self.writing: set[_Peer] = set()
-        """Those that have not taken all that was written."""
+        """Peers with unwritten bytes."""
         self.reads_little = False
         self.deserted = asyncio.Event()
-        """Nobody is connected; or nobody is to be waited for any more."""
+        """Set when no peer is connected."""
         self.deserted.set()
         self.scheduled = False
         self.turning = False
-        """A turn is under way."""
+        """A turn is running."""
         self.passes = 0
         """The number of turns so far."""
         self.latest: _Peer | None = None
-        """From whom octets came last."""
+        """The peer that sent bytes last."""
         self.store = store
         self.broker: Broker
-        #: Of all that is held; and of frames and transactions, whose large pieces are not to be had for anything small.
+        #: The heap of everything held; and of frames and transactions, whose large blocks do not serve small objects.
         self._heap, self._frames = Heap(), Heap()
-        self._gate = _gate(config, False)  # until it is known where it listens
+        self._gate = _gate(config, False)  # until the listening address is known
         self._listeners: list[aio.Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
@@ -278,7 +278,7 @@ class Server:
         """
         self._loop = asyncio.get_running_loop()
         if self.ready is not None:
-            self.ready.unlink(missing_ok=True)  # nobody may take that of an earlier broker for ours
+            self.ready.unlink(missing_ok=True)  # it may be left from an earlier broker
         if self.store is None:
             self.store = _store(self.config)
         try:
@@ -307,10 +307,10 @@ class Server:
             _write_ready(self.ready, self.address)
 
     async def stop(self, drain: float | None = None) -> None:
-        """Take no more connections, tell every peer, flush, and close the store.
+        """Close the listeners, end all sessions, flush, and close the store.
 
         Args:
-            drain: how many seconds the peers have to take what waits for them; by default as the config says.
+            drain: seconds that peers have to read pending output; by default from the config.
         """
         await self._close_listeners()
         give_up = time.monotonic() + (self.config.drain_timeout if drain is None else drain)
@@ -332,7 +332,7 @@ class Server:
         self.turn()
         if self._timer is not None:
             self._timer.cancel()
-        while journal.staging:  # the store would write half of a transaction
+        while journal.staging:  # otherwise half of a transaction would be stored
             self.turn()
         assert self.store is not None
         self.store.close()
@@ -398,7 +398,7 @@ class Server:
 
     @property
     def address(self) -> dict[str, Any]:
-        """What the ready file holds."""
+        """The content of the ready file."""
         return {
             "pid": os.getpid(),
             "host": self.config.host,
@@ -412,16 +412,16 @@ class Server:
     # ---- turns ----
 
     def schedule_turn(self) -> None:
-        """Something happened: have one turn soon, whatever else happens until then."""
+        """Schedule one turn soon, unless one is scheduled."""
         if not self.scheduled:
             self.scheduled = True
             self.broker.quota.since = self.now()
             self._soon = self._loop.call_soon(self.turn)
 
     def turn(self) -> None:
-        """The end of a turn: commit, and write to every peer what is there for it."""
+        """End a turn: commit, and write pending output to every peer."""
         if self.scheduled and self._soon is not None:
-            self._soon.cancel()  # it may come before the one that it had asked for: there is one at a time
+            self._soon.cancel()  # this turn replaces the scheduled one
         self.scheduled = False
         self.passes += 1
         self.broker.quota.since = now = self.now()
@@ -434,7 +434,7 @@ class Server:
         self._arm()
 
     def _flush_all(self, sessions: Iterator[Session]) -> None:
-        """Write to every peer what is there for it."""
+        """Write the pending output of sessions."""
         peers = self.peers
         self.turning = True
         try:
@@ -446,7 +446,7 @@ class Server:
             self.turning = False
 
     def _call_soon(self, done: Callable[[], object]) -> None:
-        """Have the loop hear of a commit that is done in another thread."""
+        """Tell the loop from another thread that a commit is done."""
         self._loop.call_soon_threadsafe(self._committed, done)
 
     def _committed(self, done: Callable[[], object]) -> None:
@@ -454,13 +454,13 @@ class Server:
         self._flush_all(self.broker.settle(self.now()))
 
     def read_little(self, yes: bool) -> None:
-        """Read little at a time while memory is short: what was read of senders that wait is kept."""
+        """Limit reads to a few bytes while memory is short, because bytes read from blocked senders are kept."""
         self.reads_little = yes
         for listener in self._listeners:
             listener.read_at_most(_LITTLE if yes else None)
 
     def _arm(self) -> None:
-        """Keep one timer, for the next deadline. A timer that comes too early does no harm, so it is left."""
+        """Set the timer for the next deadline. A timer that is early does no harm, so it stays."""
         deadline = self.broker.next_deadline()
         if deadline is None:
             return
@@ -474,13 +474,13 @@ class Server:
     def _tick(self, late: bool) -> None:
         now = self.now()
         if not late and now > self._timer_at + _LATE:
-            # Nobody is held to be silent before what they sent while we stood still was read.
+            # Before peers are called silent, bytes that arrived during the stall are read.
             self._timer = self._loop.call_later(0.001, self._tick, True)
             return
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Do what is due, and look when the next thing is."""
+        """Do what is due, and set the timer for the next deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -501,11 +501,11 @@ def serve(
     clock: Clock = time,
     sessions: Callable[..., Session] | None = None,
 ) -> Server:
-    """A broker over sockets, for the time of an `async with` block.
+    """Return a broker over sockets that runs for the time of an `async with` block.
 
     Args:
-        config: by default that of `Config()`: port 61613 of 127.0.0.1, nothing is stored. Port 0 picks a free one.
-        store: where durable messages live, instead of what the config says.
+        config: by default `Config()`: port 61613 of 127.0.0.1, without a store. Port 0 picks a free port.
+        store: the store of persistent messages, instead of the configured one.
         ready: a file to write once it listens, see `Server`.
         clock, sessions: see `Server`.
 
@@ -530,12 +530,12 @@ def _store(config: Config) -> Store:
 
 
 def _gate(config: Config, local: bool) -> Gate:
-    """Make what decides about requests of WebSocket."""
+    """Make the gate that decides about WebSocket requests."""
     return Gate(config.ws_origins, [*config.ws_hosts, *own_names(config.host)], local=local)
 
 
 def _wants_certificates(config: Config) -> bool:
-    """Return whether no client gets in without a certificate."""
+    """Return True if every client needs a certificate."""
     others = (config.port, *config.ports, config.ws_port, config.legacy_port)
     return config.tls_ca is not None and all(port is None for port in others)
 
@@ -548,14 +548,14 @@ def _note_below(peer: aio.Owner, octets: int) -> None:
 
 
 def _largest_frame(limits: Limits) -> int:
-    """Octets that one frame can have."""
+    """Return the greatest number of bytes in a frame."""
     return limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
 
 
 def _refusal(listener: str) -> bytes:
-    """What a client reads that cannot be served for lack of file descriptors."""
+    """Return the answer to a client that is refused because no file descriptor is left."""
     text = b"The broker has no file descriptor left: connect again later.\n"
-    if listener == "tls":  # it could not read a word
+    if listener == "tls":  # without a handshake it could not read any answer
         return b""
     if listener == "ws":
         kind = b"Content-Type: text/plain\r\nContent-Length: %d" % len(text)
@@ -565,7 +565,7 @@ def _refusal(listener: str) -> bytes:
 
 
 def _epoch() -> str:
-    """A word that no broker of this store had before, so that ids of an earlier run are never ids of this one."""
+    """Return a word that no earlier broker of this store used, so that message ids never repeat."""
     return f"{time.time_ns() // 1_000_000:x}"
 
 

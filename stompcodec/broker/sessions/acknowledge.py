@@ -1,4 +1,4 @@
-"""ACK and NACK, and the credit that an ACK gives."""
+"""Handlers of ACK and NACK, including the credit that an ACK can grant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ack", "nack"]
 
 
 def ack(session: Session, frame: Frame) -> None:
-    """Handle ACK: the quick road, for one delivery of 1.2. What it does not take goes to `_acknowledge`."""
+    """Handle ACK. This is the fast path for a single delivery in 1.2; `_acknowledge` handles everything else."""
     get = frame.get
     number, _, tag = get("id", "").partition("-")
     consumer = session.by_number.get(number)
@@ -59,7 +59,7 @@ def nack(session: Session, frame: Frame) -> None:
 
 
 def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
-    """ACK, or NACK."""
+    """Handle ACK or NACK in all their forms."""
     get = frame.get
     if get("credit") is not None and _grant(session, None, frame):
         return
@@ -87,7 +87,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if deliveries is not None and len(deliveries) > AT_ONCE:
         session.work(frame, _settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
         return
-    if receipt is not None:  # before what may be delivered again
+    if receipt is not None:  # before messages that may be redelivered
         send_receipt(session, receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
@@ -100,15 +100,15 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
 
 
 def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
-    """What an ACK names; None for the consumer if the subscription was there once.
+    """Return the consumer and number of the delivery that an ACK names. The consumer is None if it has ended.
 
     Raises:
-        Refused: there never was such a delivery.
+        Refused: the delivery is unknown.
     """
     if session.version == "1.2":
         number, _, tag = (frame.get("id") or "").partition("-")
         consumer = session.by_number.get(number)
-        if tag.isdecimal() and len(tag) < 20:  # bounded, for the number is a peer's
+        if tag.isdecimal() and len(tag) < 20:  # bounded, because a peer chose the number
             if consumer is not None:
                 return consumer, int(tag)
             if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
@@ -126,21 +126,21 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 def _settling(
     session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool, requeue: bool = True
 ) -> Iterator[Line]:
-    """Acknowledge deliveries, or give them back, then answer the frame.
+    """Settle or return very many deliveries, a share in each turn, then confirm the frame.
 
     Args:
-        session: that sent it.
-        consumer: whose deliveries they were.
-        deliveries: in order. They are unacknowledged no more.
+        session: the session that sent the frame.
+        consumer: the consumer of the deliveries.
+        deliveries: the deliveries in order, already taken from the consumer.
         frame: the ACK or NACK.
-        accepted: ACK; False for NACK.
-        requeue: of NACK: there may be another attempt.
+        accepted: True for ACK, False for NACK.
+        requeue: for NACK: the messages may be delivered again.
     """
     queue, journal = consumer.queue, session.broker.journal
     persistent = accepted and any(message.persistent for _tag, message in deliveries)
     if not accepted:
         queue.suspend()
-        deliveries = deliveries[::-1]  # each share comes back in front of the one before
+        deliveries = deliveries[::-1]  # each share returns in front of the previous one
     for at in range(0, len(deliveries), AT_ONCE):
         some = deliveries[at : at + AT_ONCE]
         if at:
@@ -160,10 +160,10 @@ def _settling(
 
 
 def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
-    """ACK or NACK of what a browser was shown. `through-seq:N` on ACK is for everything up to there, shown or not.
+    """Handle ACK or NACK of a browser. With `through-seq:N`, ACK covers all messages up to there, shown or not.
 
     Raises:
-        Refused: there is no such delivery, or it is in a transaction.
+        Refused: the delivery is unknown, or the frame names a transaction.
     """
     browser = consumer.queue
     assert isinstance(browser, Browser)
@@ -190,7 +190,7 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, fra
 
 
 def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
-    """Take very many messages out of a queue, all up to a seq, then answer the ACK."""
+    """Remove very many messages from a queue, all up to a seq, then confirm the ACK."""
     messages, journal = browser.first(through), session.broker.journal
     while messages:
         persistent = any(message.persistent for message in messages)
@@ -207,16 +207,16 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
 
 
 def _grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
-    """The `credit` header of ACK: more for a subscription that had one, too. True: that is all that the ACK is about.
+    """Apply the `credit` header of an ACK. Return True if the ACK does nothing else.
 
     Args:
-        session: that sent it.
-        consumer: whose delivery it acknowledges; None if that is not known yet: in auto mode nothing is acknowledged,
-            and the header `subscription` says what it is for.
+        session: the session that sent it.
+        consumer: the consumer of the acknowledged delivery; None if it is not known yet. In auto mode the ACK
+            acknowledges nothing, and its header `subscription` names the subscription.
         frame: the ACK.
 
     Raises:
-        Refused: it is no credit.
+        Refused: the header is invalid.
     """
     text = session.header(frame, "credit")
     if text is None:

@@ -1,6 +1,6 @@
-"""What each frame of a client does. `HANDLERS` is the table; every function takes the session and the frame.
+"""Handlers of client frames. `HANDLERS` maps commands to functions of the session and the frame.
 
-The connection has checked the order of the frames and the required headers. What else can be wrong raises Refused.
+The connection has already checked the order of frames and the required headers. Handlers raise Refused for the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "SLOW_HEADERS"]
 
-#: Headers that keep a SEND off the quick road. Those who serve them name them.
+#: Headers that keep a SEND off the fast path. Each feature names its own.
 SLOW_HEADERS = ("transaction", "reply-to", *LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
 
 
@@ -73,8 +73,8 @@ def _connect(session: Session, frame: Frame) -> None:
 
 
 def _send(session: Session, frame: Frame) -> None:
-    """SEND. This is the quick road, for messages that nothing special is about but that they may be persistent. The
-    other one takes them all.
+    """Handle SEND. This is the fast path, for messages without special headers other than persistent. `_send_any`
+    handles all the others.
     """
     get = frame.get
     destination = get("destination", "")
@@ -88,7 +88,7 @@ def _send(session: Session, frame: Frame) -> None:
     broker.seq = seq = broker.seq + 1
     try:
         tail = serialize_tail(frame, "1.2", without=WITHOUT)
-    except TypeError:  # its body is on its way
+    except TypeError:  # its body is still arriving
         _send_any(session, frame)
         return
     if get("persistent") != "true" or not broker.stores_some:
@@ -106,7 +106,7 @@ def _send(session: Session, frame: Frame) -> None:
 
 
 def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> None:
-    """SEND, in all its forms; with the body of a large one, or before that has come."""
+    """Handle any SEND. A large one comes twice: first without its body, then with the file that holds it."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
     broker = session.broker
     marks = _marks(session, frame, body) if broker.sent.window else None
@@ -141,7 +141,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
             defer(session, transaction, Sending(target, message, mark))
             continue
         if target.queue is not None:
-            if persistent or (target.retain is not None and broker.stores_some):  # the one before goes from the store
+            if persistent or (target.retain is not None and broker.stores_some):  # it replaces a stored one
                 hold_receipts(session, frame)
             (put if mark is None else put_keyed)(session, target.queue, message)
         if mark is not None:
@@ -152,7 +152,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
 
 
 def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:
-    """Return the mark of a SEND for each of its destinations; None if it has no idempotency key, or no body yet."""
+    """Return the idempotency mark for each destination of a SEND; None if it has no key, or no body yet."""
     key = key_of(session, frame)
     if key is None or (body is None and is_streamed(frame)):
         return None
@@ -166,7 +166,7 @@ def _disconnect(session: Session, frame: Frame) -> None:
     session.close()
 
 
-#: Command -> what it does.
+#: The handler of each command.
 HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "CONNECT": _connect,
     "STOMP": _connect,

@@ -1,4 +1,4 @@
-"""BEGIN, COMMIT and ABORT: how what a transaction holds takes effect, or does not."""
+"""Handlers of BEGIN, COMMIT and ABORT."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["abort", "begin", "commit", "defer"]
 
 
 class _Share(NamedTuple):
-    """The part of a long transaction that one turn is for."""
+    """The part of a long transaction that one turn handles."""
 
     operations: list[Sending | Settling]
     queues: list[QueueOrTopic | None]
-    """Where each operation goes; None for nowhere."""
+    """The target of each operation; None if nothing takes the message."""
     stored_in: list[Sequence[Queue]]
-    """The queues that each message is stored for."""
+    """The queues for which each message is stored."""
     octets: int
-    """In the bound."""
+    """Bytes that count toward the limit."""
 
 
 def begin(session: Session, frame: Frame) -> None:
-    """BEGIN.
+    """Handle BEGIN.
 
     Raises:
-        Refused: the session has one of that name, or too many.
+        Refused: the session has an open transaction of that name, or too many.
     """
     name, config = session.header(frame, "transaction") or "", session.broker.config
     if name in session.transactions:
@@ -54,10 +54,10 @@ def begin(session: Session, frame: Frame) -> None:
 
 
 def defer(session: Session, name: str, operation: Sending | Settling) -> None:
-    """Put an operation into a transaction.
+    """Add an operation to a transaction.
 
     Raises:
-        Refused: there is no such transaction, or those of the session are too large.
+        Refused: the transaction is unknown, or those of the session are too large.
     """
     transaction = session.transactions.get(name)
     if transaction is None:
@@ -79,10 +79,10 @@ def _ended(session: Session, frame: Frame) -> Transaction:
 
 
 def commit(session: Session, frame: Frame) -> None:
-    """COMMIT.
+    """Handle COMMIT.
 
     Raises:
-        Refused: there is no such transaction, or it cannot take effect: then nothing of it has.
+        Refused: the transaction is unknown or cannot take effect. In both cases nothing has taken effect.
     """
     transaction = _ended(session, frame)
     if transaction.weight > AT_ONCE:
@@ -101,25 +101,25 @@ def commit(session: Session, frame: Frame) -> None:
 
 
 def abort(session: Session, frame: Frame) -> None:
-    """ABORT.
+    """Handle ABORT.
 
     Raises:
-        Refused: there is no such transaction.
+        Refused: the transaction is unknown.
     """
     session.virtual_host.stop((), _ended(session, frame).abort())
     confirm(session, frame)
 
 
 def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> None:
-    """Everything takes effect: at once, or if something of it is stored, when that is on the disk.
+    """Make a transaction take effect: at once, or after the commit if some of it is stored.
 
     Args:
-        session: whose it is.
-        transaction: that is not among those of the session any more.
+        session: the session.
+        transaction: the transaction, which was removed from the session.
         frame: the COMMIT.
 
     Raises:
-        Refused: it cannot, so nothing of it has.
+        Refused: it cannot take effect, and nothing has.
     """
     if transaction.keyed:
         _drop_known(session, transaction, frame)
@@ -149,7 +149,7 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
 
 
 def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> None:
-    """Leave out the SENDs whose idempotency keys are known, or come twice."""
+    """Leave out SENDs whose idempotency keys are known or occur twice."""
     sent = session.broker.sent
     first: dict[tuple[bytes, bytes], Mark] = {}
     fresh: list[Sending | Settling] = []
@@ -167,10 +167,10 @@ def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> Non
 
 
 def _committing(session: Session, transaction: Transaction, frame: Frame) -> Iterator[Line]:
-    """Do what `_take_effect` does, a share in each turn; then answer the COMMIT.
+    """Do what `_take_effect` does, a share in each turn; then confirm the COMMIT.
 
-    A transaction that stores something goes into the open batch of the store, which is not written meanwhile. When
-    that is on the disk it takes effect, and the next batch waits.
+    Operations that are stored go into the open batch of the store, which is not written meanwhile. After its commit
+    they take effect, and the next batch waits until they have.
     """
     journal = session.broker.journal
     stored = transaction.is_persistent or session.behind is not None
@@ -206,7 +206,7 @@ def _committing(session: Session, transaction: Transaction, frame: Frame) -> Ite
 def _resolved(
     session: Session, transaction: Transaction, pinned: dict[Queue, None]
 ) -> Generator[Line, None, deque[_Share]]:
-    """Look up where everything goes, some of it in each turn: if one SEND cannot be done, nothing is."""
+    """Look up all targets, some in each turn. If one SEND cannot be delivered, nothing takes effect."""
     quota, shares, waiting = session.broker.quota, deque[_Share](), 0
     for operations in _in_shares(transaction.operations):
         if session.ended:
@@ -218,7 +218,7 @@ def _resolved(
             queue = queue_of(session, entry.target) if isinstance(entry, Sending) else None
             waiting += isinstance(entry, Sending) and entry.message.due is not None
             queues.append(queue)
-            if isinstance(queue, Queue) and queue not in pinned:  # idle as it may be, it stays
+            if isinstance(queue, Queue) and queue not in pinned:  # keeps an idle queue from being removed
                 pinned[queue] = None
                 queue.suspensions += 1
         shares.append(_Share(operations, queues, [()] * len(queues), octets))
@@ -229,10 +229,10 @@ def _resolved(
 
 
 def _check(session: Session, transaction: Transaction) -> None:
-    """See to it that nothing stands against a long transaction any more.
+    """Check a long transaction again before it takes effect.
 
     Raises:
-        Refused: something does.
+        Refused: it cannot.
     """
     if session.ended:
         raise Refused("the session has ended", "COMMIT again.")
@@ -241,7 +241,7 @@ def _check(session: Session, transaction: Transaction) -> None:
 
 
 def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: deque[_Share]) -> Iterator[Line]:
-    """Take effect where nothing is stored."""
+    """Make a long transaction take effect if none of it is stored."""
     rejected: dict[tuple[Source, bool], list[Delivery]] = {}
     while shares:
         share = shares.popleft()
@@ -265,7 +265,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
 
 
 def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) -> Iterator[Line]:
-    """Put what is to be stored into the open batch."""
+    """Add the stored operations to the open batch."""
     broker = session.broker
     journal, sent = broker.journal, broker.sent
     store = journal.store
@@ -284,7 +284,7 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
                 if isinstance(entry, Settling):
                     _settle_stored(store, entry)
                     continue
-                if entry.mark is not None:  # others have sent meanwhile
+                if entry.mark is not None:  # others may have sent it in the meantime
                     if sent.is_known(session, entry.mark, frame):
                         share.queues[at] = None
                         continue
@@ -301,9 +301,9 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
 def _after_commit(
     session: Session, transaction: Transaction, shares: deque[_Share], pinned: dict[Queue, None], committed: bool
 ) -> Iterator[Line] | None:
-    """Take effect after the commit, or if that has failed, end as if aborted."""
+    """Take effect after the commit, or abort if it has failed."""
     if committed:
-        transaction.operations = []  # they go share by share
+        transaction.operations = []  # released share by share
         return _applying(session, shares, pinned)
     session.virtual_host.stop((), transaction.abort())
     for queue in pinned:
@@ -339,7 +339,7 @@ def _settle_stored(store: Store, operation: Settling) -> None:
 
 
 def _store(session: Session, transaction: Transaction, queues: list[QueueOrTopic | None]) -> list[Sequence[Queue]]:
-    """What it does in the store. Returns the queues that each message is stored for."""
+    """Store the messages of a transaction. Return the queues for which each one is stored."""
     store = session.broker.journal.store
     assert store is not None
     found: list[Sequence[Queue]] = []
@@ -362,7 +362,7 @@ def _apply(
     stored_in: list[Sequence[Queue]],
     committed: bool,
 ) -> None:
-    """What it does outside of the store. Or, if the commit has failed, as if it had been aborted."""
+    """Apply a transaction to the queues after the commit, or abort it if that has failed."""
     if not committed:
         session.virtual_host.stop((), transaction.abort())
         return
@@ -391,7 +391,7 @@ def _apply_some(
 
 
 def _octets(operation: Sending | Settling) -> int:
-    """Return the octets that an operation takes."""
+    """Return the bytes that an operation counts toward the limit."""
     if isinstance(operation, Sending):
         octets = OPERATION + operation.message.size
         return octets if operation.mark is None else octets + MARK
@@ -399,7 +399,7 @@ def _octets(operation: Sending | Settling) -> int:
 
 
 def _in_shares(operations: list[Sending | Settling]) -> Iterator[list[Sending | Settling]]:
-    """Divide operations, in order, so that each share is about AT_ONCE messages at most."""
+    """Divide operations, in order, into shares of at most about AT_ONCE messages."""
     share: list[Sending | Settling] = []
     left = AT_ONCE
     for operation in operations:

@@ -1,6 +1,6 @@
-"""The connection TTL of Artemis: after how much silence a client is dead, by the settings of the broker.
+"""The connection TTL of Artemis: the silence after which a client counts as dead, from the broker's settings.
 
-Off unless `sessions.ttl` or `sessions.ttl_override` is set: then the rules of STOMP alone hold.
+It is off unless `sessions.ttl` or `sessions.ttl_override` is set. Without them only the rules of STOMP apply.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ __all__ = ["Terms", "remedy", "terms"]
 
 
 class Terms(NamedTuple):
-    """What a client is told, and held to. In ms."""
+    """The intervals that a client must keep, in ms."""
 
     heart_beat: tuple[int, int]
-    """For CONNECTED: how often we send, and how often we want something."""
+    """The heart-beat header of CONNECTED: how often the broker sends, and how often it expects bytes."""
     silence: int
-    """After so much of it the client is dead."""
+    """The silence after which the client is dead."""
 
 
 def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
-    """The terms of a new session; None for those of STOMP alone.
+    """Return the terms of a new session; None if only the rules of STOMP apply.
 
     Args:
-        config: of the broker.
-        version: of the session.
-        heart_beat: the header of CONNECT; None if there is none. In 1.0 and in the legacy dialect it means nothing, and
-            may be anything.
+        config: the broker's configuration.
+        version: the STOMP version of the session.
+        heart_beat: the header of CONNECT; None without one. In 1.0 and in the legacy dialect it is ignored.
 
     Rules: ART-TTL-02 to ART-TTL-09.
 
@@ -58,7 +57,7 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
 
 
 def remedy(terms: Terms | None, version: str) -> str:
-    """Return what to tell a client that was silent for too long.
+    """Return the remedy for a client that was silent for too long.
 
     Args:
         terms: of its session; None for those of STOMP.

@@ -1,4 +1,4 @@
-"""Footprint: the memory that one session takes."""
+"""Footprint: the memory used by one session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Footprint"]
 
 
 class Footprint:
-    """The bytes of memory that one session takes, entered in the broker's account.
+    """The bytes of memory used by one session, recorded in the broker's account.
 
     Args:
-        account: of the broker.
+        account: the broker's memory account.
 
     >>> from stompcodec.broker.memory import Account
     >>> footprint = Footprint(account := Account(2**30))
@@ -30,46 +30,46 @@ class Footprint:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        #: The connection, its subscriptions, and the destinations that the session remembers.
+        #: The connection, its subscriptions and its remembered destinations.
         self.fixed = 0
-        #: What has come of an unfinished frame.
+        #: Unfinished frames, and frames that wait for the session's turn.
         self.pending = 0
-        #: Bytes that the layers below have received and not handed over: an unfinished frame, or what waits for a turn.
+        #: Bytes that the layers below have received and not passed on.
         self.below = 0
-        #: Operations of open transactions; and the transactions as such, which the limit leaves out.
+        #: Operations of open transactions; and the transactions themselves, which do not count toward the limit.
         self.transactions = self._bases = 0
-        #: Output that the transport has not written yet, with what waits behind a large message.
+        #: Output that is not written yet, including what waits for a large message.
         self.unwritten = 0
 
     @property
     def spare(self) -> int:
-        """Bytes that the session could do without: unfinished frames, transactions, unwritten output."""
+        """Bytes that ending the session would free: unfinished frames, transactions and unwritten output."""
         return self.pending + self.transactions + self._bases + self.unwritten
 
     def charge(self, cost: int) -> None:
-        """Add the cost of a subscription or a remembered destination; a negative cost takes one away."""
+        """Add the cost of a subscription or a remembered destination, or subtract it if negative."""
         self.fixed += cost
         self._account.charge(cost)
 
     def check(self, cost: int) -> None:
-        """Raise Refused if one more subscription would take too much memory."""
+        """Raise Refused if another subscription would use too much memory."""
         if not self._account.has_room(cost, self.fixed):
             remedy = "All subscriptions and destinations together take too much of the broker's limits.memory."
             raise Refused("no memory for another subscription", remedy)
 
     def hold_pending(self, pending: int) -> None:
-        """Set the cost of what has come and is not done."""
+        """Set the cost of received bytes that are not processed yet."""
         self._account.hold(pending - self.pending)
         self.pending = pending
 
     def hold_transaction(self, octets: int, base: int = 0) -> None:
-        """Add the cost of operations, and of transactions as such; negative costs take some away."""
+        """Add the cost of operations and of transactions themselves, or subtract it if negative."""
         self.transactions += octets
         self._bases += base
         self._account.hold(octets + base)
 
     def hold_unwritten(self, unwritten: int, ended: bool) -> None:
-        """Set the bytes that are not written yet. A session that has ended holds up nobody."""
+        """Set the number of unwritten bytes. Those of an ended session do not count as held."""
         more = unwritten - self.unwritten
         self.unwritten = unwritten
         if ended:
@@ -78,7 +78,7 @@ class Footprint:
             self._account.hold(more)
 
     def release(self) -> None:
-        """Free the memory of a session that ends, except for its connection and unwritten output."""
+        """Release everything except the connection and unwritten output, when the session ends."""
         self._account.hold(-self.pending - self.transactions - self._bases)
         self._account.held -= self.unwritten
         self.pending = self.transactions = self._bases = 0
@@ -86,7 +86,7 @@ class Footprint:
             self.charge(CONNECTION - self.fixed)
 
     def close(self) -> None:
-        """Free the rest when the transport is gone."""
+        """Release the rest, when the transport is closed."""
         self._account.used -= self.unwritten
         self.unwritten = 0
         self.charge(-self.fixed)

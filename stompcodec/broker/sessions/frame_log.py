@@ -1,8 +1,8 @@
-"""The frame log: what comes from each client and goes to it, one line a frame, for whoever looks for a fault.
+"""The frame log, for debugging: one line for each frame from and to each client.
 
-A session that is logged is of a class of its own, so that the others do not even ask. A line has the id of the session,
-which is that of the connection, the address, a direction (< from the client, > to it), and the frame as its repr shows
-it: long things cut, passcodes and other secrets masked.
+Logged sessions have a class of their own, so that logging costs nothing when it is off. A line holds the id of the
+session, the address, a direction (< from the client, > to it), and the repr of the frame, in which long values are cut
+and secrets are masked.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["LoggedSession", "logged", "session_class"]
 
 _LOG = logging.getLogger("stompcodec.broker.frames")
-#: Octets of a body of ours from which on it is read in pieces.
+#: Bytes from which the body of a written frame is read in pieces.
 _APART = 4096
-#: What we write has our own sizes: these only keep the reader from refusing it.
+#: Large enough that the reader accepts every frame that the broker writes.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
 
 def logged(handlers: Handlers) -> Handlers:
-    """Return what frames do where each is logged before."""
+    """Return handlers that log each frame first."""
     return {command: partial(_logged, handler) for command, handler in handlers.items()}
 
 
 def _logged(handler: Callable[[Session, Frame], None], session: Session, frame: Frame) -> None:
-    """Do what a frame asks for, and say so before."""
+    """Log a frame, then handle it."""
     if isinstance(session, LoggedSession):
         session.note("<", frame)
     handler(session, frame)
@@ -55,7 +55,7 @@ class LoggedSession(Session):
         return Parser(version, limits=_LIMITS, stream_over=_APART, commands=self.broker.config.commands)
 
     def take_output(self) -> list[bytes]:
-        """As in Session; and what goes out is logged."""
+        """Return the chunks to write, after logging their frames."""
         chunks = super().take_output()
         if self._reader is not None:
             for chunk in chunks:
@@ -69,18 +69,18 @@ class LoggedSession(Session):
                     self.note(">", frame)
                     if frame.command == "CONNECTED":
                         self._reader = self._new_reader(self.version)
-        except FrameError as error:  # the log must not be what fails
+        except FrameError as error:  # a fault of the log must not end the session
             _LOG.warning("%s %s: the log can read no more of what goes out: %s", self.id, self.peer, error.kind)
             self._reader = None
 
     def note(self, direction: str, frame: Frame) -> None:
-        """One line."""
+        """Log one frame."""
         body: bytes | None = frame.body if self.broker.config.log_frames == "all" else b""
         _LOG.info("%s %s %s %s", self.id, self.peer, direction, frame_repr(frame.command, frame.headers.pairs(), body))
 
 
 def session_class(log_frames: str) -> type[Session]:
-    """What the sessions of a broker are.
+    """Return the class of a broker's sessions.
 
     Args:
         log_frames: "off", "heads" or "all".

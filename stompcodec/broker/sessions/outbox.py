@@ -1,4 +1,4 @@
-"""Outbox: what waits to be written to one peer, and how much more its consumers may add."""
+"""Outbox: the output that waits for one peer, and the budget for more."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_UNREAD = 2**20
 
 
 class Outbox:
-    """The output of a session until the shell takes it.
+    """The pending output of one session.
 
     Args:
         broker: the broker of the session.
-        session: the session, which the shell looks at when there is something to write.
-        chunks: the output of its connection.
-        whole_frames: each chunk has to be a whole frame.
+        session: the session that the shell flushes.
+        chunks: the output list of its connection.
+        whole_frames: each chunk must be a whole frame, as WebSocket requires.
     """
 
     __slots__ = (
@@ -38,21 +38,21 @@ class Outbox:
         self._session: object | None = session
         self.chunks = chunks
         self.whole_frames = whole_frames
-        #: The session is among those that the shell looks at when the turn ends.
+        #: The session is scheduled for a flush.
         self.dirty = False
-        #: Bytes of messages that may still be added in this turn. 0 or less: consumers have to wait.
+        #: Bytes of messages that may still be added in this turn. At 0 or less, consumers wait.
         self.send_budget = broker.send_budget
-        #: A consumer was passed over because the budget was spent.
+        #: A consumer was skipped because the budget was used up.
         self.starved = False
-        #: The transport takes what is in `chunks`: it is not full, and no large message is on its way.
+        #: The transport is not full, and no large message is being written.
         self.flowing = True
-        #: Bytes of answers that were added while nothing flowed.
+        #: Bytes of answers added while not flowing.
         self.unread = 0
-        #: Large messages on their way, behind which the chunks wait.
+        #: Large messages being written; the chunks wait for them.
         self.parcels: Sequence[Parcel] = ()
 
     def deliver(self, head: bytes, tail: bytes, size: int) -> None:
-        """Add a MESSAGE, and take it off the budget."""
+        """Add a MESSAGE and deduct its size from the budget."""
         if self.whole_frames:
             self.chunks.append(head + tail + EOL)
         else:
@@ -62,16 +62,16 @@ class Outbox:
             self.schedule_flush()
 
     def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Add the MESSAGE of a large message. Nothing else goes out before all of it has.
+        """Add a MESSAGE with a large body. Later output waits until all of it is written.
 
         Args:
-            head: from the consumer.
-            tail: of the message, for the version of this session.
-            body: of the message.
+            head: the consumer's part of the head.
+            tail: the message's tail in the session's STOMP version.
+            body: the body, in a file.
             failed: called if the body cannot be read to its end.
 
         Raises:
-            OSError: the body cannot be read. Nothing of it is sent.
+            OSError: the body cannot be read. Nothing is sent.
         """
         parcel = Parcel(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
         parcel.check()
@@ -82,13 +82,13 @@ class Outbox:
         self.schedule_flush()
 
     def schedule_flush(self) -> None:
-        """Have the shell look at the session when the turn ends: there is something to write, or to close."""
+        """Have the shell flush the session when the turn ends, to write output or close the transport."""
         if not self.dirty and self._session is not None:
             self.dirty = True
             self._broker.dirty.append(self._session)
 
     def take_parcel(self) -> list[bytes]:
-        """Hand over the next chunks of the first large message.
+        """Return the next chunks of the first large message.
 
         Raises:
             OSError: its body cannot be read.
@@ -100,26 +100,26 @@ class Outbox:
         return chunks
 
     def is_moving(self) -> bool:
-        """Return True if some of the first large message went out since the last call."""
+        """Return True if part of the first large message was written since the last call."""
         moved, self.parcels[0].moved = self.parcels[0].moved, False
         return moved
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait behind large messages."""
+        """Bytes that wait for large messages to be written."""
         return self.unread + sum(parcel.waiting for parcel in self.parcels) if self.parcels else 0
 
     @property
     def is_clogged(self) -> bool:
-        """The peer does not read, and too many answers wait for it."""
+        """The peer does not read, and too many answers are waiting."""
         return not self.flowing and self.unread > _MOST_UNREAD
 
     def discard(self) -> None:
-        """Drop what waits: it will not be written."""
+        """Drop the pending output."""
         self.parcels = ()
         self.chunks.clear()
 
     def detach(self) -> None:
-        """Drop what waits, and forget the session, whose transport is gone: else they would be a cycle of garbage."""
+        """Drop the pending output and the reference to the session, which would form a cycle. The transport is lost."""
         self.discard()
         self._session = None

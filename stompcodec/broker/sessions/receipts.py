@@ -1,4 +1,4 @@
-"""Receipts: a frame that stores something is answered when the commit of its batch is on the disk, others at once."""
+"""Receipts: sent after the commit if the session has stored something, otherwise at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["PendingCommit", "confirm", "hold_receipts", "send_receipt", "share_c
 
 
 class PendingCommit:
-    """A commit that receipts of a session wait for.
+    """The receipts of a session that wait for one commit.
 
     Args:
         session: the session.
-        batch: what the commit writes.
-        fault: the receipt that the ERROR names if it fails; None for none.
+        batch: the batch that the commit writes.
+        fault: the receipt-id of the ERROR if the commit fails; None for none.
     """
 
     __slots__ = ("batch", "fault", "receipts", "session")
@@ -30,16 +30,16 @@ class PendingCommit:
         self.session = session
         self.batch = batch
         self.fault = fault
-        #: As bytes.
+        #: RECEIPT frames, serialized.
         self.receipts: list[bytes] = []
         batch.waiters.append(self)
 
     def stop(self) -> None:
-        """Deliver nothing more to the session: what it did is about to be undone."""
+        """Stop deliveries to the session, whose operations are about to be undone."""
         self.session.outbox.send_budget = 0
 
     def committed(self) -> None:
-        """Send the receipts: what was stored is on the disk."""
+        """Send the receipts after the commit."""
         session = self.session
         if session.behind is self.batch:
             session.behind = None
@@ -56,18 +56,18 @@ class PendingCommit:
         outbox.schedule_flush()
 
     def stays_behind(self) -> bool:
-        """Return True if the receipts wait for what the commit makes take effect over turns. Else send them now."""
+        """Return True if the receipts must wait until a long transaction has taken effect. Otherwise send them."""
         session = self.session
         if session.behind is not self.batch:
             self.committed()
             return False
         journal = session.broker.journal
-        if session.block(journal):  # else it might add to that as fast as it is done
+        if session.block(journal):  # otherwise it could send as fast as the transaction takes effect
             journal.blocked[session] = None
         return True
 
     def _wait_on(self) -> None:
-        """Hand the receipts on to the next commit, which stores what has just taken effect."""
+        """Pass the receipts on to the next commit, which stores what has just taken effect."""
         session = self.session
         session.waits_on = False
         if session.pending_commit is self or session.pending_commit is None:
@@ -76,12 +76,12 @@ class PendingCommit:
         self.receipts = []
 
     def not_committed(self) -> None:
-        """End the session without the receipts: nothing was stored."""
+        """End the session with ERROR instead of the receipts: nothing was stored."""
         session = self.session
         if session.closing:
             return
         session.pending_commit = None
-        if session.connection.state is State.FAILED:  # its ERROR was to follow the receipts
+        if session.connection.state is State.FAILED:  # its ERROR was among the held receipts
             session.close()
             return
         headers = {"message": "the message could not be stored", "content-type": "text/plain"}
@@ -92,7 +92,7 @@ class PendingCommit:
 
 
 def hold_receipts(session: Session, frame: Frame) -> None:
-    """Hold receipts back until the commit at the end of the turn: a frame stores something."""
+    """Hold receipts back until the next commit, because a frame stores something."""
     journal, pending = session.broker.journal, session.pending_commit
     if pending is None or pending.batch is not journal.batch:
         receipt = frame.get("receipt") if session.exact else session.header(frame, "receipt")
@@ -102,20 +102,20 @@ def hold_receipts(session: Session, frame: Frame) -> None:
 
 
 def share_commit(session: Session, batch: Batch, frame: Frame) -> None:
-    """Hold receipts back until the commit of a batch, open or being written, that stores what another frame sent."""
+    """Hold receipts back until the commit of a batch that stores an earlier SEND with the same idempotency key."""
     pending = session.pending_commit
     if (pending is not None and pending.batch is batch) or session.shared_batch is batch:
         return
     new = PendingCommit(session, batch, session.header(frame, "receipt"))
     if pending is None or batch is session.broker.journal.batch:
         session.pending_commit = new
-    else:  # they wait for a later one already, and must not go out if this one fails
+    else:  # they already wait for a later batch, and must not be sent if this one fails
         session.shared_batch = batch
 
 
 def send_receipt(session: Session, value: str) -> None:
-    """Answer a frame that is done: at once, or behind the commit that the session waits for."""
-    if session.ended:  # the frame made itself the last one
+    """Send a receipt, or hold it back until the commit that the session waits for."""
+    if session.ended:  # the frame itself ended the session
         return
     if value.isalnum() and value.isascii():
         octets = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % value.encode()
@@ -128,7 +128,7 @@ def send_receipt(session: Session, value: str) -> None:
 
 
 def confirm(session: Session, frame: Frame) -> None:
-    """Send the RECEIPT of a frame that asks for one."""
+    """Send the receipt if the frame asks for one."""
     value = session.header(frame, "receipt")
     if value is not None:
         send_receipt(session, value)

@@ -1,10 +1,10 @@
-"""RECEIVE and PING, of the wish-list for 1.1. Which of them a client may use, CONNECTED says in its header `commands`.
+"""RECEIVE and PING, from the wish-list for STOMP 1.1. The `commands` header of CONNECTED lists those that are enabled.
 
-PING is answered by PONG. RECEIVE has the headers of SUBSCRIBE, and is answered at once: by MESSAGE, or by EMPTY with
-the same destination and subscription where there is none. A RECEIPT, if one was asked for, comes behind the answer.
+PING is answered by PONG. RECEIVE has the headers of SUBSCRIBE and is answered at once: by MESSAGE, or by EMPTY with the
+same destination and subscription if there is no message. A requested RECEIPT follows the answer.
 
-With ack:client or client-individual the message stays unacknowledged until ACK or NACK, or until the session ends: then
-it goes back to its queue.
+With ack:client or client-individual the message stays unacknowledged until ACK or NACK. When the session ends it
+returns to its queue.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 __all__ = ["EMPTY", "ping", "receive", "release"]
 
-#: The answer to RECEIVE where there is no message.
+#: The answer to RECEIVE if there is no message.
 EMPTY = "EMPTY"
-#: What an answer counts at least, in octets, where its peer does not read.
+#: The least number of bytes that an answer counts while its peer does not read.
 _LEAST = 256
 _PONG = b"PONG\n\n\0" + EOL
 
 
 def ping(session: Session, frame: Frame) -> None:
-    """PING."""
+    """Handle PING."""
     session.reply(_PONG)
     confirm(session, frame)
 
 
 def receive(session: Session, frame: Frame) -> None:
-    """RECEIVE.
+    """Handle RECEIVE.
 
     Raises:
         Refused: it cannot be served.
@@ -47,7 +47,7 @@ def receive(session: Session, frame: Frame) -> None:
     cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)
     session.memory.check(cost)
     consumer = session.virtual_host.subscribe(session, number, request)
-    consumer.credit = consumer.window = 0  # it gets what it is given here, and no more
+    consumer.credit = consumer.window = 0  # it receives only what is delivered here
     consumer.single = False
     before = session.outbox.send_budget
     queue = consumer.queue
@@ -90,13 +90,13 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
             raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
         session.windows.claim(1)
     key = request.key
-    if key is None and session.version in ("1.1", "1.2"):  # whose MESSAGE has to have one
+    if key is None and session.version in ("1.1", "1.2"):  # their MESSAGE must have one
         key = request.destination
     return request._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
 
 
 def release(session: Session, consumer: Consumer) -> None:
-    """What came by RECEIVE is acknowledged: nothing more will come."""
+    """End the consumer of a RECEIVE whose message is acknowledged."""
     if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
         del session.by_number[str(consumer.number)]
         session.memory.charge(-consumer.cost)

@@ -1,4 +1,4 @@
-"""Where a SEND goes, whether it may, and when it takes effect."""
+"""The targets of a SEND: finding them, checking permission, and delivering now or after a commit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = [
     "targets_of",
 ]
 
-#: Destinations that a session remembers.
+#: Targets that a session caches.
 _MOST_TARGETS = 1000
-#: In front of one that stands for a queue only as long as no header says something else. No destination begins with it.
+#: Prefix of cached destinations that headers of a SEND can redirect. No destination begins with it.
 _UNLESS_TOLD = "\0"
-#: Parts of a composite destination. Each has a copy of the message.
+#: Parts of a composite destination. Each gets a copy of the message.
 _MOST_PARTS = 16
 
 
-#: What takes messages.
+#: Everything that takes messages.
 QueueOrTopic = Queue | Topic | Retaining
 
 
@@ -58,16 +58,16 @@ class Target(NamedTuple):
 
 
 def targets_of(session: Session, frame: Frame) -> list[Target]:
-    """Where a SEND goes; several for a composite destination.
+    """Return the targets of a SEND: one, or several for a composite destination.
 
     Raises:
-        Refused: it may not, or cannot, go to one of them.
+        Refused: sending to one of them is impossible or not allowed.
     """
     config, destination = session.broker.config, session.header(frame, "destination") or ""
     if config.refuse_message_id and frame.get("message-id") is not None:
         raise Refused("message-id must not be set", "Only the broker gives messages their message-id.")
     queue = session.cached_targets.get(destination)
-    if queue is not None:  # whatever its other headers say
+    if queue is not None:  # its other headers make no difference
         return [Target(destination, queue=queue)]
     target = Target(destination, session.header(frame, "destination-type"), session.header(frame, "retain"))
     targets = [target._replace(destination=part) for part in parts_of(destination, config.composite)]
@@ -77,10 +77,14 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
 
 
 def parts_of(destination: str, composite: bool) -> list[str]:
-    """The parts of a destination, with commas between; only itself if that means nothing here.
+    """Return the parts of a composite destination, which commas separate.
+
+    Args:
+        destination: the header of SEND or SUBSCRIBE.
+        composite: commas separate parts; otherwise the destination is returned whole.
 
     Raises:
-        Refused: there are too many of them.
+        Refused: it has too many parts.
 
     >>> parts_of("/queue/a,/topic/b", True), parts_of("a,b", False)
     (['/queue/a', '/topic/b'], ['a,b'])
@@ -93,7 +97,7 @@ def parts_of(destination: str, composite: bool) -> list[str]:
 
 
 def cached_target(session: Session, frame: Frame, destination: str) -> Queue | Topic | None:
-    """Where a SEND goes, if it has none of the headers that may send it elsewhere, and this is known already."""
+    """Return the cached target of a SEND without headers that can redirect it; None if there is none."""
     queue = session.cached_targets.get(_UNLESS_TOLD + destination)
     if queue is not None:
         for name in session.virtual_host.destinations.routing_headers:
@@ -103,15 +107,15 @@ def cached_target(session: Session, frame: Frame, destination: str) -> Queue | T
 
 
 def queue_of(session: Session, target: Target, arguments: QueueArguments | None = None) -> QueueOrTopic | None:
-    """Where a SEND of this session goes; None for nowhere.
+    """Return the queue or topic of a target; None if nothing takes the message.
 
     Args:
-        session: that sends.
-        target: of the SEND.
-        arguments: what it says of the queue, if it is one.
+        session: the session that sends.
+        target: the target.
+        arguments: the queue arguments in the SEND, for a queue.
 
     Raises:
-        Refused: it may not, or cannot.
+        Refused: sending there is impossible or not allowed.
     """
     destination = target.destination
     queue = session.cached_targets.get(destination)
@@ -144,14 +148,14 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
 
 
 def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None:
-    """See to it that the store takes a persistent message.
+    """Check that the store can take a persistent message.
 
     Args:
-        session: that sends it.
-        queues: where it goes; None where that is not known yet.
+        session: the session that sends it.
+        queues: the queues or topics of its targets; None for one that is not known yet.
 
     Raises:
-        Refused: the disk has little room, and one of the queues stores it.
+        Refused: the disk is almost full, and one of them stores the message.
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
         raise Refused(
@@ -166,7 +170,7 @@ def _stores(queue: QueueOrTopic | None) -> bool:
 
 
 def put(session: Session, queue: QueueOrTopic, message: Message) -> None:
-    """A message takes its place, and effect, behind what this session has sent before."""
+    """Number a message and deliver it, after everything that the session has sent before."""
     session.broker.place(message)
     if session.behind is None:
         if _into(session, queue, message):
@@ -181,10 +185,10 @@ def put(session: Session, queue: QueueOrTopic, message: Message) -> None:
 
 
 def put_keyed(session: Session, queue: QueueOrTopic, message: Message) -> None:
-    """Put a message with an idempotency key; a persistent one takes effect when it is stored, as by a COMMIT.
+    """Put a message with an idempotency key. A persistent one takes effect after it is stored, as with COMMIT.
 
-    Nobody may get it before: if the broker crashed then, its sender would send it again, and it would come with
-    another message-id and without a mark of redelivery. What is behind a commit is undone with it, like its key.
+    It must not be delivered earlier. If the broker crashed in between, the sender would send it again, and it would be
+    delivered with another message-id and not marked as redelivered. If the commit fails, message and key are undone.
     """
     if not message.persistent and session.behind is None:
         put(session, queue, message)
@@ -215,20 +219,20 @@ def _put_committed(
 def put_late(
     session: Session, queue: QueueOrTopic, message: Message, stored_in: Sequence[Queue], _committed: bool = True
 ) -> None:
-    """Put a message that has its place in the order, and was stored in some queues, where it goes."""
+    """Deliver a message that was numbered before, and was stored for some queues."""
     if _into(session, queue, message, stored=True):
         _block(session, queue, message)
     if isinstance(queue, Retaining) and session.behind is not None:
-        session.waits_on = True  # the one before goes from the store now, behind that commit
+        session.waits_on = True  # the message that it replaces leaves the store only now, after that commit
     for each in stored_in:
-        if each.closed:  # it has ended meanwhile
+        if each.closed:  # it ended in the meantime
             each.unstore((message,))
     if isinstance(queue, Queue) and queue.messages.is_disordered:
         session.broker.journal.late(queue, message.seq)
 
 
 def _into(session: Session, queue: QueueOrTopic, message: Message, stored: bool = False) -> bool:
-    """Into the queue or topic, or where it waits for its time. True: the sender should wait."""
+    """Put a message into its queue or topic, or delay it. Return True if the sender should wait."""
     if message.due is None:
         return queue.put(message, stored)
     return session.broker.delayed.defer(message, queue, lambda: _now(session.virtual_host, queue), stored)
@@ -243,17 +247,17 @@ def _block(session: Session, queue: QueueOrTopic, message: Message) -> None:
 
 
 def _now(host: VirtualHost, queue: QueueOrTopic) -> QueueOrTopic:
-    """The queue as it is when a message is due: topics come and go meanwhile."""
+    """Return the target of a delayed message when it is due. A topic may have been replaced since."""
     return host.topics.get(queue.name, queue) if isinstance(queue, Topic) else queue
 
 
 def in_order(session: Session, action: Callable[[bool], None], first: int | None = None) -> None:
-    """Do something now (True), or if a transaction of this session waits for the store, behind that.
+    """Do something now, or after the commit if a transaction of this session is being committed.
 
     Args:
-        session: whose doing it is.
-        action: told whether that commit succeeded.
-        first: the lowest seq of what it puts somewhere; None for nothing.
+        session: the session.
+        action: called with True, or with False if that commit has failed.
+        first: the lowest seq of the messages that it puts; None if it puts none.
     """
     batch = session.behind
     if batch is None:

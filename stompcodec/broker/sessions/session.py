@@ -1,7 +1,7 @@
-"""Session: one connected peer, in more than 600 lines, for its input, output, waiting and end depend on each other.
+"""Session: one connected peer. More than 600 lines, because its input, output, waiting and end depend on each other.
 
-`commands.py` has what the frames of a peer do, `outbox.py` what waits to be written, `receipts.py` what waits for a
-commit, and `footprint.py` what the session takes of the memory.
+The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts and commits in `receipts.py`, and
+the memory that a session takes in `footprint.py`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _LEGACY = ("legacy",)
-#: Versions whose sessions may send header names in lower case. Without one yet, a CONNECT has to tell.
+#: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").
 _MAY_FOLD = ("", "legacy")
-#: Frames that are read between two looks at the clock.
+#: Frames read between two looks at the clock.
 _EACH = 8
-#: Queues that a session remembers to have used.
+#: Queues that a session remembers having used.
 _MOST_DECLARED = 1000
 
 
 class Session:
-    """One peer, as the broker and the shell see it. `Broker.attach` makes it.
+    """One connected peer. `Broker.attach` makes it.
 
-    The shell gives it what came (`receive`), tells it when the transport is full or gone (`writable`, `lost`), and
-    writes what `take_output` hands over. It looks at two flags after that: `closing`, to close the transport once
-    all is written, and `paused`, to stop reading for a while.
+    The shell passes it received bytes (`receive`), tells it when the transport is full or lost (`writable`, `lost`),
+    and writes the chunks from `take_output`. Then it checks two flags: `closing`, to close the transport when
+    everything is written, and `paused`, to stop reading for a while.
     """
 
     __slots__ = (
@@ -86,81 +86,81 @@ class Session:
         )
         self.outbox = Outbox(broker, self, connection.output, whole_frames)
         self.memory = Footprint(broker.account)
-        #: Command -> what a frame of it does.
+        #: The handler of each command.
         self.handlers: Handlers = broker.handlers
         self.id = id
         self.peer, self.secure, self.listener = peer, secure, listener
         self._begin_login()
         self._begin_input()
         self._begin_store()
-        # Subscriptions, transactions, and the destinations that it uses.
+        # Subscriptions, transactions and destinations.
         self.consumers: dict[str, Consumer] = {}
         self.by_number: dict[str, Consumer] = {}
         self.next_number = 1
         self.selectors = Texts()
         self.windows = Windows(config.max_unacked, self.consumers)
         self.transactions: dict[str, Transaction] = {}
-        #: Where its SENDs go, for destinations that it has sent to.
+        #: The queue or topic of each destination it has sent to.
         self.cached_targets: dict[str, Queue | Topic] = {}
         self._targets_cost = 0
-        #: Queues that it has used, where their arguments are checked; None for none.
+        #: Queues it has used, recorded where queue arguments are checked; None for none.
         self.declared: dict[str, None] | None = None
 
     def _begin_login(self) -> None:
         #: "" before CONNECT.
         self.version = ""
-        #: Header values are taken as they are; 1.0 has spaces around them.
+        #: Header values are used unchanged; in 1.0 they may have spaces around them.
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
-        #: The silence after which it counts as dead, where the broker sets that; None for its heart-beats alone.
+        #: The silence after which the peer counts as dead, where the broker sets it; None if only heart-beats count.
         self.ttl: Terms | None = None
-        #: The client-id of its CONNECT; None without.
+        #: The client-id of CONNECT; None without one.
         self.client_id: str | None = None
         self.user: User
-        #: The owner of what it makes and leaves behind; None where all clients are one user.
+        #: The owner of what the session creates; None where all clients are one user.
         self.owner: str | None = None
         self.virtual_host: VirtualHost
-        #: What stands for it where it makes destinations; None as long as it has made none.
+        #: Represents the session as a creator of destinations; None until it has created one.
         self.maker: Maker | None = None
 
     def _begin_input(self) -> None:
-        #: A large message that is coming in.
+        #: A large message being received.
         self.intake: Intake | None = None
-        #: What is left to do of a frame that takes several turns, that frame, and what came meanwhile.
+        #: The remaining steps of a frame that takes several turns, the frame, and the bytes received meanwhile.
         self.steps: Iterator[Line] | None = None
         self._frame: Frame | None = None
         self._early = b""
-        #: Set by the shell: called when its turn has come and all that `receive` had got is done.
+        #: Set by the shell: called in the session's turn, when everything passed to `receive` is done.
         self.more: Callable[[], None] | None = None
-        #: Set by the shell where there are layers below: has them drop what they keep, and take no more. A transport
-        #: may be read many times before the shell looks at a session that has ended.
+        #: Set by the shell if there are layers below: makes them drop their buffers and accept no more. A transport may
+        #: be read many times before the shell looks at a session that has ended.
         self.discard: Callable[[], None] | None = None
-        #: It is not read, since when, and what it waits for.
+        #: The peer is not read; since when; and what the session waits for.
         self.paused = False
         self._paused_at = 0.0
         self._blockers: set[Holder] = set()
-        #: Something that its peer has sent was left for later.
+        #: Received frames were left for later.
         self._rests = False
 
     def _begin_store(self) -> None:
-        #: The commit that its receipts follow; and the batch of an earlier one that they follow, too.
+        #: The commit that receipts wait for, and the batch of an earlier commit that they wait for as well.
         self.pending_commit: CommitWaiter | None = None
         self.shared_batch: Batch | None = None
-        #: What it sends takes effect behind this commit, which its transaction waits for.
+        #: The batch of a transaction that is being committed: later SENDs take effect after it.
         self.behind: Batch | None = None
-        #: What took effect by a commit has to be stored itself.
+        #: What took effect by a commit must itself be stored.
         self.waits_on = False
-        #: The transport takes more.
+        #: The transport accepts more.
         self._is_open = True
-        # How it ends. The shell closes the transport: when all is written, or at once.
+        # The end. The shell closes the transport when everything is written, or at once (hopeless).
         self.closing = False
         self.hopeless = False
-        #: Its transport is gone, but not all that came from there is done.
+        #: The transport is lost, but not all that was received from it is done.
         self.leaving = False
-        #: A message could not be written to it: it gets no more, and ends with this turn.
+        #: A message could not be written to it: it receives no more and ends with this turn.
         self.failing = False
-        #: It gets nothing any more.
+        #: It receives nothing any more.
         self.ended = False
 
     def __repr__(self) -> str:
@@ -169,10 +169,10 @@ class Session:
     # ---- input ----
 
     def receive(self, data: Any, now: float) -> None:
-        """Do what the peer asks for. Faults of the peer are answered by ERROR, which ends the session; none is raised.
+        """Process received bytes. Errors are not raised: the peer gets ERROR, and the session ends.
 
         Args:
-            data: bytes-like. It is not kept.
+            data: any bytes-like object. It is not kept.
             now: the time in seconds.
         """
         if self.ended:
@@ -227,14 +227,14 @@ class Session:
             self.fail("internal error", "The broker's log tells more.", frame)
 
     def _spelled(self, frame: Frame) -> Frame:
-        """Return a frame with the spelling of names that the broker knows."""
+        """Return a frame with header names spelled as the broker knows them."""
         return restored(frame) if self.connection.version == "legacy" else frame
 
     def _note_pending(self, buffered: int) -> None:
-        """Account for bytes that have come and are not a frame yet, or wait for the session's turn."""
+        """Account for received bytes that are not a complete frame, or that wait for the session's turn."""
         if self.ended:
             return
-        if self.waits_for_turn:  # whole frames, of which no more are read
+        if self.waits_for_turn:  # complete frames, and reading has stopped
             pending = buffered + len(self._early)
         else:
             pending = frame_cost(buffered)
@@ -245,14 +245,14 @@ class Session:
         self.memory.hold_pending(pending)
 
     def note_below(self, octets: int) -> None:
-        """Count the bytes that the layers below have received and not handed over."""
+        """Set the number of bytes that the layers below have received and not passed on."""
         self.memory.below = octets
         self._note_pending(self.connection.buffered)
         if self.broker.account.is_overheld:
             self.broker.relieve()
 
     def exhaust(self) -> None:
-        """End the session: memory is short, and it holds more than any other."""
+        """End the session, which holds more memory than any other, because memory is short."""
         holds, unread = self.memory.spare, self.memory.unwritten * 2 > self.memory.spare
         self.broker.log.warning("%s: ended to free memory: it held %d bytes", self, holds)
         remedy = (
@@ -265,13 +265,13 @@ class Session:
             self.cut()
 
     def wait_for_turn(self) -> None:
-        """Let other sessions run. What is left stays with the connection or the shell, and no more is read."""
+        """Let other sessions run. Unread bytes stay with the connection or the shell, and reading stops."""
         quota = self.broker.quota
         if self.block(quota):
             quota.line_up(self)
 
     def take_turn(self, now: float) -> None:
-        """Go on with what its peer has sent, unless memory is short and the session waits for something else, too."""
+        """Continue with received frames, unless memory is short and the session also waits for something else."""
         short = self.broker.account.is_short
         if short and self.is_held_up and not self.leaving and self.steps is None:
             self.rest()
@@ -288,7 +288,7 @@ class Session:
             self.more()
 
     def _is_done(self) -> bool:
-        """Do a share of what a frame asks for. Return True if that was the last one."""
+        """Do the next step of a frame. Return True if it was the last one."""
         try:
             self._step()
         except Exception as error:
@@ -298,10 +298,10 @@ class Session:
         return self.steps is None
 
     def work(self, frame: Frame, steps: Iterator[Line]) -> None:
-        """Do what a frame asks for in shares: the first one now, and all of them before the next frame.
+        """Process a frame in steps: the first now, and all of them before the next frame.
 
         Raises:
-            Paused: shares are left. `receive` catches it.
+            Paused: steps are left. `receive` catches it.
         """
         self.steps, self._frame = steps, frame
         self._step()
@@ -314,34 +314,34 @@ class Session:
         line = next(steps, None)
         if line is None:
             self.steps = self._frame = None
-        elif self.steps is steps:  # else the session has ended, and others do the rest
+        elif self.steps is steps:  # else the session has ended, and the rest is done without it
             self.block(self.broker.quota)
             line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
-        """End the session: its transport is gone. What it did not acknowledge goes back to the queues.
+        """End the session after its transport was lost. Unacknowledged messages return to their queues.
 
         Args:
             now: the time in seconds.
-            error: why; None when the peer ended it.
+            error: the reason; None if the peer closed the transport.
         """
         self.broker.now = now
         quota = self.broker.quota
         self.leaving = True
-        while self.waits_for_turn:  # what it has sent counts, and it was read from the transport already
+        while self.waits_for_turn:  # frames that were already read from the transport still count
             quota.blocked.pop(self, None)
             self.unblock(quota)
-            if self.broker.account.is_full:  # but nobody has a receipt for it
+            if self.broker.account.is_full:  # no receipts were sent for them, so they may be dropped
                 break
             self.receive(b"", now)
         self.closing = True
         if self.broker.lose(self, error):
-            self.outbox.send_budget, self.outbox.flowing = 0, False  # it gets nothing any more
+            self.outbox.send_budget, self.outbox.flowing = 0, False
         else:
             self.leave(now, error)
 
     def leave(self, now: float, error: BaseException | None) -> None:
-        """Finish `lost`: some turns later where many transports are lost at once."""
+        """Finish `lost`, some turns later if many transports are lost at once."""
         self.end()
         self.broker.detach(self)
         try:
@@ -353,16 +353,16 @@ class Session:
         self.outbox.detach()
 
     def end(self) -> None:
-        """Give everything back: transactions first, for they hold deliveries; then all consumers at once."""
+        """Release everything: transactions first, because they hold deliveries; then all consumers at once."""
         if self.ended:
             return
         self.ended = True
-        if self.steps is not None:  # what it has asked for is done to the end, in the line where it waits
+        if self.steps is not None:  # its last frame is completed, in the line where it waits
             quota = self.broker.quota
             ahead = quota.front.blocked.pop(self, self) is None
             (quota.front if ahead else quota).line_up(Work(self.steps))
             self.steps = self._frame = None
-        self.outbox.send_budget = 0  # nothing that goes back may come here again
+        self.outbox.send_budget = 0  # returned messages must not be delivered here again
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}
         discard, self.discard = self.discard, None
@@ -388,12 +388,12 @@ class Session:
     # ---- answers ----
 
     def reply(self, octets: bytes) -> None:
-        """Send a frame that answers one of the peer's."""
+        """Send the answer to a frame."""
         self.outbox.chunks.append(octets)
         self.count_unread(len(octets))
 
     def count_unread(self, octets: int) -> None:
-        """Count an answer that waits for the peer. Do not read a peer that makes too many of them and reads none."""
+        """Count an answer that the peer has not read. With too many of them, stop reading the peer."""
         outbox = self.outbox
         if not outbox.flowing:
             outbox.unread += octets
@@ -401,14 +401,14 @@ class Session:
                 self._look_paused()
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
-        """Note that something could not be written: the session gets no more, and ends with this turn.
+        """Record that a message could not be written: the session receives no more and ends with this turn.
 
-        It does not end at once, for whoever delivers is in the middle of a queue.
+        It does not end at once, because the caller is in the middle of a queue.
 
         Args:
-            queue: where the message came from. It delivers again when the session has ended.
-            message: what could not be written; None for an answer.
-            error: why.
+            queue: the source of the message. It dispatches again when the session has ended.
+            message: the message; None for an answer.
+            error: the reason.
         """
         self.outbox.send_budget = 0
         if self.failing or self.ended:
@@ -421,7 +421,7 @@ class Session:
         )
 
     def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
-        """Send ERROR, behind what waits to be written, and end the session."""
+        """Send ERROR after all pending output, and end the session."""
         if self.ended:
             return
         headers = [("message", message), ("content-type", "text/plain")]
@@ -431,29 +431,29 @@ class Session:
         self.refuse(message, Frame("ERROR", headers, f"{remedy or message}\n".encode()))
 
     def too_slow(self, destination: str) -> None:
-        """End the session: the backlog of its subscription to a topic is full."""
+        """End the session because the backlog of its subscription to a topic is full."""
         self.fail("slow consumer", f"The backlog of the subscription to {destination} is full.")
 
     def refuse(self, message: str, reply: ErrorFrame | None) -> None:
-        """Send a frame, if there is one, and end the session; `message` is for the log."""
+        """Log a message, send the ERROR frame if there is one, and end the session."""
         if self.closing:
             return
         self.broker.log.info("%s: %s", self, message)
         self.end()
         chunks = self.outbox.chunks
-        if self.outbox.parcels:  # an ERROR inside of a body would be no ERROR
+        if self.outbox.parcels:  # inside a body, the peer would not see an ERROR
             self.cut()
             return
         if isinstance(reply, Frame):
             before = len(chunks)
             self.connection.send(reply)
-            if self.pending_commit is not None:  # receipts of frames before it go out before it
+            if self.pending_commit is not None:  # receipts of earlier frames go out first
                 self.pending_commit.receipts.extend(chunks[before:])
                 del chunks[before:]
         self.close()
 
     def close(self) -> None:
-        """End the session. The transport is closed when what waits, also for the store, is written."""
+        """End the session. The transport closes when all output is written, with receipts that wait for a commit."""
         self.end()
         if self.outbox.parcels:
             self.broker.watch(self)
@@ -468,7 +468,7 @@ class Session:
         self.outbox.schedule_flush()
 
     def header(self, frame: Frame, name: str) -> str | None:
-        """Return a header as the version of this session means it."""
+        """Return a header value as the session's STOMP version defines it."""
         value = frame.get(name)
         return value if self.exact or value is None else value.strip(" ")
 
@@ -477,7 +477,7 @@ class Session:
 
         Args:
             frame: the SEND.
-            done: called with the SEND, without its body, and with the body, when all of it is there.
+            done: called with the SEND, without its body, and with the complete body.
         """
         owner = owner_of(self, self.broker.config.users is not None)
         self.intake = Intake(self.broker.spool, frame, done, f"of {owner}")
@@ -498,7 +498,7 @@ class Session:
 
     def tick(self, now: float) -> bool:
         """Send and check heart-beats. Return False if the peer is dead."""
-        if self.paused:  # we do not read, so its silence says nothing
+        if self.paused:  # while it is not read, its silence means nothing
             self.connection.excuse(now - self._paused_at)
             self._paused_at = now
         alive = self.connection.tick(now)
@@ -514,7 +514,7 @@ class Session:
     # ---- output, to the shell ----
 
     def take_output(self) -> list[bytes]:
-        """Hand over what is to be written, and let consumers have more."""
+        """Return the chunks to write, and renew the send budget."""
         if self.paused:
             self._look_blockers()
         outbox = self.outbox
@@ -534,7 +534,7 @@ class Session:
         try:
             chunks = outbox.take_parcel()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # that says nothing of the message
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # the message itself may be intact
                 self.broker.lacking_files.append(self)
                 return []
             self.broker.log.error("%s: a large message cannot be read: %s", self, error)
@@ -549,7 +549,7 @@ class Session:
         return chunks + self.take_output()
 
     def writable(self, yes: bool, now: float) -> None:
-        """Stop or resume deliveries: the transport has taken enough (False), or has room again (True)."""
+        """Stop deliveries when the transport is full (False), resume them when it has room again (True)."""
         outbox = self.outbox
         self._is_open = yes
         if outbox.parcels:
@@ -569,7 +569,7 @@ class Session:
             self.broker.resume(self)
 
     def refill(self) -> int:
-        """Let its consumers have more, since there is room again. Return the number of messages delivered."""
+        """Deliver more to the consumers, since there is room again. Return the number of messages delivered."""
         outbox = self.outbox
         if not outbox.starved or outbox.send_budget <= 0 or self.ended:
             return 0
@@ -577,13 +577,13 @@ class Session:
         return sum(consumer.queue.offer(consumer) for consumer in list(self.consumers.values()))
 
     def note_unwritten(self, octets: int) -> None:
-        """Count the bytes that the transport has not written yet."""
+        """Set the number of bytes that the transport has not written yet."""
         self.memory.hold_unwritten(octets + self.outbox.waiting, self.ended)
 
-    # ---- destinations that it uses ----
+    # ---- destinations ----
 
     def cache_target(self, destination: str, queue: Queue | Topic) -> None:
-        """Note where SENDs to a destination go."""
+        """Remember the queue or topic of a destination."""
         cost = 0 if destination in self.cached_targets else target_cost(destination)
         self.cached_targets[destination] = queue
         self.broker.senders[self] = None
@@ -591,14 +591,14 @@ class Session:
         self.memory.charge(cost)
 
     def forget_targets(self) -> None:
-        """Look up anew where SENDs go."""
+        """Forget all cached targets, so that the next SENDs look them up again."""
         self.cached_targets.clear()
         if self._targets_cost:
             self.memory.charge(-self._targets_cost)
             self._targets_cost = 0
 
     def declare(self, queue: str) -> bool:
-        """Note that it uses a queue. Return True if it has done so before, as far as that is remembered."""
+        """Record that the session uses a queue. Return True if it is known to have used it before."""
         if self.declared is None:
             self.declared = {}
         if queue in self.declared:
@@ -614,53 +614,53 @@ class Session:
     # ---- waiting ----
 
     def block(self, holder: Holder) -> bool:
-        """Wait until a queue, or the store, has room again. Return False for one that waits there, or cannot wait.
+        """Wait until a queue, or the store, has room again. Return False if it already waits there, or must not.
 
-        A session that also consumes the queue must not wait: only its own ACKs would free room. Its next SEND is
+        A session that also consumes the queue must not block: only its own ACKs would free room. Its next SEND is
         refused instead.
         """
         if holder in self._blockers or self.ended or self.acknowledges(holder):
-            self.forget_targets()  # it is looked at again
+            self.forget_targets()  # so that the next SEND checks the queue again
             return False
         self._blockers.add(holder)
         self._look_paused()
         return True
 
     def unblock(self, holder: Holder) -> None:
-        """Go on: there is room again."""
+        """Stop waiting: there is room again."""
         self._blockers.discard(holder)
         self._look_paused()
 
     @property
     def waits_for_turn(self) -> bool:
-        """It has had its share of the loop, and not done all that its peer has sent."""
+        """The session has used up its share of the loop, and received frames are left."""
         return self.broker.quota in self._blockers
 
     @property
     def is_held_up(self) -> bool:
-        """A session that waits for its turn waits for something else, too."""
+        """A session that waits for its turn also waits for something else."""
         return len(self._blockers) > 1 or self.outbox.is_clogged
 
     def rest(self) -> None:
-        """Leave what its peer has sent where it is, as long as the session waits for something."""
+        """Leave received frames where they are while the session waits for something."""
         self._rests = True
         self._blockers.add(self.broker.quota)
         self._look_paused()
 
     def _look_rest(self) -> None:
-        """Have a turn when the session waits for nothing else any more."""
+        """Queue for a turn once the session waits for nothing else."""
         if not self.is_held_up or self.leaving:
             self._rests = False
             self.broker.quota.line_up(self)
 
     def depart(self) -> None:
-        """Note that the transport is gone. What was read from it before still counts, and waits only for its turn."""
+        """Record that the transport is lost. Frames already read still count, and wait only for their turn."""
         self.leaving = True
         if self._rests:
             self._look_rest()
 
     def acknowledges(self, holder: object) -> bool:
-        """Return True if its own ACKs would make room: in a queue that it consumes; where memory is short, in any."""
+        """Return True if the session's own ACKs would free room in a queue, or in memory when that is short."""
         consumers = self.consumers.values()
         if any(consumer.queue.home is holder and consumer.acks for consumer in consumers):
             return True
@@ -668,7 +668,7 @@ class Session:
         return short and any(consumer.acks and consumer.unacked for consumer in consumers)
 
     def _look_blockers(self) -> None:
-        """Stop waiting for memory if by now there is something to acknowledge that would make room."""
+        """Stop waiting for memory if the session now has deliveries whose ACKs would free some."""
         for holder in list(self._blockers):
             if getattr(holder, "is_too_large", False) and self.acknowledges(holder):
                 holder.blocked.pop(self, None)
@@ -690,7 +690,7 @@ class Session:
 
 
 def _untraced(error: Exception) -> Exception:
-    """Drop the tracebacks of an error and of its causes: they know the frames that know the error, in a cycle."""
+    """Drop the tracebacks of an error and its causes, because they form reference cycles with it."""
     chain: list[BaseException | None] = [error]
     while chain:
         each = chain.pop()

@@ -1,7 +1,6 @@
-"""Spelling: header names with capitals, which the legacy dialect folds to lower case, as the rest of the broker knows
-them.
+"""Spelling: restores capitals in header names, which the legacy dialect folds to lower case.
 
-A legacy session gets `restored` frames, so that no look-up, stored message or selector has to ask for two spellings.
+A legacy session handles `restored` frames, so look-ups, stored messages and selectors know one spelling only.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from stompcodec.codec import Frame
 
 __all__ = ["NAMES", "restored"]
 
-#: Every header name with a capital that the broker looks up in a frame of a client.
+#: Every header name with a capital letter that the broker looks up in client frames.
 NAMES = (
     *("JMSXGroupID", "JMSXGroupSeq", "AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID"),
     *("activemq.prefetchSize", "activemq.subscriptionName"),
@@ -20,9 +19,9 @@ _FOLDED = tuple(_BY_FOLDED)
 
 
 def restored(frame: Frame) -> Frame:
-    """Return a legacy frame with the names in `NAMES` in their own spelling.
+    """Return a legacy frame in which the headers in `NAMES` have their original spelling.
 
-    A frame whose body is still to come is returned unchanged, for no other frame can stand for it.
+    A frame whose body is still to come is returned unchanged, because the parser fills in that very object.
 
     >>> restored(Frame("SEND", {"destination": "/queue/a", "jmsxgroupid": "g"}))
     <Frame SEND destination='/queue/a' JMSXGroupID='g'>

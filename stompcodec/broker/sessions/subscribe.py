@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE. What their headers ask for is in `queues/subscribe_request.py`."""
+"""Handlers of SUBSCRIBE and UNSUBSCRIBE. `queues/subscribe_request.py` reads their headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["reply_address", "subscribe", "unsubscribe"]
 
 
 def subscribe(session: Session, frame: Frame) -> None:
-    """SUBSCRIBE. A composite destination makes a subscription for each part, all with the same id.
+    """Handle SUBSCRIBE. A composite destination makes one subscription for each part, all with the same id.
 
     Raises:
         Refused: it cannot be served.
@@ -35,28 +35,28 @@ def subscribe(session: Session, frame: Frame) -> None:
         for number, part in enumerate(parts_of(request.destination, config.composite)):
             consumers.append(_subscribe(session, name + _PART * number, request._replace(destination=part)))
     except Refused:
-        for durable in durables.made_since(had):  # one of another part, that nobody had before
+        for durable in durables.made_since(had):  # created for another part of the destination
             durables.delete(durable)
         raise
     if session.broker.stores_some and any(consumer.is_stored for consumer in consumers):
         hold_receipts(session, frame)
     confirm(session, frame)
     for consumer in consumers:
-        if not consumer.closed:  # what came to another part was too much, and the session is gone
+        if not consumer.closed:  # the messages of another part may have ended the session
             session.virtual_host.start(consumer)
 
 
-#: Behind the name of a subscription, for each part of a composite destination but the first. No header holds it.
+#: Appended to a subscription's name for each further part of a composite destination. No header contains it.
 _PART = "\0"
 
 
 def _name(destination: str, key: str | None) -> str:
-    """In 1.0 the id may be missing: then the destination tells subscriptions apart."""
+    """Return the name of a subscription: its id or, since 1.0 allows none, its destination."""
     return f"destination:{destination}" if key is None else f"id:{key}"
 
 
 def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consumer:
-    """One that has not got anything yet."""
+    """Create a subscription without starting it."""
     config = session.broker.config
     if len(session.consumers) >= config.max_subscriptions:
         raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
@@ -81,7 +81,7 @@ def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consum
     return consumer
 
 
-#: Octets of the different selectors of a session: in memory, each takes sixty times as much.
+#: Characters of the different selectors of a session. In memory each takes sixty times as much.
 _MOST_SELECTED = 65_536
 
 
@@ -92,9 +92,9 @@ def _check_selectors(session: Session, request: SubscribeRequest) -> None:
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:
-    """The name for everyone that a reply-to has to be replaced by; None to leave it.
+    """Return the public name of a temporary destination in reply-to; None to keep the header.
 
-    Where RabbitMQ's ways are on, a temporary destination is subscribed to by that, with its name as the id.
+    In the RabbitMQ dialect this also subscribes to the destination, with its name as the id.
 
     Raises:
         Refused: it cannot be subscribed to.
@@ -110,10 +110,10 @@ def reply_address(session: Session, reply_to: str) -> str | None:
 
 
 def unsubscribe(session: Session, frame: Frame) -> None:
-    """UNSUBSCRIBE. With the name of a durable subscription it ends that, too.
+    """Handle UNSUBSCRIBE. With the name of a durable subscription, delete that as well.
 
     Raises:
-        Refused: there is no such subscription.
+        Refused: the subscription is unknown.
     """
     destination, key = session.header(frame, "destination"), session.header(frame, "id")
     consumers: list[Consumer] = []

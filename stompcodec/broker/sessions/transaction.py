@@ -1,4 +1,4 @@
-"""Transaction: operations that wait for COMMIT, and then take effect together."""
+"""Transaction: operations that take effect together at COMMIT."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 
 
 class Sending(NamedTuple):
-    """A SEND that waits."""
+    """A deferred SEND."""
 
     target: Target
     message: Message
     mark: Mark | None = None
-    """Of its idempotency key."""
+    """The mark of its idempotency key."""
 
 
 class Settling(NamedTuple):
-    """An ACK or NACK that waits. Its deliveries are the transaction's until it ends."""
+    """A deferred ACK or NACK. The transaction holds its deliveries until it ends."""
 
     consumer: Consumer
     deliveries: list[Delivery]
     accepted: bool
-    """ACK; False for NACK."""
+    """True for ACK, False for NACK."""
     requeue: bool = True
-    """Of NACK: there may be another attempt."""
+    """For NACK: the messages may be delivered again."""
 
 
 class Transaction:
-    """What came between BEGIN and COMMIT, in order.
+    """The operations between BEGIN and COMMIT, in order.
 
     Args:
-        name: that BEGIN has.
+        name: the name given by BEGIN.
 
     >>> Transaction("t").octets
     0
@@ -47,17 +47,17 @@ class Transaction:
 
     def __init__(self, name: str) -> None:
         self.operations: list[Sending | Settling] = []
-        #: A SEND of it has an idempotency key.
+        #: At least one SEND has an idempotency key.
         self.keyed = False
-        #: Messages that it sends or settles.
+        #: The number of messages that it sends or settles.
         self.weight = 0
-        #: In the bound.
+        #: Bytes that count toward the limit.
         self.octets = 0
-        #: Bytes of memory that it takes besides.
+        #: Further bytes of memory that it uses.
         self.base = transaction_cost(name)
 
     def add(self, operation: Sending | Settling) -> int:
-        """Keep an operation. Returns the octets that it takes."""
+        """Add an operation. Return the bytes that it counts toward the limit."""
         self.operations.append(operation)
         if isinstance(operation, Sending):
             self.weight += 1
@@ -73,7 +73,7 @@ class Transaction:
 
     @property
     def is_persistent(self) -> bool:
-        """Something of it is, or will be, in the store."""
+        """At least one of its messages is stored, or will be."""
         return any(
             operation.message.persistent
             if isinstance(operation, Sending)
@@ -83,21 +83,21 @@ class Transaction:
 
     @property
     def stores(self) -> bool:
-        """A message of it is to be stored."""
+        """At least one of its SENDs will be stored."""
         return any(isinstance(operation, Sending) and operation.message.persistent for operation in self.operations)
 
     @property
     def retains(self) -> bool:
-        """A retained message may go by it, and that one was stored."""
+        """It may replace a retained message, which may be stored."""
         return any(
             isinstance(operation, Sending) and operation.target.retain is not None for operation in self.operations
         )
 
     def abort(self) -> list[tuple[Source, Message]]:
-        """Nothing: what was sent is forgotten, what was acknowledged is not.
+        """Discard the transaction: drop its SENDs and return its deliveries to their consumers.
 
         Returns:
-            What belongs to a subscription that has ended meanwhile, and has to go back to the queue.
+            Deliveries whose subscription has ended, with their sources: they must return to the queue.
         """
         settlings = [operation for operation in self.operations if isinstance(operation, Settling)]
         orphans = []

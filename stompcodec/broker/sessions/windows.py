@@ -1,7 +1,7 @@
 """Windows: how the subscriptions of a session share the messages that it may leave unacknowledged.
 
-A subscription gets the window that it asks for, as long as `sessions.max_unacked` has room. When a new one does not
-fit, the windows above an equal share shrink to it, so a session may have many subscriptions that ask for everything.
+A subscription gets the window that it asks for while `sessions.max_unacked` allows it. When a new one does not fit,
+windows above an equal share shrink to that share. So a session may have many subscriptions that ask for everything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Windows:
     def __init__(self, most: int, consumers: Mapping[str, Consumer]) -> None:
         self._most = most
         self._consumers = consumers
-        #: Subscriptions that acknowledge; the sum of their windows; and what they had above their windows when these
+        #: Subscriptions that acknowledge; the sum of their windows; and the deliveries above their windows when those
         #: were last divided.
         self.acking = self.total = self.overdue = 0
         #: The shares into which `most` is divided.
@@ -44,7 +44,7 @@ class Windows:
             asked: the most unacknowledged messages that the subscription may have, by its SUBSCRIBE or the defaults.
 
         Raises:
-            Refused: there are too many subscriptions for that, or the session has not acknowledged what it has.
+            Refused: there are too many subscriptions, or too many unacknowledged messages.
         """
         parts = _parts(self.acking + 1)
         asked = min(asked, self._most)
@@ -64,20 +64,20 @@ class Windows:
         return self._most - self.total - self.overdue
 
     def join(self, window: int) -> None:
-        """Count a new subscription, with the window that it has claimed."""
+        """Count a new subscription with the window that it has claimed."""
         self.acking += 1
         self.total += window
 
     def leave(self, window: int) -> None:
-        """Count a subscription no more; it is not among the consumers. When few are left, their windows grow again."""
+        """Stop counting a subscription that was removed. When few are left, their windows grow again."""
         self.acking -= 1
         self.total -= window
-        # The factor keeps a session that subscribes and unsubscribes in turn from changing all windows each time.
+        # The factor of 4 avoids resizing all windows each time when a session subscribes and unsubscribes in turn.
         if self.parts > 1 and (self.acking <= 1 or self.acking * 4 <= self.parts):
             self._divide(_parts(self.acking))
 
     def _divide(self, parts: int) -> None:
-        """Give each subscription what it asks for, but not more than its share."""
+        """Give each subscription the window that it asks for, up to its share."""
         share = _share(self._most, parts)
         self.parts = parts
         self.total = self.overdue = 0
@@ -85,7 +85,7 @@ class Windows:
         for consumer in self._consumers.values():
             if not consumer.acks or consumer.closed:
                 continue
-            if not consumer.window:  # it holds what came by one RECEIVE
+            if not consumer.window:  # it holds the message of one RECEIVE
                 self.total += 1
                 continue
             size = min(consumer.request.window, share)
@@ -100,7 +100,7 @@ class Windows:
 
 
 def _parts(count: int) -> int:
-    """Return how many shares there are for so many subscriptions: a power of two, so that they seldom change.
+    """Return the number of shares for a number of subscriptions: a power of two, so that it seldom changes.
 
     >>> [_parts(count) for count in (0, 1, 2, 3, 50)]
     [1, 1, 2, 4, 64]
