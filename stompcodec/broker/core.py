@@ -454,7 +454,7 @@ class Broker:
         """End sessions to which a message could not be written. Returned messages may fail for others as well."""
         while self.failing:
             session, queue = self.failing.pop()
-            session.fail("a message could not be written", "The session cannot carry it. The broker's log tells more.")
+            session.fail("a message could not be written", "It cannot be sent to this session. See the broker's log.")
             if not queue.closed:
                 queue.dispatch()
             self._flush_topics()
@@ -484,7 +484,7 @@ class Broker:
                 self.watch(session)
             return
         if not session.connected:
-            session.fail("login took too long", f"CONNECT has to come within {self.config.login_timeout:g} s.")
+            session.fail("login took too long", f"Send CONNECT within {self.config.login_timeout:g} s.")
             return
         if late > _STALL:
             session.connection.excuse(late + _STALL)  # bytes that arrived in the meantime are not read yet
@@ -551,7 +551,7 @@ class Broker:
         self.now = now
         self._stopping = True
         for session in list(self.sessions.values()):
-            session.fail("broker is shutting down", "Connect again when it is back.")
+            session.fail("broker is shutting down", "Connect again when it has restarted.")
         while self.quota.waiting:
             self.quota.next(now)
 

@@ -381,7 +381,7 @@ class Server:
             max_message=_largest_frame(config.limits),
             high=self.broker.write_high,
             note=_note_below,
-            pace=_Peer.wait,  # type: ignore[arg-type]  # its owners are peers
+            pace=_pace,
             admit=lambda *request: self._gate.refusal(*request),
             refusal=_refusal(name),
         )
@@ -538,6 +538,11 @@ def _wants_certificates(config: Config) -> bool:
     """Return True if every client needs a certificate."""
     others = (config.port, *config.ports, config.ws_port, config.legacy_port)
     return config.tls_ca is not None and all(port is None for port in others)
+
+
+def _pace(peer: aio.Owner) -> None:
+    assert isinstance(peer, _Peer)
+    peer.wait()
 
 
 def _note_below(peer: aio.Owner, octets: int) -> None:

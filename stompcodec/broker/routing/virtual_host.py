@@ -132,7 +132,7 @@ class VirtualHost:
 
     def _check_allowed(self, session: Peer, address: Address) -> None:
         if not self._may(session, address):
-            raise Refused("not allowed to subscribe there", "The rules of the broker do not allow it.")
+            raise Refused("not allowed to subscribe there", "The broker's access rules do not allow it.")
 
     def _check_letters(self, session: Peer, address: Address) -> None:
         """Check that dead letters of a durable subscription are read by its owner."""

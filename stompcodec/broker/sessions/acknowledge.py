@@ -67,7 +67,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     receipt = get("receipt")
     if consumer is None:
         if receipt is not None:
-            raise Refused("no such delivery", "Its subscription has ended, and the message went back to the queue.")
+            raise Refused("no such delivery", "Its subscription has ended, and the message returned to its queue.")
         return
     if consumer.request.browser:
         _browsed(session, consumer, tag, accepted, frame)
@@ -113,14 +113,14 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
                 return consumer, int(tag)
             if number.isdecimal() and len(number) < 20 and int(number) < session.next_number:
                 return None, 0
-        raise Refused("no such delivery", "The id of ACK and NACK is the ack header of the MESSAGE.")
+        raise Refused("no such delivery", "Use the ack header of the MESSAGE as the id.")
     message_id = session.header(frame, "message-id") or ""
     key = session.header(frame, "subscription")
     for consumer in session.consumers.values():
         found = consumer.tag_of(message_id) if key is None or consumer.key == key else None
         if found is not None:
             return consumer, found
-    raise Refused("no such delivery", "message-id and subscription are those of the MESSAGE.")
+    raise Refused("no such delivery", "Use the message-id and the subscription of the MESSAGE.")
 
 
 def _settling(
@@ -168,10 +168,10 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, fra
     browser = consumer.queue
     assert isinstance(browser, Browser)
     if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
-        raise Refused("a browser has no transactions", "Acknowledge what it has shown without a transaction header.")
+        raise Refused("a browser has no transactions", "Acknowledge browsed messages without a transaction header.")
     text = session.header(frame, "through-seq")
     if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Refused("bad through-seq", "It is a sequence number, as the browser's include-seq header has it.")
+        raise Refused("bad through-seq", "Use a sequence number from the header that include-seq names.")
     through = None if text is None or not accepted else int(text)
     messages = browser.acknowledge(tag, through)
     if through is not None and len(messages) > AT_ONCE:

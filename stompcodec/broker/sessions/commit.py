@@ -47,7 +47,7 @@ def begin(session: Session, frame: Frame) -> None:
     if name in session.transactions:
         raise Refused("transaction exists", "This session has an open transaction of that name.")
     if len(session.transactions) >= config.max_transactions:
-        raise Refused("too many transactions", f"A session has at most {config.max_transactions} open.")
+        raise Refused("too many transactions", f"A session may have {config.max_transactions} open transactions.")
     session.transactions[name] = transaction = Transaction(name)
     session.memory.hold_transaction(0, transaction.base)
     confirm(session, frame)
@@ -63,17 +63,17 @@ def defer(session: Session, name: str, operation: Sending | Settling) -> None:
     if transaction is None:
         if isinstance(operation, Settling):
             operation.consumer.give_back(operation.deliveries)
-        raise Refused("no such transaction", "BEGIN it first.")
+        raise Refused("no such transaction", "Send BEGIN with that name first.")
     session.memory.hold_transaction(transaction.add(operation))
     most = session.broker.config.max_transaction_octets
     if session.memory.transactions > most:
-        raise Refused("transactions too large", f"Those of a session have at most {most} octets together.")
+        raise Refused("transactions too large", f"The open transactions of a session may hold {most} bytes together.")
 
 
 def _ended(session: Session, frame: Frame) -> Transaction:
     transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
     if transaction is None:
-        raise Refused("no such transaction", "BEGIN it first.")
+        raise Refused("no such transaction", "Send BEGIN with that name first.")
     session.memory.hold_transaction(-transaction.octets, -transaction.base)
     return transaction
 

@@ -63,14 +63,14 @@ def remedy(terms: Terms | None, version: str) -> str:
         terms: of its session; None for those of STOMP.
         version: of its session.
 
-    >>> remedy(Terms((0, 0), 60_000), "1.2")[:73]
-    'Nothing came for 60 s, and this client offers no heart-beats: have it off'
+    >>> remedy(Terms((0, 0), 60_000), "1.2")[:69]
+    'Nothing was received for 60 s, and this client offers no heart-beats:'
     """
     if terms is None:
-        return "Nothing came for twice the interval that was agreed."
-    silence = f"Nothing came for {terms.silence / 1000:g} s"
+        return "Nothing was received for twice the agreed interval."
+    silence = f"Nothing was received for {terms.silence / 1000:g} s"
     if terms.heart_beat[1]:
-        return f"{silence}: the heart-beat interval that was agreed, times sessions.ttl_modifier of the broker."
+        return f"{silence}: the agreed heart-beat interval times the broker's sessions.ttl_modifier."
     how = "use STOMP 1.1 or 1.2 and" if version == "1.0" else "have it"
     return (
         f"{silence}, and this client offers no heart-beats: {how} offer some in CONNECT, such as "

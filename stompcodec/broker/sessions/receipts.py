@@ -87,7 +87,7 @@ class PendingCommit:
         headers = {"message": "the message could not be stored", "content-type": "text/plain"}
         if self.fault is not None:
             headers["receipt-id"] = self.fault
-        remedy = b"The broker's disk is at fault: send it again later. The broker's log tells more.\n"
+        remedy = b"The broker could not write to its disk: send the message again later. See the broker's log.\n"
         session.refuse(headers["message"], Frame("ERROR", headers, remedy))
 
 

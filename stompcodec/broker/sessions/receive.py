@@ -82,12 +82,12 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
     config = session.broker.config
     request = read_request(frame, session.exact, config)
     if not request.destination:
-        raise Refused("RECEIVE lacks destination", "It has the headers of SUBSCRIBE.")
+        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
     if request.browser:
-        raise Refused("RECEIVE cannot browse", "It takes a message. SUBSCRIBE can look at them.")
+        raise Refused("RECEIVE cannot browse", "RECEIVE takes a message. Use SUBSCRIBE to browse.")
     if request.mode != AUTO:
         if len(session.consumers) >= config.max_subscriptions:
-            raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK what came: each counts as a subscription.")
+            raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK the received messages: each counts as a subscription.")
         session.windows.claim(1)
     key = request.key
     if key is None and session.version in ("1.1", "1.2"):  # their MESSAGE must have one

@@ -124,7 +124,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
     destinations = session.virtual_host.destinations
     address = destinations.named(destinations.addresses.find(destination, target.routing, False), session)
     if not session.broker.auth.may(session.user, "send", address.name):
-        raise Refused("not allowed to send there", "The rules of the broker do not allow it.")
+        raise Refused("not allowed to send there", "The broker's access rules do not allow it.")
     found = destinations.sink(address, session, target.retain)
     if found is None:
         return None
@@ -132,7 +132,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
         if not address.found:
             destinations.agree(found, arguments, session)
         if found.refuses:
-            raise Refused("the queue is full", "Its argument x-overflow is reject-publish: send it again later.")
+            raise Refused("the queue is full", "It was declared with x-overflow:reject-publish. Send the message again later.")
     for each in found.holders():
         if each.full and session.acknowledges(each) and not each.may_grow:
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
@@ -159,7 +159,7 @@ def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
         raise Refused(
-            "the disk is full", "The broker stores no more until there is room: consume messages, or free some space."
+            "the disk is full", "The broker stores nothing more until there is room: consume messages, or free some space."
         )
 
 

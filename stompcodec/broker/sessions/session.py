@@ -224,7 +224,7 @@ class Session:
             self.refuse(str(error), error.reply)
         else:
             self.broker.log.exception("%s: a fault of the broker", self)
-            self.fail("internal error", "The broker's log tells more.", frame)
+            self.fail("internal error", "See the broker's log.", frame)
 
     def _spelled(self, frame: Frame) -> Frame:
         """Return a frame with header names spelled as the broker knows them."""

@@ -59,7 +59,7 @@ def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consum
     """Create a subscription without starting it."""
     config = session.broker.config
     if len(session.consumers) >= config.max_subscriptions:
-        raise Refused("too many subscriptions", f"A session has at most {config.max_subscriptions}.")
+        raise Refused("too many subscriptions", f"A session may have {config.max_subscriptions} subscriptions.")
     if request.mode != AUTO:
         request = request._replace(window=min(request.window, config.max_unacked))
     _check_selectors(session, request)
@@ -88,7 +88,7 @@ _MOST_SELECTED = 65_536
 def _check_selectors(session: Session, request: SubscribeRequest) -> None:
     selector = request.selector
     if selector is not None and session.selectors.with_one(selector.text) > _MOST_SELECTED:
-        raise Refused("too many selectors", f"Those of a session have at most {_MOST_SELECTED} characters together.")
+        raise Refused("too many selectors", f"The selectors of a session may have {_MOST_SELECTED} characters together.")
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:
