@@ -14,7 +14,8 @@ from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
-from stompcodec.broker.sessions.send import QueueOrTopic, check_space, in_order, put_late, queue_of
+from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
+from stompcodec.broker.sessions.target import QueueOrTopic
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
 
 if TYPE_CHECKING:

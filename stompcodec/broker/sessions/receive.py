@@ -87,7 +87,9 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
         raise Refused("RECEIVE cannot browse", "RECEIVE takes a message. Use SUBSCRIBE to browse.")
     if request.mode != AUTO:
         if len(session.consumers) >= config.max_subscriptions:
-            raise Refused("too many unacknowledged RECEIVEs", "ACK or NACK the received messages: each counts as a subscription.")
+            raise Refused(
+                "too many unacknowledged RECEIVEs", "ACK or NACK the messages: each counts as a subscription."
+            )
         session.windows.claim(1)
     key = request.key
     if key is None and session.version in ("1.1", "1.2"):  # their MESSAGE must have one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
@@ -13,25 +13,14 @@ from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import Retaining
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.codec import Frame
 
 if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
-__all__ = [
-    "QueueOrTopic",
-    "Target",
-    "cached_target",
-    "check_space",
-    "in_order",
-    "parts_of",
-    "put",
-    "put_keyed",
-    "put_late",
-    "queue_of",
-    "targets_of",
-]
+__all__ = ["cached_target", "check_space", "in_order", "put", "put_keyed", "put_late", "queue_of", "targets_of"]
 
 #: Targets that a session caches.
 _MOST_TARGETS = 1000
@@ -39,22 +28,6 @@ _MOST_TARGETS = 1000
 _UNLESS_TOLD = "\0"
 #: Parts of a composite destination. Each gets a copy of the message.
 _MOST_PARTS = 16
-
-
-#: Everything that takes messages.
-QueueOrTopic = Queue | Topic | Retaining
-
-
-class Target(NamedTuple):
-    """One destination of a SEND."""
-
-    destination: str
-    routing: str | None = None
-    """The header destination-type."""
-    retain: str | None = None
-    """The header retain."""
-    queue: QueueOrTopic | None = None
-    """What takes the message; None for nothing. In a transaction it is looked up at COMMIT."""
 
 
 def targets_of(session: Session, frame: Frame) -> list[Target]:
@@ -132,7 +105,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
         if not address.found:
             destinations.agree(found, arguments, session)
         if found.refuses:
-            raise Refused("the queue is full", "It was declared with x-overflow:reject-publish. Send the message again later.")
+            raise Refused("the queue is full", "It has x-overflow:reject-publish. Send the message again later.")
     for each in found.holders():
         if each.full and session.acknowledges(each) and not each.may_grow:
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
@@ -159,7 +132,8 @@ def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
         raise Refused(
-            "the disk is full", "The broker stores nothing more until there is room: consume messages, or free some space."
+            "the disk is full",
+            "The broker stores no more until there is room: consume messages, or free disk space.",
         )
 
 

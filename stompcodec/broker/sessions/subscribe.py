@@ -88,7 +88,7 @@ _MOST_SELECTED = 65_536
 def _check_selectors(session: Session, request: SubscribeRequest) -> None:
     selector = request.selector
     if selector is not None and session.selectors.with_one(selector.text) > _MOST_SELECTED:
-        raise Refused("too many selectors", f"The selectors of a session may have {_MOST_SELECTED} characters together.")
+        raise Refused("too many selectors", f"Together they may have {_MOST_SELECTED} characters.")
 
 
 def reply_address(session: Session, reply_to: str) -> str | None:

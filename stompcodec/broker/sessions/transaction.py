@@ -8,7 +8,7 @@ from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.sessions.send import Target
+from stompcodec.broker.sessions.target import Target
 
 __all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
 
