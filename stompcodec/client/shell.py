@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.engine import Engine
+from stompcodec.client.handlers import Policy, answer_of, decide, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
 from stompcodec.content import encode_content
-from stompcodec.errors import LocalProtocolError
+from stompcodec.errors import LocalProtocolError, StompError
 from stompcodec.uri import Address, parse_uri
 
 __all__ = ["LOOK", "BaseClient", "BaseLink", "HeaderSource", "Outgoing", "now", "outgoing"]
@@ -176,6 +177,23 @@ class BaseLink:
         answer = None if call is None else self.receipt_class(call)
         self.engine.do(self.core.settle, message, command, now(), call, requeue=requeue, more=headers)
         return answer
+
+    def handled(self, message: BaseMessage, on_error: Policy, error: Exception | None = None) -> bool:
+        """Settle a message whose handler returned, or raised an error; return False if the subscription stops."""
+        subscription, link = message.subscription, self.core.link
+        policy = "ack" if error is None else decide(on_error, message, error)
+        answer = answer_of(policy, link.dialect, link.version)
+        if answer is not None and subscription.explicit and not message.settled:
+            try:
+                self.settle(message, answer[0], requeue=answer[1])
+            except StompError as failure:
+                note(failure)
+        if error is not None and subscription.explicit and not message.settled:
+            leave(message)
+        if policy == "stop":
+            self.engine.do(self.core.inbound.unsubscribe, subscription, now())
+            subscription.error = error
+        return policy != "stop"
 
     def start(self, call: Call, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a method of the core with `args`, the time and the call; return the call's receipt."""

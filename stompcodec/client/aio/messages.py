@@ -9,7 +9,7 @@ from typing import Any
 
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.waiting import AsyncReceipt, AsyncWaiters, AsyncWorkers, Queue, call_handler, sleep
-from stompcodec.client.handlers import Policy, answer_of, decide, leave, log, note
+from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.shell import now
 from stompcodec.client.subscription import Subscription as Base
@@ -294,7 +294,7 @@ class _Work:
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
             except Exception as error:
-                await self._failed(message, error)
+                self.done(message, error)
                 continue
             await lane.put(message)
         for lane in lanes:
@@ -308,29 +308,14 @@ class _Work:
 
     async def call(self, message: AsyncMessage) -> None:
         """Call the handler, and settle the message."""
+        failure: Exception | None = None
         try:
             await call_handler(self.handler, message)
         except Exception as error:
-            await self._failed(message, error)
-            return
-        if message.subscription.explicit and not message.settled:
-            self._settle(message, "ACK", None)
+            failure = error
+        self.done(message, failure)
 
-    async def _failed(self, message: AsyncMessage, error: Exception) -> None:
-        policy = decide(self.on_error, message, error)
-        link, explicit = message.subscription.link.core.link, message.subscription.explicit
-        answer = answer_of(policy, link.dialect, link.version)
-        if answer is not None and explicit and not message.settled:
-            self._settle(message, *answer)
-        if explicit and not message.settled:
-            leave(message)
-        if policy == "stop":
+    def done(self, message: AsyncMessage, error: Exception | None) -> None:
+        """Settle the message; stop if that is the policy for the error."""
+        if not self.subscription.link.handled(message, self.on_error, error):
             self.stopped = True
-            await self.subscription.unsubscribe(wait=False)
-            self.subscription.error = error
-
-    def _settle(self, message: AsyncMessage, command: str, requeue: bool | None) -> None:
-        try:
-            message.subscription.link.settle(message, command, requeue=requeue)
-        except StompError as error:
-            note(error)

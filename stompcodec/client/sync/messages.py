@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from stompcodec.client.handlers import Policy, answer_of, decide, leave, log, note
+from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.shell import now
 from stompcodec.client.subscription import Subscription as Base
@@ -286,7 +286,7 @@ class _Work:
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
             except Exception as error:
-                self._failed(message, error)
+                self.done(message, error)
                 continue
             lane.put(message)
         for lane in lanes:
@@ -300,29 +300,14 @@ class _Work:
 
     def call(self, message: Message) -> None:
         """Call the handler, and settle the message."""
+        failure: Exception | None = None
         try:
             call_handler(self.handler, message)
         except Exception as error:
-            self._failed(message, error)
-            return
-        if message.subscription.explicit and not message.settled:
-            self._settle(message, "ACK", None)
+            failure = error
+        self.done(message, failure)
 
-    def _failed(self, message: Message, error: Exception) -> None:
-        policy = decide(self.on_error, message, error)
-        link, explicit = message.subscription.link.core.link, message.subscription.explicit
-        answer = answer_of(policy, link.dialect, link.version)
-        if answer is not None and explicit and not message.settled:
-            self._settle(message, *answer)
-        if explicit and not message.settled:
-            leave(message)
-        if policy == "stop":
+    def done(self, message: Message, error: Exception | None) -> None:
+        """Settle the message; stop if that is the policy for the error."""
+        if not self.subscription.link.handled(message, self.on_error, error):
             self.stopped = True
-            self.subscription.unsubscribe(wait=False)
-            self.subscription.error = error
-
-    def _settle(self, message: Message, command: str, requeue: bool | None) -> None:
-        try:
-            message.subscription.link.settle(message, command, requeue=requeue)
-        except StompError as error:
-            note(error)
