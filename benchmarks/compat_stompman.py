@@ -73,7 +73,7 @@ def receive(patched: bool, _port: int) -> tuple[int, float]:
     _stompman(patched)
     feeder = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     with feeder:
-        task = Task(int(feeder.stdout.readline()), SIZE, "auto", None)  # type: ignore[union-attr]
+        task = Task(int(feeder.stdout.readline()), SIZE, "auto", None)
         count = drive_stompman(task)
         return count, time.process_time() - task.start
 

@@ -68,7 +68,7 @@ def serve() -> None:
                     rests[peer] = b""
                     selector.register(peer, selectors.EVENT_READ)
                 else:
-                    peer = key.fileobj  # type: ignore[assignment]
+                    peer = key.fileobj
                     size = _receive(peer, buffer)
                     if not size:
                         selector.unregister(peer)

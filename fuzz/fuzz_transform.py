@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-import covered  # noqa: F401
+import covered  # noqa: F401 - it has to come before stompcodec
 from engine import drive
 
 from stompcodec.broker.bodies.xml_json import FORMS, Element, Form, parse_json, parse_xml, transformed

@@ -34,6 +34,8 @@ PACKAGE = Path(stompcodec.__file__).resolve().parent
 WORK = ROOT / "build" / "mutations"
 #: CPU seconds and bytes that a process of a test may take; wall seconds for all tests of a room.
 _CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
+#: The exit status of pytest when tests have failed.
+_FAILED = 1
 #: Statements that only tell people something.
 _TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.")
 _COMPARE = {
@@ -267,11 +269,11 @@ class Bench:
             while not status:
                 status, said = self._planted(mutant, files)
                 tests += sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
-                failed = re.findall(r"^(?:FAILED|ERROR) (\S+(?: .*?\])?)(?: - .*)?$", said, re.MULTILINE)
+                failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
                 if not status:
                     break
                 by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
-                if failed and self._pytest(mutant, failed[:1])[0]:
+                if failed and self._pytest(mutant, failed[:1])[0] == _FAILED:
                     status = 0
                     self._unfit.append(by)  # it fails without the fault, too: again without that test
         result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""

@@ -47,7 +47,7 @@ def write(group: dict[str, list[dict[str, object]]], folder: Path) -> list[str]:
     for topic, scenarios in group.items():
         (folder / f"{topic}.json").write_text(json.dumps({"format": 1, "topic": topic, "scenarios": scenarios}))
         for scenario in scenarios:
-            features.update(scenario.get("features", []))  # type: ignore[call-overload]
+            features.update(scenario.get("features", []))
     return [option for feature in sorted(features) for option in ("--feature", feature)]
 
 

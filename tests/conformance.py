@@ -12,7 +12,7 @@ try:
     from run_vectors import Refused
 except ImportError:
 
-    class Refused(Exception):  # type: ignore[no-redef]
+    class Refused(Exception):
         """The implementation refuses; the argument is the error kind."""
 
 

@@ -217,7 +217,7 @@ def test_each_decision_is_listed_under_its_title() -> None:
     titles = {}
     for path in sorted(DECISIONS.glob("0*.md")):
         first = path.read_text("utf-8").splitlines()[0]
-        number, title = re.fullmatch(r"# (\d+)\. (.+)", first).groups()  # type: ignore[union-attr]
+        number, title = re.fullmatch(r"# (\d+)\. (.+)", first).groups()
         assert path.name.startswith(f"{int(number):04}-")
         titles[path.name] = title
     assert listed == titles

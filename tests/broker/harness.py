@@ -14,7 +14,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
-__all__ = ["Bench", "FaultyStore", "Peer"]
+__all__ = ["Bench", "FaultyStore", "Peer", "bench_with_two"]
 
 
 class Bench:
@@ -197,6 +197,12 @@ class Peer:
         assert frames[-1].command == "ERROR", frames
         assert self.closed
         return frames[-1]
+
+
+def bench_with_two(**config: Any) -> tuple[Bench, Peer, Peer]:
+    """Return a broker of a configuration, and two peers of it: mostly a sender and a consumer."""
+    bench = Bench(**config)
+    return bench, bench.peer(), bench.peer()
 
 
 class FaultyStore(MemoryStore):

@@ -84,7 +84,7 @@ def test_a_chunk_is_one_turn() -> None:
         await consumer.ask(subscribe("/queue/a", "ack:client"))
         writes: list[int] = []
         for peer in server.peers.values():
-            peer.wire = Spy(peer.wire, writes)  # type: ignore[assignment]
+            peer.wire = Spy(peer.wire, writes)
         producer.send("".join(send("/queue/a", str(n), "persistent:true", f"receipt:{n}") for n in range(100)))
         assert [(await producer.frame()).headers["receipt-id"] for _ in range(100)] == [str(n) for n in range(100)]
         assert [(await consumer.frame()).body for _ in range(100)] == [str(n).encode() for n in range(100)]

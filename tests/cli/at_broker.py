@@ -57,7 +57,7 @@ class Runner:
 
     def process(self, verb: str, *arguments: str | Path, **options: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "stompcodec.cli", verb, *map(str, arguments)]
-        return subprocess.Popen(command, env=self.environment(), **options)  # type: ignore[call-overload, no-any-return]
+        return subprocess.Popen(command, env=self.environment(), **options)
 
 
 def read_until(terminal: int, sign: bytes, seconds: float = 30) -> bytes:

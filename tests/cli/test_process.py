@@ -31,7 +31,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=patience(60), **options)  # type: ignore[call-overload]
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, timeout=patience(60), **options)
 
 
 def test_help_and_version() -> None:

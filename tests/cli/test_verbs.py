@@ -42,7 +42,7 @@ CLIENTS = {
 
 
 def run(path: str, *arguments: str | Path, **options: object) -> Result:
-    return CliRunner().invoke(app, [*path.split(), *map(str, arguments)], **options)  # type: ignore[arg-type]
+    return CliRunner().invoke(app, [*path.split(), *map(str, arguments)], **options)
 
 
 def help_of(path: str) -> str:
@@ -121,10 +121,10 @@ def test_unknown_verbs_get_a_suggestion(group: str) -> None:
 
 def test_words_of_other_tools_are_understood() -> None:
     for word, verb in verbs._SYNONYMS.items():
-        groups = [group for group in GROUPS if verb in COMMANDS[group].list_commands(click.Context(COMMANDS[group]))]  # type: ignore[attr-defined]
+        groups = [group for group in GROUPS if verb in COMMANDS[group].list_commands(click.Context(COMMANDS[group]))]
         assert groups, f"{verb} is no verb"
         for group in groups:
-            if word not in COMMANDS[group].list_commands(click.Context(COMMANDS[group])):  # type: ignore[attr-defined]
+            if word not in COMMANDS[group].list_commands(click.Context(COMMANDS[group])):
                 assert repr(verb) in run(group, word).stderr
 
 
@@ -283,7 +283,7 @@ SIMPLE = sorted(path for path in CLIENTS if not path.startswith("pipeline") and 
 
 @pytest.mark.parametrize("path", SIMPLE)
 def test_host_and_port_are_a_url(path: str, at: object, tmp_path: Path) -> None:
-    port = at.broker.port  # type: ignore[attr-defined]
+    port = at.broker.port
     result = run(path, *_aim(path, f"127.0.0.1:{port}", tmp_path))
     assert result.exit_code == 0, result.output
 
@@ -312,7 +312,7 @@ def test_a_passcode_reaches_the_broker(
     path: str, way: str, at: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connecting, "_has_terminal", lambda: way == "prompt")
-    url = f"127.0.0.1:{at.guarded.port}"  # type: ignore[attr-defined]
+    url = f"127.0.0.1:{at.guarded.port}"
     login, environment = ["--login", "guest"], {}
     if way == "file":
         (tmp_path / "secret").write_text("guest\n")
@@ -331,7 +331,7 @@ def test_a_passcode_reaches_the_broker(
 @pytest.mark.parametrize("path", [*SIMPLE, "req"])
 def test_a_wrong_passcode_is_one_line(path: str, at: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("not-the-one\n")
-    url = f"127.0.0.1:{at.guarded.port}"  # type: ignore[attr-defined]
+    url = f"127.0.0.1:{at.guarded.port}"
     result = run(path, *_aim(path, url, tmp_path), "--login", "guest", "--passcode-file", tmp_path / "secret")
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()

@@ -96,7 +96,10 @@ def read_again(codec, frame, options, cut=lambda wire: [wire]):
 @given(frame=some.any_frames() | some.edged_frames(), options=some.writer_options, data=st.data())
 def test_what_is_written_is_read_as_it_was(codec, version, frame, options, data):
     """In every dialect a writer gives what a reader gives back, or refuses with a FrameError."""
-    cut = lambda wire: data.draw(some.cut(wire)) if len(wire) < 1000 else [wire]  # noqa: E731
+
+    def cut(wire):
+        return data.draw(some.cut(wire)) if len(wire) < 1000 else [wire]
+
     read_again(codec, codec.Frame(*frame), {**options, "version": version}, cut)
 
 

@@ -22,7 +22,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         found.asked.append((quirks, options))
         return seams.install(Peer("a.lib", (1,), (2,)), lambda quirks: [Seam("a_lib", "parse", sum)], quirks, options)
 
-    module.install = install  # type: ignore[attr-defined]
+    module.install = install
     monkeypatch.setitem(sys.modules, "a_lib", found)
     monkeypatch.setitem(sys.modules, "stompcodec.compat.a_lib", module)
     monkeypatch.setattr(seams, "PEERS", {"a_lib": "a.lib", "stomppy": "stomp.py"})

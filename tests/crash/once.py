@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -98,7 +99,7 @@ class Books:
         )
 
 
-class _Program:
+class _Program(ABC):
     """A client in a thread."""
 
     def __init__(self, name: str, books: Books, port: int, seed: int, ending: threading.Event) -> None:
@@ -128,10 +129,11 @@ class _Program:
 
     def _watch(self, way: str, frame: object) -> None:
         if way == "out" and getattr(frame, "command", "") == "SEND":
-            self.books.leaves(frame.headers["n"])  # type: ignore[attr-defined]
+            self.books.leaves(frame.headers["n"])
 
+    @abstractmethod
     def run(self, client: stomp.Client) -> None:
-        raise NotImplementedError
+        """Do this client's part until its work is done."""
 
     def rows(self, many: int) -> list[tuple[str, bytes, dict[str, str]]]:
         """The next messages: destination, body, headers."""
@@ -200,7 +202,7 @@ class _Consumer(_Program):
     def __init__(self, name: str, queue: str, confirmed: bool, *rest: object) -> None:
         self.queue, self.confirmed = queue, confirmed
         self.seen: set[str] = set()
-        super().__init__(name, *rest)  # type: ignore[arg-type]
+        super().__init__(name, *rest)
 
     def run(self, client: stomp.Client) -> None:
         quiet = 0.0

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ class Ours:
         self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-interop-"))
         self._open = BrokerProcess(self._folder / "open")
         users = {"config": AUTH} if AUTH.exists() else {"flags": _USERS}
-        self._closed = BrokerProcess(self._folder / "users", memory=True, **users)  # type: ignore[arg-type]
+        self._closed = BrokerProcess(self._folder / "users", memory=True, **users)
         self._open.start()
         self._closed.start()
         url, closed = f"ws://127.0.0.1:{self._open.ws_port}/", f"ws://127.0.0.1:{self._closed.ws_port}/"
@@ -77,7 +78,7 @@ def server_of(target: Target) -> str:
     return told.get("server", UNKNOWN)
 
 
-class Foreign:
+class Foreign(ABC):
     """A broker of a Debian package, started as this user on free ports of the loopback interface."""
 
     name = title = ""
@@ -89,12 +90,13 @@ class Foreign:
         self.missing = f"{self.name} is not installed" if absent else ""
         self.folder = Path()
 
+    @abstractmethod
     def prepare(self) -> tuple[list[str], dict[str, str]]:
         """Write its configuration; the command and its environment."""
-        raise NotImplementedError
 
+    @abstractmethod
     def target(self) -> Target:
-        raise NotImplementedError
+        """Return how it is reached."""
 
     def __enter__(self) -> Target:
         if self.missing:
@@ -146,7 +148,8 @@ class Foreign:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def clean(self) -> None:
-        """End what the broker leaves running."""
+        """End what the broker leaves running: nothing, for most."""
+        return
 
 
 class RabbitMQ(Foreign):

@@ -81,7 +81,7 @@ class Program:
         if self._process is not None:
             return
         self._folder = tempfile.mkdtemp(prefix="stompcodec-interop-")
-        self._log = open(Path(self._folder, "stderr"), "w+b")  # noqa: SIM115
+        self._log = open(Path(self._folder, "stderr"), "w+b")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,

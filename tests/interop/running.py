@@ -144,7 +144,7 @@ class Running:
             refuses = None if self.tcp.login is None else (host, port, self.websocket)
             self._stack = stack.pop_all()
             known = _KINDS.get(kind, {})
-            return target._replace(name=_NAMES.get(kind, kind) or self.name, refuses=refuses, **known)  # type: ignore[arg-type]
+            return target._replace(name=_NAMES.get(kind, kind) or self.name, refuses=refuses, **known)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -152,7 +152,7 @@ class _Glue:
     def _open(self, _vfs: Any, name: bytes | None, file: Any, flags: int, out: Any) -> int:
         file.contents.methods = None
         path = "" if name is None else name.decode()
-        disk = self._disk(path) if path else Disk(None)  # type: ignore[arg-type]  # a temporary file has no faults
+        disk = self._disk(path) if path else Disk(None)  # a temporary file has no faults
         if disk is None or disk.down:
             return _CANTOPEN
         found = disk.files.get(path)

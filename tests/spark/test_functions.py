@@ -136,7 +136,7 @@ def test_versions_limits_and_codings() -> None:
     assert taken([packed], schema_of(body="frame"), decode="auto") == [{"body": b"hello"}]
     for wrong in ({"version": "1.3"}, {"mode": "STRICT"}, {"decode": "xz"}, {"max_body": "much"}):
         with pytest.raises(OptionError):
-            from_stomp("value", **wrong)  # type: ignore[arg-type]
+            from_stomp("value", **wrong)
     with pytest.raises(OptionError):
         to_stomp("f", version="2")
 

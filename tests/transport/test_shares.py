@@ -39,11 +39,11 @@ class Counting:
     def __init__(self, layer: websocket.WebSocketLayer) -> None:
         self.count = 0
         self._handle = layer._protocol.recv_frame
-        layer._protocol.recv_frame = self._count  # type: ignore[method-assign]
+        layer._protocol.recv_frame = self._count
 
     def _count(self, frame: object) -> None:
         self.count += 1
-        self._handle(frame)  # type: ignore[arg-type]
+        self._handle(frame)
 
     def take(self) -> int:
         count, self.count = self.count, 0
@@ -186,13 +186,13 @@ def test_frames_in_small_records_have_one_share_together(pair, end):
 
 def turns_of(loop: asyncio.AbstractEventLoop, counting: list[int]) -> None:
     """Note how much was counted in each turn of a loop: whoever has sent something is served in each."""
-    select = loop._selector.select  # type: ignore[attr-defined]
+    select = loop._selector.select
 
     def noted(timeout=None):
         counting.append(0)
         return select(timeout)
 
-    loop._selector.select = noted  # type: ignore[attr-defined]
+    loop._selector.select = noted
 
 
 @pytest.mark.parametrize("kind", ["ws", "wss"])

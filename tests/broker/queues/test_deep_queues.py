@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from broker.bytecodes import bytecodes
 from broker.harness import Peer
 from broker.loop import QUEUE, Loop
 
@@ -42,25 +42,6 @@ def deepen(bench: Loop, count: int, line: Fifo) -> None:
         queue.load(message)
 
 
-def steps(do: Callable[[], object]) -> int:
-    """Count the bytecode instructions that something takes, and calls from C into Python with them."""
-    count = 0
-
-    def trace(frame: Any, event: str, _arg: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        do()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 DEEDS = {
     "priority": ("SEND", {"priority": "9"}),
     "group": ("SEND", {"JMSXGroupID": "a"}),
@@ -86,7 +67,7 @@ def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed: st
         pairs = {name.replace("_", "-"): value for name, value in headers.items()}
         octets = serialize(Frame(command, {"destination": QUEUE, **pairs}), version="1.2", commands=["RECEIVE"])
         do = partial(_deed, bench, peer, octets)
-        found.append(do() if count == 1 else steps(do))
+        found.append(do() if count == 1 else bytecodes(do))
     assert found[2] <= 1.01 * found[1]
 
 
@@ -98,9 +79,9 @@ def _deed(bench: Loop, peer: Peer, octets: bytes) -> None:
 
 def most_steps(bench: Loop) -> int:
     """Let the broker go on until it rests, and return the instructions of the turn that took most."""
-    most = steps(bench.one_turn)
+    most = bytecodes(bench.one_turn)
     while not bench.rests:
-        most = max(most, steps(bench.one_turn))
+        most = max(most, bytecodes(bench.one_turn))
     return most
 
 
@@ -143,7 +124,7 @@ def test_no_turn_costs_more_in_a_deeper_queue(monkeypatch: pytest.MonkeyPatch, d
     for count in (2 * AT_ONCE, 4 * AT_ONCE):
         bench = Loop()
         deepen(bench, count, Fifo())
-        found.append(steps(partial(do, bench)) if do in (give_back, fail_to_store) else do(bench) or 0)
+        found.append(bytecodes(partial(do, bench)) if do in (give_back, fail_to_store) else do(bench) or 0)
         found[-1] = max(found[-1], most_steps(bench))
         left = {expire_all: 0, expire_some: count // 2}.get(do, count)
         queue = bench.broker.queues["/", QUEUE]

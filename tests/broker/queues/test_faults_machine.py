@@ -9,16 +9,15 @@ version is offered what has failed for it, and a failure is no attempt.
 import zlib
 
 import pytest
+from broker import dispatching as base
 from broker.fault_hook import FaultHook
 from broker.harness import Bench
-from broker.queues import test_dispatcher_machine as base
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from profiles import examples
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
 
@@ -84,22 +83,11 @@ class FaultMachine(base.DispatcherMachine):
         seed=st.integers(0, 999),
     )
     def start(self, looks, again, write_high, users, seed):
-        self.patches = [
-            base.patch.object(dispatcher, "MOST_LOOKS", looks),
-            base.patch.object(dispatcher, "_MOST_AGAIN", again),
-        ]
-        for one in self.patches:
-            one.start()
-        self.bench = Bench(max_attempts=10**6, write_high=write_high, users=USERS if users else None)
+        self.begin(looks, again, write_high, users=USERS if users else None)
         self.faults = Faults(self.bench, seed)
         self.hook = FaultHook()
         self.hook.fails, self.hook.watch = self.faults.fails, self.watch
         self.hook.__enter__()
-        self.sender = self.bench.peer()
-        self.takers = []
-        self.messages = {}
-        self.gone = set()
-        self.owners = {}
 
     def teardown(self):
         super().teardown()
@@ -211,14 +199,7 @@ class FaultMachine(base.DispatcherMachine):
         message = base.Sent(len(self.messages) + 1, **what)
         message.seq, message.attempts = seq, 0
         self.messages[message.number] = self.faults.messages[seq] = message
-        headers = {"color": message.color, "n": str(message.n)}
-        if message.priority != 4:
-            headers["priority"] = str(message.priority)
-        if message.group is not None:
-            headers["JMSXGroupID"] = message.group
-        if message.persistent:
-            headers["persistent"] = "true"
-        return str(message.number), headers
+        return str(message.number), message.headers
 
     @rule(
         color=st.sampled_from(["red", "blue"]),
@@ -261,16 +242,7 @@ class FaultMachine(base.DispatcherMachine):
         taker = base.Taker(peer, selector, mode, window, exclusive, priority)
         taker.pair, taker.held = self.faults.pair(name, version), {}
         taker.session = peer.session
-        self.takers.append(taker)
-        headers = {} if selector is None else {"selector": selector}
-        if exclusive:
-            headers["exclusive"] = "true"
-        if priority:
-            headers["consumer_priority"] = str(priority)
-        if seq:
-            headers["include_seq"] = "seq"
-        peer.subscribe(QUEUE, ack=mode, prefetch_count=str(window), **headers)
-        self.look()
+        self.join(taker, **({"include_seq": "seq"} if seq else {}))
 
     @rule(data=st.data(), how=st.sampled_from(["UNSUBSCRIBE", "lose"]))
     def leave(self, data, how):
@@ -327,15 +299,6 @@ class FaultMachine(base.DispatcherMachine):
             taker.unacked = dict(sorted({**taker.unacked, key: message}.items(), key=lambda pair: pair[1].seq))
         taker.peer.send("COMMIT" if commit else "ABORT", transaction="t")
         self.look()
-
-    @rule(data=st.data(), yes=st.booleans())
-    def transport(self, data, yes):
-        taker = self.some(data)
-        if taker is not None:
-            taker.flowing = yes
-            taker.peer.session.writable(yes, self.bench.now)
-            self.bench.turn()
-            self.look()
 
     @rule(**WHO)
     def browse(self, name, version):

@@ -275,7 +275,7 @@ def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path: Path) -> No
     bench = Bench(store)
     sender = bench.peer()
     writer = store._writer
-    writer._db = Unsure(writer._db)  # type: ignore[assignment]
+    writer._db = Unsure(writer._db)
     sender.session.receive(
         sender.octets_of("SEND", b"x", destination=QUEUE, persistent="true", idempotency_key="k", receipt="r"), 0.0
     )

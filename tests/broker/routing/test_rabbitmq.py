@@ -1,7 +1,7 @@
 """RabbitMQ's ways: exchanges, queues made elsewhere, queues of a session, replies, and what is refused."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, bench_with_two
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.presets import DIALECTS
@@ -10,8 +10,7 @@ USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob
 
 
 def bench_of(**config):
-    bench = Bench(**{**DIALECTS["rabbitmq"], **config})
-    return bench, bench.peer(), bench.peer()
+    return bench_with_two(**{**DIALECTS["rabbitmq"], **config})
 
 
 def test_the_topic_exchange_is_that_of_topics():

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, bench_with_two
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,8 +82,7 @@ def test_hostile_names_are_bounded():
 
 
 def bench_of(syntax="rabbitmq", **config):
-    bench = Bench(wildcards=syntax, **config)
-    return bench, bench.peer(), bench.peer()
+    return bench_with_two(wildcards=syntax, **config)
 
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])

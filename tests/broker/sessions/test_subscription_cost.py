@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from broker.bytecodes import bytecodes
 from broker.harness import Bench, Peer
 
 pytestmark = pytest.mark.long
@@ -18,25 +17,6 @@ OPERATIONS = 40
 #: Subscriptions beside which a copy of one pointer for each stands out from what an operation takes.
 COPIED = 3000
 NAMED = "durable-subscription-name"
-
-
-def bytecodes(action: Callable[[], object]) -> int:
-    """How many were run."""
-    count = 0
-
-    def trace(frame: Any, event: str, _arg: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        action()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def subscription(kind: str, number: int) -> dict[str, str]:

@@ -169,7 +169,7 @@ def test_what_is_read_in_one_pass_has_one_share() -> None:
             clock.frames = 0
             turn()
 
-        server.turn = counted  # type: ignore[method-assign]
+        server.turn = counted
         clients = [await Client.connect(server) for _ in range(12)]
         handled.clear()
         clock.running = True
@@ -244,7 +244,7 @@ def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
             for _ in range(20):
                 await asyncio.sleep(0)
             shares = endless.shares - before
-            endless.take_turn = lambda now: None  # type: ignore[method-assign]
+            endless.take_turn = lambda now: None
             return shares
 
     assert asyncio.run(main()) <= 21
@@ -279,7 +279,7 @@ def test_who_is_read_again_when_the_share_of_all_is_over_waits() -> None:
             wires = [Wire(), Wire()]
             peers = [_Peer(server, "stomp") for _ in wires]
             for peer, wire in zip(peers, wires):
-                peer.opened(wire)  # type: ignore[arg-type]
+                peer.opened(wire)
                 peer.received(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
             server.turn()
             server.broker.quota.clock = lambda: server.now() + 1

@@ -36,7 +36,7 @@ def fill(folder: Path, count: int = 5, *, close: bool = True) -> SqliteStore:
     for seq in range(1, count + 1):
         expires, priority = (2e9, 9) if seq % 3 == 0 else (None, 4)
         store.append("/\0/queue/a", message(seq, BIG if seq == 2 else 10, expires=expires, priority=priority))
-        store.append("/\0/queue/b", Message(b"i-%d" % seq, seq, "/queue/b", b"c:d\n\nplain\0", True))  # type: ignore[arg-type]
+        store.append("/\0/queue/b", Message(b"i-%d" % seq, seq, "/queue/b", b"c:d\n\nplain\0", True))
         store.commit()
     if close:
         store.close()

@@ -169,7 +169,7 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.M
                 raise OSError(28, "No space left on device")
             return connection.execute(statement, *values)
 
-    store._writer._db = Full()  # type: ignore[assignment]
+    store._writer._db = Full()
     for seq in range(5):
         store.remove("q", message(seq))
     store.append("q", message(20, 70_000))
@@ -196,7 +196,7 @@ def test_pages_without_content_count_as_room(tmp_path: Path, monkeypatch: pytest
     for seq in range(100):
         store.remove("q", message(seq))
     store.commit()
-    assert store.room() > 24 * MIB  # type: ignore[operator]
+    assert store.room() > 24 * MIB
     monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: 10 * MIB)
     assert store.room() == 10 * MIB, "not where there is no room for a WAL"
     store.close()

@@ -85,7 +85,7 @@ class Idle:
     @property
     def sizes(self) -> tuple[int, int]:
         """Of the file and of the WAL."""
-        return tuple((self.folder / f"messages.sqlite{end}").stat().st_size for end in ("", "-wal"))  # type: ignore[return-value]
+        return tuple((self.folder / f"messages.sqlite{end}").stat().st_size for end in ("", "-wal"))
 
 
 def test_space_comes_back_after_a_drain(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_each_step_is_small(tmp_path: Path) -> None:
         pages.append(before - _pages(idle))
         return more
 
-    idle.store._writer.tidy = counted  # type: ignore[method-assign]
+    idle.store._writer.tidy = counted
     idle.rest(5)
     assert sum(pages) > 15 * MIB / 8192
     assert max(pages) <= 130  # with those that say where others are

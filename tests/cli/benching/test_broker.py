@@ -133,7 +133,7 @@ def test_a_feed_is_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     until_full.start()
     patience = threading.Timer(10, crew.over.set)
     patience.start()
-    bench_broker.feed(bench_broker.Worker(Client()), crew, message)  # type: ignore[arg-type]  # a stand-in
+    bench_broker.feed(bench_broker.Worker(Client()), crew, message)  # a stand-in
     patience.cancel()
     assert seen == [16]
     assert len(sent) == 17

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from client.feeding import wait_for
 from patience import patience
 
 pytest.importorskip("click")
@@ -31,13 +31,6 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 def bodies(path: Path) -> list[bytes]:
     return [frame.body for _, _, frame in Capture(path).frames()]
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    until = time.monotonic() + patience(60)
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def count(path: Path) -> int:

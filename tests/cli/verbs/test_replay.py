@@ -50,7 +50,7 @@ def test_messages_go_in_order_with_their_headers(at: Runner, fresh: str, tmp_pat
     assert result.stderr.startswith("700 messages sent, 700 confirmed")
     messages = taken(at, fresh, 700)
     assert [message["body"] for message in messages] == [str(n) for n in range(700)]
-    headers = dict(messages[0]["headers"])  # type: ignore[call-overload]
+    headers = dict(messages[0]["headers"])
     assert headers["n:1"] == "a\n"
     assert headers["content-type"] == "text/x"
     assert not headers["message-id"].startswith("old")

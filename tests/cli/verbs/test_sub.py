@@ -34,19 +34,19 @@ def message(body: bytes, **headers: str) -> BaseMessage:
     subscription = SimpleNamespace(folds_case=False)
     return BaseMessage(
         Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body), subscription, 1, 1
-    )  # type: ignore[arg-type]
+    )
 
 
 @given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_formats_keep_octets(body: bytes, value: str) -> None:
-    found = render("%b|%{k}|%d|%i|%s|%n|%%\\t\\\\", message(body, k=value), 3)  # type: ignore[arg-type]
+    found = render("%b|%{k}|%d|%i|%s|%n|%%\\t\\\\", message(body, k=value), 3)
     expected = [body, value.encode(), b"/queue/a", b"7", str(len(body)).encode(), b"3", b"%\t\\"]
     assert found == b"|".join(expected)
 
 
 def test_all_headers_and_absent_ones() -> None:
-    assert render("%h", message(b""), 1) == b"destination:/queue/a message-id:7"  # type: ignore[arg-type]
-    assert render("[%{none}]", message(b""), 1) == b"[]"  # type: ignore[arg-type]
+    assert render("%h", message(b""), 1) == b"destination:/queue/a message-id:7"
+    assert render("[%{none}]", message(b""), 1) == b"[]"
 
 
 def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:

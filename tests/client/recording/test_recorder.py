@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
+from client.feeding import left, publish, wait_for
 from client.shells import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,34 +50,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.stompcap"
 
 
-def publish(broker, queue: str, count: int, first: int = 0) -> None:
-    with stomp.connect(broker.url) as client:
-        for number in range(first, first + count):
-            client.send(queue, b"%d" % number)
-        client.ping()
-
-
 def bodies(path: Path) -> list[int]:
     capture = Capture(path)
     return [int(frame.body) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
-
-
-def wait_for(what) -> None:
-    until = time.monotonic() + patience(60)
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def left(broker, queue: str) -> int:
-    """How many messages the broker still has: they come to a new subscriber."""
-    with stomp.connect(broker.url) as client:
-        subscription = client.subscribe(queue, ack="client-individual", prefetch=10_000)
-        client.ping()
-        count = 0
-        while subscription.get(0.1) is not None:
-            count += 1
-        return count
 
 
 @contextlib.contextmanager
@@ -101,38 +77,38 @@ def recording(url, capture, queue, *, clients=1, prefetch=100, **options):
 
 def test_what_is_delivered_again_is_recorded_once(broker, queue: str, path: Path) -> None:
     """The ACKs get lost with the connection: all comes again, is known, and is acknowledged then."""
-    publish(broker, queue, 50)
+    publish(broker.url, queue, 50)
     with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
         url = f"stomp://127.0.0.1:{proxy.port}"
         with recording(url, capture, queue, dedupe=Dedupe(), prefetch=20) as recorder:
             wait_for(lambda: recorder.messages == 50)
             proxy.rules.up = Direction(swallow=True)
-            publish(broker, queue, 10, first=50)
+            publish(broker.url, queue, 10, first=50)
             wait_for(lambda: recorder.messages == 60)
             proxy.rules.up = Direction()
             proxy.cut()
             wait_for(lambda: recorder.duplicates >= 10)
-            publish(broker, queue, 1, first=60)
+            publish(broker.url, queue, 1, first=60)
             wait_for(lambda: recorder.messages == 61)
     assert bodies(path) == list(range(61))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_a_restart_knows_what_is_in_the_capture(broker, queue: str, path: Path) -> None:
     """The first recorder ends without a single ACK; the second one finds all of it in the capture."""
-    publish(broker, queue, 30)
+    publish(broker.url, queue, 30)
     with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
         wait_for(lambda: recorder.held == 30)
-    publish(broker, queue, 5, first=30)
+    publish(broker.url, queue, 5, first=30)
     with CaptureWriter(path) as capture, recording(broker.url, capture, queue, dedupe=Dedupe()) as recorder:
         wait_for(lambda: recorder.messages == 5)
         wait_for(lambda: recorder.duplicates == 30)
     assert sorted(bodies(path)) == list(range(35))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_without_dedupe_all_is_recorded(broker, queue: str, path: Path) -> None:
-    publish(broker, queue, 3)
+    publish(broker.url, queue, 3)
     for _ in range(2):
         with CaptureWriter(path) as capture, recording(broker.url, capture, queue, acknowledge="released") as recorder:
             wait_for(lambda recorder=recorder: recorder.messages == 3)
@@ -200,7 +176,7 @@ def test_the_window_is_the_newest_of_all_chains(tmp_path_factory, batches, windo
 
 
 def test_nothing_is_acknowledged_before_it_is_released(broker, queue: str, path: Path) -> None:
-    publish(broker, queue, 10)
+    publish(broker.url, queue, 10)
     with CaptureWriter(path) as capture:
         with recording(broker.url, capture, queue, acknowledge="released", prefetch=4) as recorder:
             wait_for(lambda: recorder.messages == 4)
@@ -211,22 +187,22 @@ def test_nothing_is_acknowledged_before_it_is_released(broker, queue: str, path:
             assert recorder.held == 4
             assert recorder.release({"frames": ends[0]}) == 0  # what was said before still holds
         assert bodies(path) == list(range(6))
-    assert left(broker, queue) == 8
+    assert left(broker.url, queue) == 8
 
 
 def test_a_prefetch_smaller_than_what_is_released_at_once_does_not_stall(broker, queue: str, path: Path) -> None:
-    publish(broker, queue, 200)
+    publish(broker.url, queue, 200)
     options = {"acknowledge": "released", "prefetch": 7}
     with CaptureWriter(path) as capture, recording(broker.url, capture, queue, **options) as recorder:
         while recorder.messages < 200:
             recorder.release({"frames": capture.end()})
             time.sleep(0.001)
         recorder.release({"frames": capture.end()})
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue: str, path: Path) -> None:
-    publish(broker, queue, 5)
+    publish(broker.url, queue, 5)
     with FaultProxy(("127.0.0.1", broker.port)) as proxy, CaptureWriter(path) as capture:
         url = f"stomp://127.0.0.1:{proxy.port}"
         with recording(url, capture, queue, acknowledge="released", dedupe=Dedupe()) as recorder:
@@ -238,7 +214,7 @@ def test_a_duplicate_waits_for_all_that_was_there_when_it_came(broker, queue: st
             assert recorder.release({"frames": end - 1}) == 0
             assert recorder.release({"frames": end}) == 5
             assert recorder.held == 0
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 class Told:
@@ -267,9 +243,9 @@ def test_held_against_a_model(steps) -> None:
             chain, size = step
             ends[chain] += size
             written.append((Told(), chain, ends[chain]))
-            held.hold(chain, ends[chain], written[-1][0])  # type: ignore[arg-type]
+            held.hold(chain, ends[chain], written[-1][0])
             again.append((Told(), dict(ends)))
-            held.hold_again(ends, [again[-1][0]])  # type: ignore[list-item]
+            held.hold_again(ends, [again[-1][0]])
         else:
             held.release(step)
             released = {chain: max(step.get(chain, 0), offset) for chain, offset in released.items()}
@@ -282,14 +258,14 @@ def test_held_against_a_model(steps) -> None:
 
 def test_several_connections_share_a_queue_and_have_a_chain_each(broker, queue: str, path: Path) -> None:
     with CaptureWriter(path) as capture, recording(broker.url, capture, queue, clients=3, prefetch=5) as recorder:
-        publish(broker, queue, 300)
+        publish(broker.url, queue, 300)
         wait_for(lambda: recorder.messages == 300)
     read = Capture(path)
     each = {chain: [int(frame.body) for _, _, frame in read.frames(chain)] for chain in read.chains()}
     assert sorted(each) == ["frames", "frames.1", "frames.2"]
     assert sorted(chained.from_iterable(each.values())) == list(range(300))
     assert all(order == sorted(order) for order in each.values())
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 @pytest.mark.long
@@ -320,7 +296,7 @@ def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode)
         with stomp.connect(broker.url) as client:
             client.send(queue, b"%d" % total)
         wait_for(lambda: it.messages == 1)
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 # ---- the disk ----
@@ -330,7 +306,7 @@ def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode)
 @pytest.mark.parametrize("mode", ["synced", "released"])
 def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path, mode, monkeypatch) -> None:
     """The seam under all writing says that there is no space; then there is again."""
-    publish(broker, queue, 20)
+    publish(broker.url, queue, 20)
     full, troubles = threading.Event(), []
     real = capture_segment.write
 
@@ -347,7 +323,7 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
             wait_for(lambda: recorder.messages == 20)
             recorder.release({"frames": capture.end()})
             full.set()
-            publish(broker, queue, 10, first=20)
+            publish(broker.url, queue, 10, first=20)
             wait_for(lambda: len(troubles) >= 2)
             assert recorder.messages == 20
             assert recorder.release({"frames": 10**9}) == 0
@@ -357,7 +333,7 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
             wait_for(lambda: recorder.messages == 30)
             recorder.release({"frames": capture.end()})
     assert bodies(path) == list(range(30))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 @pytest.mark.long
@@ -375,16 +351,16 @@ def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue: str,
     with CaptureWriter(path, segment_octets=500) as capture:
         monkeypatch.setattr(capture_segment, "write", write)
         with recording(broker.url, capture, queue, clients=2, dedupe=Dedupe(), prefetch=30) as recorder:
-            publish(broker, queue, 1000)
+            publish(broker.url, queue, 1000)
             wait_for(lambda: recorder.messages == 1000)
         monkeypatch.setattr(capture_segment, "write", real)
     assert sorted(bodies(path)) == list(range(1000))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_wrong_arguments(broker, path: Path) -> None:
     wrong = pytest.raises(ValueError, match="use synced or released")
     with CaptureWriter(path) as capture, stomp.connect(broker.url) as client, wrong:
-        Recorder(client, capture, acknowledge="never")  # type: ignore[arg-type]
+        Recorder(client, capture, acknowledge="never")
     with pytest.raises(ValueError, match="window is 0"):
         Dedupe(window=0)

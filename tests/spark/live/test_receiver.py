@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
+from client.feeding import left, publish, wait_for
 from client.peer import Peer, free_port
 from patience import patience
 
-import stompcodec.client as stomp
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter, segment
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
 from stompcodec.spark.live import receiver as module
@@ -64,33 +64,9 @@ def receiving(url: str | Callable[[], int], queue: str, spool: Path, **options: 
         receiver.close()
 
 
-def publish(broker, queue: str, count: int, first: int = 0, size: int = 0) -> None:
-    with stomp.connect(broker.url) as client:
-        for number in range(first, first + count):
-            client.send(queue, b"%d " % number + bytes(size))
-        client.ping()
-
-
 def numbers(spool: Path) -> list[int]:
     capture = Capture(spool)
     return [int(frame.body.split()[0]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
-
-
-def wait_for(what, seconds: float = 60) -> None:
-    until = time.monotonic() + patience(seconds)
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def left(broker, queue: str) -> int:
-    with stomp.connect(broker.url) as client:
-        subscription = client.subscribe(queue, ack="client-individual", prefetch=10_000)
-        client.ping()
-        count = 0
-        while subscription.get(0.1) is not None:
-            count += 1
-        return count
 
 
 def fails(receiver: Receiver) -> Exception:
@@ -112,27 +88,27 @@ def fails(receiver: Receiver) -> Exception:
 
 
 def test_all_is_acknowledged_on_the_disk(broker, queue: str, spool: Path) -> None:
-    publish(broker, queue, 100)
+    publish(broker.url, queue, 100)
     with receiving(broker.url, queue, spool, prefetch=10) as receiver:
         wait_for(lambda: receiver.count == 100)
         assert receiver.ends() == {"frames": Capture(spool).end()}
     assert numbers(spool) == list(range(100))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_batch_mode_acknowledges_what_is_released(broker, queue: str, spool: Path) -> None:
-    publish(broker, queue, 25)
+    publish(broker.url, queue, 25)
     with receiving(broker.url, queue, spool, prefetch=10, ackMode="batch") as receiver:
         wait_for(lambda: receiver.count == 10)
         for count in (20, 25):  # each time what is there is done, as much comes as the prefetch allows
             receiver.release(receiver.ends())
             wait_for(lambda count=count: receiver.count == count)
-    assert left(broker, queue) == 5
+    assert left(broker.url, queue) == 5
 
 
 def test_a_release_before_the_connection_counts(broker, queue: str, spool: Path) -> None:
     """After a restart Spark says first how far it was; what comes again and lies below is acknowledged."""
-    publish(broker, queue, 10)
+    publish(broker.url, queue, 10)
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
         wait_for(lambda: receiver.count == 10)
         ends = receiver.ends()
@@ -141,12 +117,12 @@ def test_a_release_before_the_connection_counts(broker, queue: str, spool: Path)
     wait_for(lambda: receiver.count == 10)
     receiver.close()
     assert numbers(spool) == list(range(10))
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_several_connections(broker, queue: str, spool: Path) -> None:
     with receiving(broker.url, queue, spool, subscriptions=3, prefetch=5) as receiver:
-        publish(broker, queue, 90)
+        publish(broker.url, queue, 90)
         wait_for(lambda: receiver.count == 90)
         assert sorted(receiver.ends()) == ["frames", "frames.1", "frames.2"]
     assert sorted(numbers(spool)) == list(range(90))
@@ -204,17 +180,17 @@ def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkey
         real(file, data)
 
     monkeypatch.setattr(segment, "write", write)
-    publish(broker, queue, 5)
+    publish(broker.url, queue, 5)
     with receiving(broker.url, queue, spool, prefetch=20) as receiver:
         wait_for(lambda: receiver.count == 5)
         full.set()
-        publish(broker, queue, 50, first=5)
+        publish(broker.url, queue, 50, first=5)
         wait_for(lambda: receiver._trouble)
         receiver.check()  # it is no failure of the query
         assert receiver.count == 5
     full.clear()
     assert numbers(spool) == list(range(5))
-    assert left(broker, queue) == 50
+    assert left(broker.url, queue) == 50
     with receiving(broker.url, queue, spool, prefetch=20) as receiver:
         wait_for(lambda: receiver.count == 50)
     assert numbers(spool) == list(range(55))
@@ -235,7 +211,7 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     monkeypatch.setattr(segment, "write", write)
     monkeypatch.setattr("stompcodec.client.recording.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
-    publish(broker, queue, 60, size=10_000)
+    publish(broker.url, queue, 60, size=10_000)
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:
         wait_for(lambda: receiver.stalled)
         assert "No space left on device" in receiver.stalled
@@ -254,12 +230,12 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
         rest = numbers(spool)
     assert rest == list(range(rest[0], 60))
     assert rest[0] > 0
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> None:
     """What Spark has not read stays, and the broker keeps the rest; what it has read makes room."""
-    publish(broker, queue, 200, size=10_000)
+    publish(broker.url, queue, 200, size=10_000)
     most = 500_000
 
     def size() -> int:
@@ -282,12 +258,12 @@ def test_the_spool_is_as_large_as_it_may_be(broker, queue: str, spool: Path) -> 
         rest = numbers(spool)
     assert rest == list(range(rest[0], 200))
     assert rest[0] > 50
-    assert left(broker, queue) == 0
+    assert left(broker.url, queue) == 0
 
 
 def test_what_spark_is_done_with_is_kept_for_some_time(broker, queue: str, spool: Path) -> None:
     """With little time to retain it goes, but never what was not read."""
-    publish(broker, queue, 40, size=10_000)
+    publish(broker.url, queue, 40, size=10_000)
     options = {"maxSpoolBytes": 1_000_000, "prefetch": 5, "retain": "0s"}
     with receiving(broker.url, queue, spool, **options) as receiver:
         wait_for(lambda: receiver.count == 40)
@@ -306,10 +282,10 @@ def test_it_comes_back_by_itself(broker, queue: str, spool: Path) -> None:
     proxy = FaultProxy(("127.0.0.1", broker.port))
     with proxy, receiving(lambda: proxy.port, queue, spool, reconnectTimeout="30s") as receiver:
         for round in range(3):
-            publish(broker, queue, 10, first=10 * round)
+            publish(broker.url, queue, 10, first=10 * round)
             wait_for(lambda round=round: len(numbers(spool)) == 10 * round + 10)
             proxy.cut()
-        publish(broker, queue, 1, first=30)
+        publish(broker.url, queue, 1, first=30)
         wait_for(lambda: len(numbers(spool)) == 31)
         receiver.check()
     assert numbers(spool) == list(range(31))
@@ -336,7 +312,7 @@ def test_a_broker_that_comes_late(queue: str, spool: Path) -> None:
     receiver = Receiver(options_of(f"stomp://127.0.0.1:{port}", queue, spool))
     try:
         with BrokerThread(port=port) as broker:
-            publish(broker, queue, 3)
+            publish(broker.url, queue, 3)
             wait_for(lambda: receiver.count == 3)
             receiver.check()
     finally:
@@ -488,7 +464,7 @@ def test_the_prefetch_follows_the_bounds_of_a_batch(options: dict[str, str], pre
 
 def test_a_batch_may_hold_all_that_its_bound_allows(broker, queue: str, spool: Path) -> None:
     """Nothing is acknowledged before the batch is done, and 2,500 messages come for one of 1,500."""
-    publish(broker, queue, 2500)
+    publish(broker.url, queue, 2500)
     with receiving(broker.url, queue, spool, ackMode="batch", maxFramesPerTrigger="1500") as receiver:
         wait_for(lambda: receiver.count == 2500)
 
@@ -496,7 +472,7 @@ def test_a_batch_may_hold_all_that_its_bound_allows(broker, queue: str, spool: P
 def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, spool: Path) -> None:
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:
         assert receiver.metrics({})["lastFrameAgeSeconds"] is None
-        publish(broker, queue, 20)
+        publish(broker.url, queue, 20)
         wait_for(lambda: receiver.count == 20)
         found, end = receiver.metrics({}), receiver.ends()
         assert found["description"] == f"stomp: {queue} at {broker.url}, spool {spool}"
@@ -514,7 +490,7 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, sp
 
 
 def test_the_metrics_show_a_stall(broker, queue: str, spool: Path) -> None:
-    publish(broker, queue, 100, size=1000)
+    publish(broker.url, queue, 100, size=1000)
     with receiving(broker.url, queue, spool, maxSpoolBytes=20_000, prefetch=5) as receiver:
         wait_for(lambda: receiver.metrics({})["stalled"])
         assert "is full" in receiver.metrics({})["stalled"]

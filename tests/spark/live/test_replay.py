@@ -134,7 +134,7 @@ def test_a_broker_without_numbers_is_told(broker, queue: str) -> None:
     with stomp.connect(broker.url) as client, client.subscribe(queue) as subscription:
         plain = subscription.get(timeout=patience(10))
     with pytest.raises(ReplayError, match="needs stompcodec's own broker"):
-        list(numbered(_One(plain), Numbered(queue, 0, 9), 0, 1.0))  # type: ignore[arg-type]
+        list(numbered(_One(plain), Numbered(queue, 0, 9), 0, 1.0))
 
 
 def test_a_number_that_comes_twice_is_told(broker, queue: str) -> None:
@@ -142,12 +142,12 @@ def test_a_number_that_comes_twice_is_told(broker, queue: str) -> None:
     with stomp.connect(broker.url) as client, _browse(client, queue, "1") as subscription:
         message = subscription.get(timeout=patience(10))
     with pytest.raises(ReplayError, match="came after"):
-        list(numbered(_One(message), Numbered(queue, 0, 2**40), 0, 1.0))  # type: ignore[arg-type]
+        list(numbered(_One(message), Numbered(queue, 0, 2**40), 0, 1.0))
 
 
 def test_a_broker_that_says_nothing_is_told() -> None:
     with pytest.raises(ReplayError, match=r"for 0\.5 s"):
-        list(numbered(_One(None), Numbered("/queue/a", 0, 1), 0, 0.5))  # type: ignore[arg-type]
+        list(numbered(_One(None), Numbered("/queue/a", 0, 1), 0, 0.5))
 
 
 def test_a_connection_that_breaks_is_made_again(broker, queue: str) -> None:

@@ -49,10 +49,10 @@ def test_neighbours_share_a_task_as_long_as_they_fit(sizes: list[int], most: int
     splits = [Split(str(number), 0, size) for number, size in enumerate(sizes)]
     packs = [parts_of(each) for each in pack(splits, octets_of, most)]
     assert [split for each in packs for split in each] == splits
-    totals = [sum(octets_of(split) for split in each) for each in packs]  # type: ignore[arg-type]
+    totals = [sum(octets_of(split) for split in each) for each in packs]
     assert all(total <= most or len(each) == 1 for total, each in zip(totals, packs))
     for total, following in zip(totals, packs[1:]):
-        assert total + octets_of(following[0]) > most  # type: ignore[arg-type]
+        assert total + octets_of(following[0]) > most
 
 
 def test_a_task_has_an_end_in_parts_too() -> None:

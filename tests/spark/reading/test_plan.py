@@ -130,7 +130,7 @@ def test_splits_cover_all_frames_once_and_begin_with_one(
             at = one.base + one.stop
         assert at == len(octets(frames))
         largest = max(len(octets([frame])) for frame in frames) * (group if each == path else 1)
-        assert all(one.stop - one.start <= 2 * max(split, largest) for one in splits)  # type: ignore[operator]
+        assert all(one.stop - one.start <= 2 * max(split, largest) for one in splits)
 
 
 def test_one_row_of_an_index_that_tells_of_much_is_cut_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

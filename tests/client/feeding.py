@@ -1,0 +1,39 @@
+"""Feeding a queue of a real broker, and looking at what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from patience import patience
+
+import stompcodec.client as stomp
+
+__all__ = ["left", "publish", "wait_for"]
+
+
+def publish(url: str, queue: str, count: int, first: int = 0, size: int = 0) -> None:
+    """Send numbered messages: each body is its number, a space, and `size` NULs."""
+    with stomp.connect(url) as client:
+        for number in range(first, first + count):
+            client.send(queue, b"%d " % number + bytes(size))
+        client.ping()
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until something is true; fail after that many seconds of a quiet machine."""
+    until = time.monotonic() + patience(seconds)
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def left(url: str, queue: str) -> int:
+    """Count the messages that the broker still has: they come to a new subscriber."""
+    with stomp.connect(url) as client:
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=10_000)
+        client.ping()
+        count = 0
+        while subscription.get(0.1) is not None:
+            count += 1
+        return count
