@@ -37,7 +37,7 @@ _CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
 #: The exit status of pytest when tests have failed.
 _FAILED = 1
 #: Statements that only tell people something.
-_TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.")
+_TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(")
 _COMPARE = {
     **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
     **{ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"},
@@ -97,7 +97,7 @@ ROOMS = {
     "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark/reading", "spark")),
     "cli": Room(("cli/**/*.py",), ("cli/verbs", "cli")),
     "compat": Room(("compat/*.py",), ("compat", "cli/verbs/test_compat.py")),
-    "testing": Room(("testing/*.py",), ("testing",)),
+    "testing": Room(("testing/*.py",), ("testing", "transport/test_faults.py")),
 }
 
 #: Faults that survive without harm: the name that `--list` prints -> why no test can notice, or need notice.

@@ -6,12 +6,14 @@ import pickle
 import platform
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from patience import patience
 
 import stompcodec
+import stompcodec.codec
 
 SCRIPTS = Path(__file__).parent.parent / "isolated"
 #: Where the stompcodec under test was imported from.
@@ -56,6 +58,22 @@ def test_the_variable_decides(name):
     assert all(module.startswith("stompcodec") for module in modules)
     if name == "python":
         assert "_c" not in "".join(modules).replace("_codec_py", "")
+
+
+@pytest.mark.parametrize(("fault", "warned"), [(ImportError("no"), 1), (ModuleNotFoundError("no"), 0)])
+def test_a_backend_that_was_built_and_cannot_be_loaded_is_told(fault, warned, monkeypatch):
+    """One that was not built is nothing new."""
+
+    def backend(name):
+        raise fault
+
+    monkeypatch.setattr("stompcodec.codec.backend", backend)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert stompcodec.codec._pick("") == "python"
+    assert [each.category for each in told] == [RuntimeWarning] * warned
+    with pytest.raises(type(fault)):
+        stompcodec.codec._pick("0")
 
 
 @pytest.mark.c_only
