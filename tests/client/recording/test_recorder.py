@@ -273,7 +273,7 @@ def test_several_connections_share_a_queue_and_have_a_chain_each(broker, queue: 
 def test_exactly_once_over_cut_connections(broker, queue: str, path: Path, mode) -> None:
     """Connections are cut in the middle of frames, the recorder is made anew: each message is there once."""
     total, number = 3000, 0
-    publisher = threading.Thread(target=publish, args=(broker, queue, total))
+    publisher = threading.Thread(target=publish, args=(broker.url, queue, total))
     publisher.start()
     with FaultProxy(("127.0.0.1", broker.port), seed=7) as proxy:
         url = f"stomp://127.0.0.1:{proxy.port}"
