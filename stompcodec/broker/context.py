@@ -25,7 +25,7 @@ Handlers = Mapping[str, Callable[[Any, Any], None]]
 
 
 class Host(SenderContext, Protocol):
-    """The part of the broker that sessions use."""
+    """The part of the broker that sessions use, described at `Broker`."""
 
     #: The time in seconds, from a monotonic clock.
     now: float
@@ -35,13 +35,9 @@ class Host(SenderContext, Protocol):
     @property
     def handlers(self) -> Handlers: ...
     @property
-    def wall(self) -> Callable[[], float]:
-        """Returns the time in seconds since 1970."""
-
+    def wall(self) -> Callable[[], float]: ...
     @property
-    def wake(self) -> Callable[[], None]:
-        """Asks the shell for another turn."""
-
+    def wake(self) -> Callable[[], None]: ...
     @property
     def account(self) -> Account: ...
     @property
@@ -49,70 +45,39 @@ class Host(SenderContext, Protocol):
     @property
     def journal(self) -> Journal: ...
     @property
-    def sent(self) -> SentKeys:
-        """Idempotency keys."""
-
+    def sent(self) -> SentKeys: ...
     @property
     def spool(self) -> Spool: ...
     @property
     def quota(self) -> LoopQuota: ...
     @property
-    def send_budget(self) -> int:
-        """Bytes of messages that a session's outbox takes in a turn."""
-
+    def send_budget(self) -> int: ...
     @property
-    def plain(self) -> bool:
-        """Messages without special headers may take the fast path."""
-
+    def plain(self) -> bool: ...
     @property
-    def stores_some(self) -> bool:
-        """Persistent messages are stored."""
-
+    def stores_some(self) -> bool: ...
     @property
-    def stores_all(self) -> bool:
-        """All messages are stored."""
+    def stores_all(self) -> bool: ...
 
     # ---- lists to which sessions add themselves ----
 
     @property
-    def dirty(self) -> list[Any]:
-        """Sessions to flush when the turn ends."""
-
+    def dirty(self) -> list[Any]: ...
     @property
-    def failing(self) -> list[tuple[Any, Deliverer]]:
-        """Sessions to which a message could not be written, with its queue."""
-
+    def failing(self) -> list[tuple[Any, Deliverer]]: ...
     @property
-    def senders(self) -> dict[Any, None]:
-        """Sessions with cached targets."""
-
+    def senders(self) -> dict[Any, None]: ...
     @property
-    def lacking_files(self) -> list[Any]:
-        """Sessions that wait for a file descriptor to read a large message."""
-
+    def lacking_files(self) -> list[Any]: ...
     @property
-    def uploads(self) -> set[Any]:
-        """Sessions that are sending a large message, and some that recently did."""
+    def uploads(self) -> set[Any]: ...
 
     # ---- what sessions call ----
 
-    def virtual_host(self, vhost: str) -> VirtualHost:
-        """Return the destinations of a virtual host."""
-
-    def place(self, message: Message) -> None:
-        """Number a message, which gives it its place in the order and its message-id."""
-
-    def connected(self, session: Any) -> None:
-        """Start heart-beats after CONNECTED was sent."""
-
-    def lose(self, session: Any, error: BaseException | None) -> bool:
-        """Return True if a session with a lost transport must end later, because too many were lost at once."""
-
-    def detach(self, session: Any) -> None:
-        """Forget a session whose transport is closed."""
-
-    def watch(self, session: Any) -> None:
-        """Cut off an ended session in the middle of a large message when its peer stops reading."""
-
-    def relieve(self) -> None:
-        """End the sessions that hold the most memory, until the others can continue."""
+    def virtual_host(self, vhost: str) -> VirtualHost: ...
+    def place(self, message: Message) -> None: ...
+    def connected(self, session: Any) -> None: ...
+    def lose(self, session: Any, error: BaseException | None) -> bool: ...
+    def detach(self, session: Any) -> None: ...
+    def watch(self, session: Any) -> None: ...
+    def relieve(self) -> None: ...

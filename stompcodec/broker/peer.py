@@ -79,7 +79,7 @@ class Refillable(Protocol):
 
 
 class Context(Protocol):
-    """The part of the broker that queues and destinations use."""
+    """The part of the broker that queues and destinations use, described at `Broker`."""
 
     @property
     def config(self) -> Config: ...
@@ -88,54 +88,35 @@ class Context(Protocol):
     @property
     def log(self) -> Logger: ...
     @property
-    def ident(self) -> bytes:
-        """The message-id, with % for the seq."""
-
+    def ident(self) -> bytes: ...
     @property
-    def seq(self) -> int:
-        """The seq of the latest message."""
-
+    def seq(self) -> int: ...
     @property
-    def horizon(self) -> int | None:
-        """The lowest seq of a message that takes effect after a commit; None if there is none."""
-
-    def watch_horizon(self, action: Callable[[], object]) -> None:
-        """Call something once when the horizon may have moved."""
-
-    def resume(self, peer: Refillable) -> None:
-        """Refill a peer when the next turn ends."""
+    def horizon(self) -> int | None: ...
+    def watch_horizon(self, action: Callable[[], object]) -> None: ...
+    def resume(self, peer: Refillable) -> None: ...
 
 
 class Output(Protocol):
-    """The outbox of a session."""
+    """The outbox of a session, described at `Outbox`."""
 
-    #: Written at the end of the turn.
     chunks: list[bytes]
-    #: Bytes of messages that may still be added in this turn. At 0 or less, consumers wait.
     send_budget: int
-    #: A consumer was skipped because the budget was used up.
     starved: bool
 
     @property
-    def dirty(self) -> bool:
-        """The session is scheduled for a flush."""
-
+    def dirty(self) -> bool: ...
     @property
-    def whole_frames(self) -> bool:
-        """Each chunk must be a whole frame."""
-
-    def deliver(self, head: bytes, tail: bytes, size: int) -> None:
-        """Add a MESSAGE and deduct its size from the budget."""
-
-    def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
-        """Add a MESSAGE with a large body. Later output waits until all of it is written."""
-
-    def schedule_flush(self) -> None:
-        """Have the shell flush the session when the turn ends."""
+    def whole_frames(self) -> bool: ...
+    def deliver(self, head: bytes, tail: bytes, size: int) -> None: ...
+    def deliver_large(
+        self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]
+    ) -> None: ...
+    def schedule_flush(self) -> None: ...
 
 
 class Peer(Blockable, Refillable, Protocol):
-    """A connected session."""
+    """A connected session, described at `Session`."""
 
     #: It has ended and receives nothing any more.
     ended: bool
@@ -153,24 +134,11 @@ class Peer(Blockable, Refillable, Protocol):
     @property
     def user(self) -> User: ...
     @property
-    def owner(self) -> str | None:
-        """The owner of what it creates; None where all clients are one user."""
-
+    def owner(self) -> str | None: ...
     @property
-    def peer(self) -> str:
-        """The address."""
-
-    def header(self, frame: Frame, name: str) -> str | None:
-        """Return a header value as the session's STOMP version defines it."""
-
-    def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
-        """Record that a message could not be written: the session receives no more and ends with this turn."""
-
-    def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None:
-        """Send ERROR and end the session."""
-
-    def too_slow(self, destination: str) -> None:
-        """End the session because the backlog of its subscription to a topic is full."""
-
-    def declare(self, queue: str) -> bool:
-        """Record that the session uses a queue. Return True if it is known to have used it before."""
+    def peer(self) -> str: ...
+    def header(self, frame: Frame, name: str) -> str | None: ...
+    def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None: ...
+    def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None: ...
+    def too_slow(self, destination: str) -> None: ...
+    def declare(self, queue: str) -> bool: ...

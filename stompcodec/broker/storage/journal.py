@@ -55,26 +55,17 @@ class Undoable(Protocol):
 
 
 class CommitWaiter(Protocol):
-    """The receipts of a session that wait for a commit."""
+    """The receipts of a session that wait for a commit, described at `PendingCommit`."""
 
     @property
-    def batch(self) -> Batch:
-        """The batch that the commit writes."""
-
+    def batch(self) -> Batch: ...
     @property
     def receipts(self) -> list[bytes]: ...
 
-    def stop(self) -> None:
-        """Deliver nothing more to the session: what it did is about to be undone."""
-
-    def stays_behind(self) -> bool:
-        """Return True if the commit makes something of the session take effect. If not, do what `committed` does."""
-
-    def committed(self) -> None:
-        """Send the receipts: what was stored is on the disk."""
-
-    def not_committed(self) -> None:
-        """End the session: nothing was stored."""
+    def stop(self) -> None: ...
+    def stays_behind(self) -> bool: ...
+    def committed(self) -> None: ...
+    def not_committed(self) -> None: ...
 
 
 class Batch:
