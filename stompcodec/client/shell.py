@@ -6,11 +6,11 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.engine import Engine
-from stompcodec.client.handlers import Policy, answer_of, decide, leave, note
+from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
@@ -20,8 +20,12 @@ from stompcodec.content import encode_content
 from stompcodec.errors import LocalProtocolError, StompError
 from stompcodec.uri import Address, parse_uri
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = ["LOOK", "BaseClient", "BaseLink", "HeaderSource", "Outgoing", "now", "outgoing"]
 
+_Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 #: The default prefetch of subscriptions with explicit acks, in messages.
 _PREFETCH = 100
@@ -232,6 +236,7 @@ class BaseClient:
     """The properties that `Client` and `AsyncClient` share."""
 
     _link: BaseLink
+    subscribe: Callable[..., Any]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.state}>"
@@ -275,3 +280,12 @@ class BaseClient:
     def epoch(self) -> int:
         """The number of this connection, from 1 on. Messages of other connections cannot be acknowledged."""
         return self._link.core.link.epoch
+
+    def on_message(self, destination: str, **options: Unpack[SubscribeOptions]) -> Callable[[_Handler], _Handler]:
+        """Return a decorator that subscribes with its function as handler. Options as for `subscribe`."""
+
+        def decorate(handler: _Handler) -> _Handler:
+            self.subscribe(destination, handler=handler, **options)
+            return handler
+
+        return decorate

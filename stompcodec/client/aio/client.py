@@ -9,21 +9,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncReceipt, Messages, feed, sleep
 from stompcodec.client.bulk import Bulk
-from stompcodec.client.handlers import Policy, SubscribeOptions, check_handling
+from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
 from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["AsyncClient"]
 
@@ -256,17 +253,6 @@ class AsyncClient(BaseClient):
             self._subscriptions.append(subscription)
             subscription.handle(handler, on_error, concurrency, key)
         return subscription
-
-    def on_message(
-        self, destination: str, **options: Unpack[SubscribeOptions]
-    ) -> Callable[[Callable[[AsyncMessage], Any]], Callable[[AsyncMessage], Any]]:
-        """Return a decorator that subscribes with its function as handler. Options as for `subscribe`."""
-
-        def decorate(handler: Callable[[AsyncMessage], Any]) -> Callable[[AsyncMessage], Any]:
-            self.subscribe(destination, handler=handler, **options)
-            return handler
-
-        return decorate
 
     async def receive(
         self,

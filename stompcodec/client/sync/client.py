@@ -7,10 +7,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stompcodec.client.bulk import Bulk
-from stompcodec.client.handlers import Policy, SubscribeOptions, check_handling
+from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
 from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
 from stompcodec.client.sync.calls import Transaction
@@ -19,9 +19,6 @@ from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.client.sync.waiting import Messages, Receipt, feed, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["Client"]
 
@@ -250,17 +247,6 @@ class Client(BaseClient):
             self._subscriptions.append(subscription)
             subscription.handle(handler, on_error, concurrency, key)
         return subscription
-
-    def on_message(
-        self, destination: str, **options: Unpack[SubscribeOptions]
-    ) -> Callable[[Callable[[Message], Any]], Callable[[Message], Any]]:
-        """Return a decorator that subscribes with its function as handler. Options as for `subscribe`."""
-
-        def decorate(handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
-            self.subscribe(destination, handler=handler, **options)
-            return handler
-
-        return decorate
 
     def receive(
         self,
