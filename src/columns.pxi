@@ -71,7 +71,7 @@ cdef class Columns:
         cdef ArrowArray *array
         schema = self.__arrow_c_schema__()
         if self.taken:
-            raise ValueError("these columns were handed over already: parse again")
+            raise ValueError("the columns were exported already: parse again")
         array = <ArrowArray *>PyMem_RawCalloc(1, sizeof(ArrowArray))
         both = schema, _capsule(array, "arrow_array", _free_array)
         if stomp_columns_array(&self.columns, array) < 0:  # nothing after this can fail: it owns the columns

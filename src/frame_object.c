@@ -364,7 +364,7 @@ PyTypeObject StompFrame_Type = {
               "\n"
               ">>> frame = Frame(\"SEND\", {\"destination\": \"/queue/a\"}, b\"hello\")\n"
               ">>> frame\n"
-              "<Frame SEND destination='/queue/a' body=5 octets b'hello'>\n"
+              "<Frame SEND destination='/queue/a' body=5 bytes b'hello'>\n"
               ">>> frame.headers[\"destination\"], frame.get(\"receipt\"), frame.body\n"
               "('/queue/a', None, b'hello')",
     .tp_new = stomp_frame_new,

@@ -24,7 +24,7 @@ cdef class Parser(_Bodies):
     >>> list(parser.feed(b"SEND\\ndestination:/queue/a\\n\\nhel"))
     []
     >>> list(parser.feed(b"lo\\0"))
-    [<Frame SEND destination='/queue/a' body=5 octets b'hello'>]
+    [<Frame SEND destination='/queue/a' body=5 bytes b'hello'>]
     >>> parser.close()
     """
     cdef stomp_rules next_rules
@@ -46,7 +46,7 @@ cdef class Parser(_Bodies):
         self.stream_over = SIZE_MAX
         if stream_over is not None:
             if type(stream_over) is not int or stream_over < 0:
-                raise ValueError(f"stream_over is {stream_over!r}: it must be octets, 0 or more, or None")
+                raise ValueError(f"stream_over is {stream_over!r}: it must be None or an int of 0 or more")
             self.stream_over = min(stream_over, SIZE_MAX)
         self._set_version(version, bool(heartbeats))
         self.rules = self.next_rules
@@ -159,9 +159,9 @@ cdef class Parser(_Bodies):
         n = _index(n)  # first, since it may run any code
         size = PyNumber_AsSsize_t(n, NULL)  # clipped if too large
         if not self.lent:
-            raise RuntimeError("no buffer is lent: call get_buffer first")
+            raise RuntimeError("buffer_updated() without get_buffer(), or after feed()")
         if size < 0 or <size_t>size > self.lease.room:
-            raise ValueError(f"n is {n}: the buffer has room for {self.lease.room}")
+            raise ValueError(f"n is {n}: the buffer has {self.lease.room} bytes")
         count = <size_t>size
         self.lent = False
         if self.failure is not None:

@@ -44,7 +44,7 @@ cdef _detail(int error, frame, uint32_t culprit, const stomp_writer *writer):
     if error == STOMP_BODY_NOT_ALLOWED:
         return f"command {command}"
     if error == STOMP_BAD_CONTENT_LENGTH:
-        return f"the body has {len(frame.body)} octets"
+        return f"the body has {len(frame.body)} bytes"
     if culprit >= len(pairs):
         return "a body with NUL octets needs content-length"
     name, value = pairs[culprit]

@@ -89,7 +89,7 @@ class Parser:
     >>> list(parser.feed(b"SEND\\ndestination:/queue/a\\n\\nhel"))
     []
     >>> list(parser.feed(b"lo\\0"))
-    [<Frame SEND destination='/queue/a' body=5 octets b'hello'>]
+    [<Frame SEND destination='/queue/a' body=5 bytes b'hello'>]
     >>> parser.close()
     """
 
@@ -232,7 +232,7 @@ class Parser:
         if not self._room_given or self._room is None:
             raise RuntimeError("buffer_updated() without get_buffer(), or after feed()")
         if not 0 <= n <= _ROOM:
-            raise ValueError(f"n is {n}: the buffer has {_ROOM} octets")
+            raise ValueError(f"n is {n}: the buffer has {_ROOM} bytes")
         return self.feed(memoryview(self._room)[:n])
 
     def close(self) -> None:

@@ -180,7 +180,7 @@ def _check_length(given: str, length: int, dialect: Dialect) -> None:
     digits = given.strip(dialect.length_padding.decode())
     # Compared as text: int() accepts more than digits, and refuses very long numbers.
     if not (digits.isascii() and digits.isdecimal() and (digits.lstrip("0") or "0") == str(length)):
-        raise FrameError("bad-content-length", None, detail=f"the body has {length} octets")
+        raise FrameError("bad-content-length", None, detail=f"the body has {length} bytes")
 
 
 def _lines(command: str, pairs: Sequence[tuple[str, str]], dialect: Dialect, errors: str, *, leaves_out: bool) -> bytes:

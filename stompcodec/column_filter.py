@@ -61,7 +61,7 @@ def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
     wanted = tuple(columns)
     for name in wanted:
         if name not in COLUMNS:
-            raise ValueError(f"there is no column {name!r}: use {', '.join(COLUMNS)}; headers are given by names")
+            raise ValueError(f"unknown column {name!r}: use {', '.join(COLUMNS)}; headers are given by names")
     return frozenset(wanted)
 
 
@@ -86,7 +86,7 @@ def _checked_condition(condition: Any) -> Condition:
     if type(condition) is Condition:
         return condition
     if not isinstance(condition, (tuple, list)) or len(condition) != 3:
-        raise TypeError(f'{condition!r} is no condition: it must be (name, "in" or "prefix", values)')
+        raise TypeError(f'{condition!r} is not a condition: it must be (name, "in" or "prefix", values)')
     name, kind, given = condition
     if kind not in ("in", "prefix"):
         raise ValueError(f"the condition on {name!r} has {kind!r}: use 'in' or 'prefix'")

@@ -239,7 +239,7 @@ class Columns:
             ValueError: the columns were exported before.
         """
         if self._rows is None:
-            raise ValueError("these columns were handed over already: parse again")
+            raise ValueError("the columns were exported already: parse again")
         makers = [_KINDS[name][1] for name in self._columns] + [_texts for _ in self._names]
         values = list(zip(*self._rows)) if self._rows else [()] * len(makers)
         columns = [make(column) for make, column in zip(makers, values)]

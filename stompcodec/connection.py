@@ -116,7 +116,7 @@ class Connection:
         self._parser = self._parser_of(first, self._first)
         if "legacy" in versions and first is None:
             if self.role is Role.CLIENT:
-                raise ValueError("versions has legacy beside others: a client has to know which it speaks")
+                raise ValueError("versions has legacy beside others: a client must choose one")
             self._parser = FirstFrame(lambda version: self._parser_of(version, self._first))
         self._fed = 0  # bytes received, until a version is negotiated
         self._base = 0  # stream offset at which `_parser` began
@@ -195,7 +195,7 @@ class Connection:
         if not self._owes_connected():
             return self._frames(frames, data)
         if self._parser.buffered > _MOST_WAITING:
-            raise self._refusal("too much came behind CONNECT", "Wait for CONNECTED before you send so much.")
+            raise self._refusal("too many bytes follow CONNECT", "Wait for CONNECTED before you send so much.")
         return _NOTHING
 
     def _frames(self, frames: Any, data: Any) -> Iterator[Frame]:
@@ -392,7 +392,7 @@ class Connection:
             FrameError: a header cannot be written in CONNECTED, which has no escapes.
         """
         if not self._owes_connected() or self.version is None:
-            raise LocalProtocolError("there is no CONNECT to answer")
+            raise LocalProtocolError("no CONNECT to answer")
         frame = self._handshake.connected_frame(self.version, headers, heart_beat)
         self.send(frame)
         client_sends, server_sends = self._handshake.beats(self.version, frame)

@@ -125,7 +125,7 @@ def text_of(frame: HasContent) -> str:
     if charset is not None:
         codec = _codec_of(charset)
         if codec is None:
-            raise ContentError(f"the charset {charset!r:.60} is not known here: use frame.body")
+            raise ContentError(f"unknown charset {charset!r:.60}: use frame.body")
     elif _OWN_RULES.fullmatch(_media_type(content_type)):
         codec = next((codec for mark, codec in _MARKS if body.startswith(mark)), "utf_8")
     else:
@@ -133,7 +133,7 @@ def text_of(frame: HasContent) -> str:
     try:
         return body.decode(codec)
     except UnicodeDecodeError as error:
-        raise ContentError(f"octet {error.start} of the body is not {codec}: use frame.body") from error
+        raise ContentError(f"byte {error.start} of the body is not {codec}: use frame.body") from error
 
 
 #: Python cannot compare or print deeper values near the end of its stack.
@@ -168,7 +168,7 @@ def _real(text: str) -> float:
 
 
 def _constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 _JSON = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_constant)
@@ -355,4 +355,4 @@ def _inflate(data: bytes, wbits: int, max_size: int) -> bytes:
         if at == len(view):
             return bytes(out)
         if wbits != _GZIP:
-            raise _bad("octets follow the compressed data")
+            raise _bad("bytes follow the compressed data")

@@ -57,40 +57,40 @@ class ErrorText(NamedTuple):
 #: All kinds. A kind is public: programs compare it, so its meaning never changes.
 ERROR_KINDS: dict[str, ErrorText] = {
     "unknown-command": ErrorText(
-        "the command is none of this STOMP version",
+        "unknown command for this STOMP version",
         "check the peer's version, name the command in commands=, or read with lenient=True",
     ),
     "bad-header-line": ErrorText(
-        "a header line needs a name, a colon and a value without control octets",
+        "a header line needs a name, a colon and a value without control characters",
         "fix the sender, or read with lenient=True to skip lines without a name or a colon",
     ),
     "bad-escape": ErrorText(
-        "a backslash in a header starts no escape of this STOMP version",
+        "undefined escape in a header for this STOMP version",
         "fix the sender, or read with lenient=True to keep the backslash",
     ),
     "invalid-utf8": ErrorText(
         "a header is not UTF-8",
-        "fix the sender, or read with lenient=True to keep the octets as lone surrogates",
+        "fix the sender, or read with lenient=True to keep the bytes as lone surrogates",
     ),
     "unexpected-nul": ErrorText(
-        "a NUL octet stands where no frame can end",
-        "look for a body with NULs that was sent without content-length, or for frames that came apart",
+        "unexpected NUL: no frame can end here",
+        "check for a body with NULs that was sent without content-length",
     ),
     "bad-content-length": ErrorText(
-        "content-length is not the number of octets in the body, written in ASCII digits",
-        "leave the header out when writing: it is added; fix the sender when reading",
+        "content-length is not the number of bytes in the body, in ASCII digits",
+        "when writing, leave the header out and it is added; when reading, fix the sender",
     ),
     "missing-null": ErrorText(
-        "no NUL follows the octets that content-length counted",
-        "the sender counts wrong: content-length is octets, not characters",
+        "no NUL follows a body of content-length bytes",
+        "fix the sender: content-length counts bytes, not characters",
     ),
     "body-not-allowed": ErrorText(
         "only SEND, MESSAGE and ERROR frames have a body",
         "drop the body, or read with lenient=True",
     ),
     "limit-exceeded": ErrorText(
-        "the frame is larger than the limits allow",
-        "raise that field of Limits if frames of this size are wanted",
+        "the frame exceeds the limits",
+        "raise that field of Limits to accept such frames",
     ),
     "truncated": ErrorText(
         "the stream ended inside a frame",
@@ -101,15 +101,15 @@ ERROR_KINDS: dict[str, ErrorText] = {
         "use a newer version, or leave the header or body out",
     ),
     "no-common-version": ErrorText(
-        "the two sides speak no STOMP version in common",
+        "the two sides have no STOMP version in common",
         "offer more versions in accept-version",
     ),
     "bad-heart-beat": ErrorText(
-        "heart-beat is not two numbers of milliseconds with a comma between",
+        "heart-beat is not two numbers of milliseconds, separated by a comma",
         "write it as in heart-beat:10000,10000",
     ),
     "bad-content-encoding": ErrorText(
-        "the body is not what its content-encoding says",
+        "the body does not match its content-encoding",
         "check content-encoding, and the limit for the inflated body",
     ),
 }
@@ -141,7 +141,7 @@ class FrameError(StompError, ValueError):
     >>> error.kind, error.offset
     ('unknown-command', 17)
     >>> print(error)
-    unknown-command at octet 17: the command is none of this STOMP version; near b'GET / HTTP/1.1' \
+    unknown-command at octet 17: unknown command for this STOMP version; near b'GET / HTTP/1.1' \
 (check the peer's version, name the command in commands=, or read with lenient=True)
     """
 
@@ -161,7 +161,7 @@ class FrameError(StompError, ValueError):
         self.detail = detail
         self.near = near
         where = "" if offset is None else f" at octet {offset}"
-        what = f"{text.what}: {limit} is passed" if limit else text.what
+        what = f"{text.what}: {limit} is exceeded" if limit else text.what
         extra = f"; {detail}" if detail else ""
         seen = f"; near {near!r}" if near else ""
         super().__init__(f"{kind}{where}: {what}{extra}{seen} ({text.remedy})")
@@ -193,9 +193,9 @@ def in_short(error: FrameError) -> str:
     """Return the text of an error for the peer: without our remedies.
 
     >>> in_short(FrameError("limit-exceeded", 9, limit="max_body"))
-    'At octet 9 of the stream: the frame is larger than the limits allow: max_body is passed'
+    'At octet 9 of the stream: the frame exceeds the limits: max_body is exceeded'
     """
-    limit = f": {error.limit} is passed" if error.limit else ""
+    limit = f": {error.limit} is exceeded" if error.limit else ""
     near = f"; near {error.near!r}" if error.near else ""
     return f"At octet {error.offset} of the stream: {ERROR_KINDS[error.kind].what}{limit}{near}"
 
@@ -245,20 +245,20 @@ def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> 
     both = name + value
     try:
         both.encode("utf-8", errors)
-        why = "holds a control octet"
+        why = "contains a control character"
     except UnicodeEncodeError:
         why = "cannot be written as UTF-8"
     if not name:
         why = "has an empty name"
     elif "\0" in both:
-        why = "holds a NUL"
+        why = "contains a NUL"
     elif raw and why[0] == "h":
         if ":" in name:
             why = "has a colon in its name"
         elif "\n" in both:
-            why = "holds a line feed"
+            why = "contains a line feed"
         elif connect and "\r" in both:
-            why = "holds a carriage return"
+            why = "contains a carriage return"
         elif value != value.strip(" ") and min(both) >= " ":
             why = "has a space at an end of its value"
     return f"header {name[:40]!a} {why}"

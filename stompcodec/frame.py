@@ -63,7 +63,7 @@ def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | Non
         words.append("body=streamed")
     elif body:
         more = "…" if len(body) > _SHOWN_BODY else ""
-        words.append(f"body={len(body)} octets {body[:_SHOWN_BODY]!r}{more}")
+        words.append(f"body={len(body)} bytes {body[:_SHOWN_BODY]!r}{more}")
     return f"<Frame {' '.join(words)}>"
 
 
@@ -76,27 +76,35 @@ def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<{' '.join(['Headers', *_shown_headers(pairs)])}>"
 
 
-def octets(data: Any, what: str = "the data") -> bytes:
+def octets(data: Any) -> bytes:
     """Return a contiguous bytes-like object as bytes; raise TypeError or BufferError for anything else."""
     if type(data) is bytes:
         return data
     try:
         view = memoryview(data)
     except TypeError:
-        raise TypeError(f"{what} is {type(data).__name__}: it must be bytes-like") from None
+        raise TypeError(f"a bytes-like object is required, not {type(data).__name__!r}") from None
     if not view.c_contiguous:
-        raise BufferError(f"{what} is not contiguous: copy it to bytes first")
+        raise BufferError("the data is not contiguous: copy it to bytes first")
     return view.tobytes()
 
 
-def _text(value: object, what: str, name: str | int = "") -> str:
+def _text(value: object, what: str) -> str:
     """Return `value` as an exact str. The error names its type, never the value, which may be a secret."""
     if type(value) is str:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    label = f" {name!r}" if name != "" else ""
-    raise TypeError(f"{what}{label} is {type(value).__name__}: it must be str")
+    raise TypeError(f"{what} must be str, not {type(value).__name__}")
+
+
+_NO_PAIRS = "headers must be a mapping or pairs of name and value"
+
+
+def _listed(items: Any) -> list[Any]:
+    if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
+        raise TypeError(_NO_PAIRS)
+    return list(items)
 
 
 def _checked_pairs(headers: Any) -> list[tuple[str, str]]:
@@ -107,15 +115,17 @@ def _checked_pairs(headers: Any) -> list[tuple[str, str]]:
     elif hasattr(headers, "keys"):
         pairs = [(name, headers[name]) for name in headers.keys()]
     else:
-        pairs = list(headers)
+        pairs = _listed(headers)
     checked: list[tuple[str, str]] = []
     for pair in pairs:
-        if isinstance(pair, str) or len(pair) != 2:
-            raise TypeError(f"header {len(checked)} is no pair of a name and a value")
+        if type(pair) is not tuple:
+            pair = () if isinstance(pair, str) else _listed(pair)
+        if len(pair) != 2:
+            raise TypeError(_NO_PAIRS)
         name, value = pair
         if type(name) is not str or type(value) is not str:
-            name = _text(name, "the name of header", len(checked))
-            value = _text(value, "header", name)
+            name = _text(name, "header name")
+            value = _text(value, f"value of header {name!r}")
         checked.append((name, value))
     return checked
 
@@ -218,7 +228,7 @@ class Frame:
 
     >>> frame = Frame("SEND", {"destination": "/queue/a"}, b"hello")
     >>> frame
-    <Frame SEND destination='/queue/a' body=5 octets b'hello'>
+    <Frame SEND destination='/queue/a' body=5 bytes b'hello'>
     >>> frame.headers["destination"], frame.get("receipt"), frame.body
     ('/queue/a', None, b'hello')
     """
@@ -237,12 +247,16 @@ class Frame:
     ) -> None:
         if hasattr(self, "_command"):
             raise TypeError("a frame cannot be changed")
+        command = _text(command, "command")
         if isinstance(body, str):
-            raise TypeError("the body is str: encode it first, as in body.encode()")
+            raise TypeError("body must be bytes-like, not str: encode it, as in text.encode()")
+        try:
+            self._body = octets(body)
+        except TypeError:
+            raise TypeError(f"body must be bytes-like, not {type(body).__name__}") from None
         pairs = _checked_pairs(headers)
         self._headers = _make_headers(dict(pairs), pairs)
-        self._body = octets(body, "the body")
-        self._command = _text(command, "the command")
+        self._command = command
 
     def __init_subclass__(cls) -> None:
         raise TypeError("Frame cannot be subclassed")

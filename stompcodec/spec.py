@@ -216,7 +216,7 @@ def checked_commands(commands: Iterable[str]) -> frozenset[str]:
         if not isinstance(name, str):
             raise TypeError(f"a command must be str, not {type(name).__name__}")
         if not name or any(octet in name for octet in "\0\r\n"):
-            raise ValueError("a name in commands is empty, or holds NUL, CR or LF")
+            raise ValueError("a name in commands is empty, or contains NUL, CR or LF")
         name.encode()
         names.add(str.__str__(name))
     return frozenset(names)

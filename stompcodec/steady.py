@@ -102,13 +102,13 @@ def why_not(sender: Sender, state: State, command: str) -> str:
     """Return why a frame is not allowed, in words that are safe to show.
 
     >>> why_not("client", State.NEW, "SEND"), why_not("client", State.CONNECTED, "MESSAGE")
-    ('SEND cannot come before CONNECT', 'MESSAGE is no frame of a client')
+    ('SEND cannot come before CONNECT', 'a client must not send MESSAGE')
     """
     command = ascii(command[:40])[1:-1]
     if command not in _KNOWN:
-        return f"{command} is no command here"
+        return f"unknown command {command}"
     if (command in SERVER) is (sender == "client"):
-        return f"{command} is no frame of a {sender}"
+        return f"a {sender} must not send {command}"
     if state in (State.NEW, State.CONNECTING) and command not in CONNECTS:
         return f"{command} cannot come before {'CONNECT' if state is State.NEW else 'CONNECTED'}"
     if state in (State.CONNECTING, State.CONNECTED):
@@ -146,7 +146,7 @@ def refusal(
         cause: the underlying error of the codec, or None.
 
     >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
-    <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 octets b'Add it.\\n'>
+    <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 bytes b'Add it.\\n'>
     """
     if ours == "client":
         return RemoteProtocolError(message, cause=cause)

@@ -100,7 +100,7 @@ def parse_uri(uri: str) -> list[Address]:
     '/ws'
     """
     if _ODD.search(uri):
-        raise _error("a space or control character stands in it: write it as %20 and the like")
+        raise _error("it contains a space or control character: write it as in %20")
     if not uri[:9].lower().startswith("failover:"):
         return [_address(uri, {})]
     match = _FAILOVER.fullmatch(uri)
@@ -121,7 +121,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     name = match["scheme"].lower()
     scheme = _ALIASES.get(name, name)
     if scheme not in _PORTS:
-        raise _error(f"there is no scheme {name[:20]}: use one of {', '.join((*_PORTS, *_ALIASES))}, failover")
+        raise _error(f"unknown scheme {name[:20]}: use one of {', '.join((*_PORTS, *_ALIASES))}, failover")
     websocket = scheme in ("ws", "wss")
     port = _PORTS[scheme] if match["port"] is None else int(match["port"])
     if not 0 < port < 65536:
@@ -169,7 +169,7 @@ def _known(options: dict[str, str]) -> dict[str, str]:
                 if name.lower() in _HOSTS
                 else "leave it out, and give it to the client as an argument"
             )
-            raise _error(f"the unknown option{shown} stands behind the question mark: {hint}")
+            raise _error(f"unknown option{shown} after the question mark: {hint}")
     return options
 
 
@@ -177,7 +177,7 @@ def _text(quoted: str) -> str:
     try:
         return unquote(quoted, errors="strict")
     except UnicodeDecodeError:
-        raise _error("what is percent-encoded is not UTF-8") from None
+        raise _error("a percent-encoded part is not UTF-8") from None
 
 
 def _quoted(text: str) -> str:

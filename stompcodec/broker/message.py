@@ -87,7 +87,7 @@ class Message:
 
     >>> message = Message(b"m-1", 1, "/queue/a", b"destination:/queue/a\\n\\nhi\\0")
     >>> message.id, message.frame, message.again().redelivered
-    ('m-1', <Frame SEND destination='/queue/a' body=2 octets b'hi'>, True)
+    ('m-1', <Frame SEND destination='/queue/a' body=2 bytes b'hi'>, True)
     """
 
     __slots__ = (

@@ -81,7 +81,7 @@ class Capture:
     >>> with CaptureWriter(folder.name + "/a.stompcap") as writer:
     ...     at = writer.append(b"MESSAGE\\ndestination:/queue/a\\n\\nhello\\0", 1_700_000_000_000_000)
     >>> list(Capture(folder.name + "/a.stompcap").frames())
-    [(0, 1700000000000000, <Frame MESSAGE destination='/queue/a' body=5 octets b'hello'>)]
+    [(0, 1700000000000000, <Frame MESSAGE destination='/queue/a' body=5 bytes b'hello'>)]
     >>> folder.cleanup()
     """
 
@@ -207,7 +207,7 @@ class _View:
             index, start, length = self._index(stack)
             if index is None:
                 if size and not self._capture.single:
-                    self._capture.problem(f"{self.segment.path}: it has no index: when its frames came is not known")
+                    self._capture.problem(f"{self.segment.path}: no index, so arrival times are unknown")
                 yield from self._without(size)
                 return
 
@@ -226,7 +226,7 @@ class _View:
                 yield row
             if self.decoder.damaged:
                 path = self.segment.path if start else index_path(self.segment.path)
-                self._capture.problem(f"{path}: the index is damaged: what it does not tell is taken from the frames")
+                self._capture.problem(f"{path}: the index is damaged: the rest is read from the frames")
                 yield from self._without(size)
             self.whole = self.whole or self.decoder.sealed
 
@@ -257,7 +257,7 @@ class _View:
         self.stream.seek(end)
         # Up to the size seen before: a writer may have appended since.
         if self.stream.read(min(ROW, max(0, size - end))).strip(b"\r\n"):
-            self._capture.problem(f"{self.segment.path}: octets {end} to {size} are no whole frames: left out")
+            self._capture.problem(f"{self.segment.path}: bytes {end} to {size} are not whole frames: skipped")
 
 
 def _opened(path: Path, stack: ExitStack) -> Any:
@@ -336,7 +336,7 @@ class Cursor:
         else:
             return False
         if segment.base > at:
-            self._capture.problem(f"{self._capture.path}: octets {at} to {segment.base} of {self._chain} are missing")
+            self._capture.problem(f"{self._capture.path}: bytes {at} to {segment.base} of {self._chain} are missing")
             self.offset = segment.base
         self._view = _View(self._capture, segment)
         return True
@@ -360,12 +360,12 @@ class Cursor:
             stream.seek(start)
             data = stream.read(min(PIECE, row.end - start))
             if not data:
-                self._capture.problem(f"{segment.path}: it ends at octet {start}, before its index does")
+                self._capture.problem(f"{segment.path}: it ends at byte {start}, before the end of its index")
                 return
             total = zlib.crc32(data, total)
             if whole and start + len(data) == row.end and total != row.sum:
                 self._capture.problem(
-                    f"{segment.path}: octets {row.start} to {row.end} are not what was written, or the index is not"
+                    f"{segment.path}: bytes {row.start} to {row.end} do not match their checksum in the index"
                 )
             start += len(data)
             self.offset = segment.base + start

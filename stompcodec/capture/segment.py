@@ -213,7 +213,7 @@ def _check_that_it_is_one(stream: BinaryIO, path: Path, size: int) -> None:
     while data := stream.read(min(PIECE, size - end)):
         end += len(data)
         if data.strip(b"\r\n"):
-            raise StoreError(f"{path}: it holds more than frames, and no good index: convert it, or name another file")
+            raise StoreError(f"{path}: not only frames, and no good index: convert it, or name another file")
 
 
 def _replace(index: Path, encoder: IndexEncoder, rows: list[Row], path: Path) -> int:

@@ -160,7 +160,7 @@ def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> s
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
-    a.stomp: octet 7: bad-escape: a backslash in a header starts no escape of this STOMP version \
+    a.stomp: octet 7: bad-escape: undefined escape in a header for this STOMP version \
 (fix the sender, or read with --lenient to keep the backslash; --resync continues after it)
     """
     error = broken.error

@@ -84,7 +84,7 @@ class Installed:
         places = [(_owner(seam.owner), seam) for seam in self.seams]
         missing = [f"{seam.owner}.{seam.name}" for owner, seam in places if not hasattr(owner, seam.name)]
         if missing:
-            raise PeerError(f"not where it should be: {', '.join(missing)}. Nothing was changed.")
+            raise PeerError(f"missing names: {', '.join(missing)}. Nothing was changed.")
         # An inherited name is not in the class's own dictionary: undo deletes it from the class.
         self._old = [(owner, seam.name, vars(owner).get(seam.name, _ABSENT)) for owner, seam in places]
         for owner, seam in places:
@@ -135,7 +135,7 @@ def install(
     if before is not None:
         if before[0] != choice:
             chosen = ", ".join(f"{name}={value}" for name, value in before[0].items())
-            raise PeerError(f"installed already with {chosen}: undo() that first.")
+            raise PeerError(f"already installed with {chosen}: undo() that first.")
         return before[1]
     version_of(peer)
     installed = Installed(seams(quirks), lambda _installed: _INSTALLED.pop(peer.distribution, None))
@@ -196,7 +196,7 @@ def version_of(peer: Peer) -> str:
     release = tuple(int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part)  # type: ignore[index]
     if not peer.least <= release < peer.below:
         raise PeerError(
-            f"{peer.distribution} {version} is not known here, so nothing was changed. Known: {peer.wanted}"
+            f"{peer.distribution} {version} is not supported, so nothing was changed. Supported: {peer.wanted}"
         )
     return version
 
@@ -208,7 +208,7 @@ def _owner(name: str) -> Any:
     except ImportError as error:
         raise PeerError(f"{module} cannot be imported: {error}. Nothing was changed.") from error
     if attribute and not hasattr(found, attribute):
-        raise PeerError(f"not where it should be: {module}.{attribute}. Nothing was changed.")
+        raise PeerError(f"missing names: {module}.{attribute}. Nothing was changed.")
     return getattr(found, attribute) if attribute else found
 
 

@@ -239,7 +239,7 @@ class StrictReader:
                     self._parser.version = version if version in VERSIONS else "1.2"
                 yield _of(frame)
         except FrameError as error:
-            log.error("what the server sent is no STOMP, so the connection is closed: %s", error)
+            log.error("the server sent malformed data, so the connection is closed: %s", error)
             raise stomp.exception.ConnectionClosedException from error
 
 

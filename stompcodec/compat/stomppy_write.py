@@ -63,7 +63,7 @@ def strict_convert_frame(frame: Any) -> list[bytes]:
     Traceback (most recent call last):
     ...
     stompcodec.errors.FrameError: unencodable: the frame cannot be written in this STOMP version; header 'destination' \
-holds a line feed (use a newer version, or leave the header or body out)
+contains a line feed (use a newer version, or leave the header or body out)
     """
     if not frame.cmd:
         return convert_frame(frame)

@@ -135,7 +135,7 @@ class StompBroker:
     @property
     def port(self) -> int:
         """The port for STOMP over TCP."""
-        assert self.config.port, "there is no listener for TCP, or it was never started"
+        assert self.config.port, "no listener for TCP, or the broker was never started"
         return self.config.port
 
     @property
@@ -146,7 +146,7 @@ class StompBroker:
     @property
     def ws_url(self) -> str:
         """The URL for WebSocket, if the broker is started with `ws_port=0`."""
-        assert self.config.ws_port, "there is no listener for WebSocket: give ws_port=0"
+        assert self.config.ws_port, "no listener for WebSocket: give ws_port=0"
         return f"ws://{self.host}:{self.config.ws_port}"
 
     # ---- frames ----

@@ -26,7 +26,7 @@ class RecordedFrame:
 
     >>> seen = RecordedFrame(0.25, 1, "in", Frame("SEND", {"destination": "/queue/a"}, b"hi"))
     >>> seen
-      0.250 s  1 > SEND destination='/queue/a' body=2 octets b'hi'
+      0.250 s  1 > SEND destination='/queue/a' body=2 bytes b'hi'
     >>> seen.command, seen.headers["destination"], seen.body
     ('SEND', '/queue/a', b'hi')
     """
@@ -184,8 +184,8 @@ class Record:
         """Return the last frames as text for an error, with those that a test has expected marked."""
         frames = self.frames()
         if not frames:
-            return "no frame came at all"
-        head = f"the last {_SHOWN} of {len(frames)} frames" if len(frames) > _SHOWN else "the frames that were seen"
+            return "no frames were recorded"
+        head = f"the last {_SHOWN} of {len(frames)} frames" if len(frames) > _SHOWN else "the recorded frames"
         return "\n".join([f"{head} (> to the broker, < from it):", *lines(frames[-_SHOWN:])])
 
 

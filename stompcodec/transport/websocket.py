@@ -253,11 +253,11 @@ class WebSocketLayer:
         if self.error is not None:
             return
         if protocol.parser_exc is not None:
-            self.error = ConnectionAbortedError(f"no good WebSocket: {protocol.parser_exc}")
+            self.error = ConnectionAbortedError(f"malformed WebSocket data: {protocol.parser_exc}")
         elif protocol.close_rcvd is not None:
             self.ended = True
         elif protocol.handshake_exc is not None:
-            self.error = _refused("no HTTP", protocol.handshake_exc)  # without its cause, which may quote a secret
+            self.error = _refused("not HTTP", protocol.handshake_exc)  # without its cause, which may quote a secret
             self._answer_noise()
         elif self._waiting > self._most + _HEAD:
             self._fail_size()
@@ -272,11 +272,11 @@ class WebSocketLayer:
     def _fail_size(self) -> None:
         protocol = self._protocol
         if self.opened:
-            protocol.fail(_TOO_BIG, f"over {self._most} octets in a frame")
+            protocol.fail(_TOO_BIG, f"over {self._most} bytes in a frame")
         elif isinstance(protocol, ServerProtocol):
             protocol.send_response(protocol.reject(431, "The handshake is too long.\n"))
         what = "message" if self.opened else "handshake"
-        self.error = ConnectionAbortedError(f"a WebSocket {what} is longer than {self._most} octets")
+        self.error = ConnectionAbortedError(f"a WebSocket {what} is longer than {self._most} bytes")
 
     def _fail_text(self) -> None:
         self._protocol.fail(_NOT_TEXT, "a text message has to be UTF-8")

@@ -210,7 +210,7 @@ def test_retention(path: Path) -> None:
         assert writer.retain(TIME + 10**9 * second, seconds=0, octets=0) == 0  # what is written is never deleted
         writer.append(TWO, TIME)
     assert [piece.offset for piece in Capture(path).pieces()] == [9 * len(ONE), 10 * len(ONE)]
-    with pytest.raises(StoreError, match=f"octets 0 to {9 * len(ONE)} of frames are missing"):
+    with pytest.raises(StoreError, match=f"bytes 0 to {9 * len(ONE)} of frames are missing"):
         list(Capture(path).pieces(start=0))
     assert len(list(path.glob("*.idx"))) == 2
 

@@ -224,7 +224,7 @@ def test_a_streamed_frame(codec):
 def test_repr(frame):
     assert repr(frame) == (
         "<Frame SEND destination='/queue/a' id='1' destination='/queue/b' é='\\u6771:\\n' x-y='' id='' "
-        "body=5 octets b'hello'>"
+        "body=5 bytes b'hello'>"
     )
     assert repr(frame.headers) == (
         "<Headers destination='/queue/a' id='1' destination='/queue/b' é='\\u6771:\\n' x-y='' id=''>"

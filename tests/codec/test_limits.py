@@ -298,7 +298,7 @@ def test_limits_that_offsets_cannot_hold(codec):
 
 
 def test_the_message_names_the_limit(codec):
-    with pytest.raises(FrameError, match="max_header_line is passed"):
+    with pytest.raises(FrameError, match="max_header_line is exceeded"):
         list(codec.Parser(limits=Limits(max_header_line=3)).feed(b"SEND\nabcd"))
 
 

@@ -69,3 +69,49 @@ def test_what_parse_columns_takes_and_returns_is_typed():
     signature = inspect.signature(stompcodec.codec.backend("python").parse_columns)
     assert signature.return_annotation == "Columns"
     assert {each.name for each in signature.parameters.values() if "Any" in each.annotation} == {"data"}
+
+
+WRONG = {
+    "command": lambda codec: codec.Frame(b"SEND"),
+    "body str": lambda codec: codec.Frame("SEND", {}, "text"),
+    "body int": lambda codec: codec.Frame("SEND", {}, 1),
+    "headers": lambda codec: codec.Frame("SEND", 1),
+    "pairs": lambda codec: codec.Frame("SEND", [1]),
+    "text for a pair": lambda codec: codec.Frame("SEND", ["ab"]),
+    "three": lambda codec: codec.Frame("SEND", [("a", "b", "c")]),
+    "name": lambda codec: codec.Frame("SEND", [(1, "a")]),
+    "value": lambda codec: codec.Frame("SEND", {"passcode": 1}),
+    "several": lambda codec: codec.Frame(b"SEND", 1, "text"),
+    "read-only": lambda codec: codec.Frame("SEND", {"a": "b"}).headers.clear(),
+    "version": lambda codec: codec.Parser("2.0"),
+    "stream_over": lambda codec: codec.Parser(stream_over=-1),
+    "stream_over str": lambda codec: codec.Parser(stream_over="1"),
+    "no buffer": lambda codec: codec.Parser().buffer_updated(1),
+    "data": lambda codec: codec.Parser().feed("text"),
+    "unknown column": lambda codec: codec.parse_columns(b"", columns=["x"]),
+    "a condition": lambda codec: codec.parse_columns(b"", where=["x"]),
+    "every": lambda codec: codec.frame_ends(b"", 0),
+    "not a frame": lambda codec: codec.serialize(1),
+    "mode": lambda codec: codec.serialize(codec.Frame("SEND"), content_length="some"),
+    "tail": lambda codec: codec.serialize_tail(codec.Frame("SEND"), "legacy"),
+    "unencodable": lambda codec: codec.serialize(codec.Frame("SEND", {"a\0": ""})),
+    "wrong length": lambda codec: codec.serialize(codec.Frame("SEND", {"content-length": "2"}, b"x")),
+    "no body allowed": lambda codec: codec.serialize(codec.Frame("ACK", {}, b"x")),
+    "unknown command": lambda codec: codec.serialize(codec.Frame("PING")),
+}
+
+
+def error_of(call, codec):
+    try:
+        call(codec)
+    except Exception as error:
+        return type(error), str(error)
+    return None
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_backends_have_the_same_error_texts(both, call):
+    c, py = (error_of(call, codec) for codec in both)
+    assert c is not None
+    assert c == py

@@ -35,7 +35,7 @@ def test_install_by_either_name(library: SimpleNamespace, name: str) -> None:
     installed = compat.install(name)
     assert library.parse is sum
     assert compat.install(name) is installed
-    with pytest.raises(compat.PeerError, match="installed already with quirks=True"):
+    with pytest.raises(compat.PeerError, match="already installed with quirks=True"):
         compat.install(name, quirks=False)
     installed.undo()
     assert library.parse is len

@@ -444,7 +444,7 @@ def test_other_values_are_refused(wrong):
 def test_a_second_install_must_ask_for_the_same():
     with compat.install(heart_beats=(1, 2)) as installed:
         assert compat.install(heart_beats=[1, 2]) is installed
-        with pytest.raises(PeerError, match=r"installed already with quirks=True, heart_beats=\(1, 2\): undo\(\)"):
+        with pytest.raises(PeerError, match=r"already installed with quirks=True, heart_beats=\(1, 2\): undo\(\)"):
             compat.install()
     with compat.install(), pytest.raises(PeerError, match="heart_beats=None"):
         compat.install(heart_beats=(1, 2))

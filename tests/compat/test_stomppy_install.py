@@ -43,7 +43,7 @@ def test_every_copy_of_a_function_is_replaced():
 def test_an_unknown_version_is_left_alone(version, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     before = names()
-    with pytest.raises(PeerError, match=r"is not known here.*stomp.py>=8.1,<10"):
+    with pytest.raises(PeerError, match=r"is not supported.*stomp.py>=8.1,<10"):
         compat.install()
     assert names() == before
 

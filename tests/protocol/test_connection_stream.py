@@ -245,7 +245,7 @@ def test_not_too_much_may_wait():
     server = Connection(Role.SERVER)
     list(server.receive(connect_wire() + b"\n", 0.0))
     list(server.receive(b"x" * (2**20 - 1), 0.0))
-    with pytest.raises(RemoteProtocolError, match="too much came behind CONNECT") as caught:
+    with pytest.raises(RemoteProtocolError, match="too many bytes follow CONNECT") as caught:
         list(server.receive(b"x", 0.0))
     server.send(caught.value.reply)
     assert server.state is State.FAILED

@@ -127,14 +127,14 @@ def test_text_of(content_type, body, expect):
         ("application/octet-stream", b"text", "'application/octet-stream' is not text"),
         ("application/jsonp", b"text", "is not text"),
         ("image/svg+xml2", b"text", "is not text"),
-        ("text/plain", b"ab\xff", "octet 2 of the body is not utf_8"),
-        ("text/plain", b"\xed\xa0\x80", "octet 0 of the body is not utf_8"),
-        ("text/plain;charset=ascii", b"caf\xe9", "octet 3 of the body is not ascii"),
-        ("text/plain;charset=utf-16", b"a", "octet 0 of the body is not utf_16"),
-        ("application/json", b"\xe9", "octet 0 of the body is not utf_8"),
-        ("text/plain;charset=x-unheard-of", b"", "charset 'x-unheard-of' is not known here"),
-        ("text/plain;charset=utf\udc80", b"", r"charset 'utf\\udc80' is not known here"),
-        ("text/plain;charset=u\0", b"", r"charset 'u\\x00' is not known here"),
+        ("text/plain", b"ab\xff", "byte 2 of the body is not utf_8"),
+        ("text/plain", b"\xed\xa0\x80", "byte 0 of the body is not utf_8"),
+        ("text/plain;charset=ascii", b"caf\xe9", "byte 3 of the body is not ascii"),
+        ("text/plain;charset=utf-16", b"a", "byte 0 of the body is not utf_16"),
+        ("application/json", b"\xe9", "byte 0 of the body is not utf_8"),
+        ("text/plain;charset=x-unheard-of", b"", "unknown charset 'x-unheard-of'"),
+        ("text/plain;charset=utf\udc80", b"", r"unknown charset 'utf\\udc80'"),
+        ("text/plain;charset=u\0", b"", r"unknown charset 'u\\x00'"),
         ("text/plain", None, "is streamed"),
     ],
 )
@@ -179,7 +179,7 @@ NOT_TEXT = {
 @pytest.mark.parametrize("charset", NOT_TEXT)
 def test_codecs_that_are_no_charsets_are_refused(charset):
     for name in {charset, charset.upper(), f"{charset}_codec", charset.replace("_", "-")}:
-        with pytest.raises(ContentError, match="is not known here"):
+        with pytest.raises(ContentError, match="unknown charset"):
             text(NOT_TEXT[charset], f"text/plain;charset={name}")
 
 

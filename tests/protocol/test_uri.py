@@ -144,7 +144,7 @@ def test_failover():
             (uri, "write stomp://host")
             for uri in ("stomp://u:p/q@h", "stomp://u:p#q@h", "stomp://[zz]", "stomp://a:1:2")
         ],
-        *[(uri, "there is no scheme") for uri in ("http://h", "amqp://h", "stomp+nio://h")],
+        *[(uri, "unknown scheme") for uri in ("http://h", "amqp://h", "stomp+nio://h")],
         *[("stomp://h:0", "the port is 0"), ("stomp://h:65536", "the port is 65536")],
         *[("stomp://%FF@h", "not UTF-8"), ("stomp://h/?vhost=%FF", "not UTF-8")],
         *[("stomp://h\n", "control character"), (" stomp://h", "space"), ("stomp://a b@h", "space")],
@@ -181,13 +181,10 @@ def test_everything_can_be_quoted(login, passcode, vhost, options):
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        *[
-            (f"{name}=1", f"the unknown option {name} ")
-            for name in ("heart-beat", "timeout", "randomize", "VHOST", "a")
-        ],
-        ("vhost=a&x=1", "the unknown option x "),
+        *[(f"{name}=1", f"unknown option {name} ") for name in ("heart-beat", "timeout", "randomize", "VHOST", "a")],
+        ("vhost=a&x=1", "unknown option x "),
         *[(f"{name}=/", "stomp://host/%2F for /") for name in ("host", "virtualhost", "virtual-host")],
-        *[(query, "the unknown option stands") for query in ("=1", "a%20b=1", "a@b", "%C3%A9=1", "a" * 41)],
+        *[(query, "unknown option after") for query in ("=1", "a%20b=1", "a@b", "%C3%A9=1", "a" * 41)],
     ],
 )
 def test_unknown_options_are_refused(scheme, query, said):
@@ -205,7 +202,7 @@ def test_unknown_options_are_refused(scheme, query, said):
 
 def test_the_query_of_websocket_is_for_its_server():
     assert one("ws://h/ws?heart-beat=1&a=2").options == {"heart-beat": "1", "a": "2"}
-    with pytest.raises(ConfigError, match="the unknown option a "):
+    with pytest.raises(ConfigError, match="unknown option a "):
         parse_uri("failover:(ws://h/ws?b=1)?a=2")
 
 

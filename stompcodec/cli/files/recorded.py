@@ -31,7 +31,7 @@ def frame_of(line: bytes) -> Frame:
         ValueError: it is not such a line.
 
     >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
-    <Frame SEND destination='/queue/a' body=2 octets b'\\x00\\x01'>
+    <Frame SEND destination='/queue/a' body=2 bytes b'\\x00\\x01'>
     """
     try:
         value = json.loads(line)

@@ -42,7 +42,7 @@ def told(kind: str, offset: int) -> str:
     """Return the text of the column `error` for a malformed frame.
 
     >>> told("missing-null", 7)
-    'missing-null: no NUL follows the octets that content-length counted, at offset 7'
+    'missing-null: no NUL follows a body of content-length bytes, at offset 7'
     """
     return f"{kind}: {ERROR_KINDS[kind].what}, at offset {offset}"
 

@@ -50,7 +50,7 @@ def test_every_frame_of_both_sides_with_address_and_connection_id(log: Any, vers
         ("<", "ACK"),
         (">", "RECEIPT"),
     ]
-    assert "body=8 octets b'the body'" in found[4][3]
+    assert "body=8 bytes b'the body'" in found[4][3]
     assert "color='red'" in found[4][3]
 
 

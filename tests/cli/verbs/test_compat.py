@@ -16,7 +16,7 @@ from stompcodec.compat.check import PEERS, Verdict
 
 GOOD = Verdict("coilmq", "1.1.0", "ok", 2)
 MISSING = Verdict("aiostomp", None, "missing", problem="not installed: pip install aiostomp")
-UNKNOWN = Verdict("stompman", "9.0", "unknown", problem="stompman 9.0 is not known here")
+UNKNOWN = Verdict("stompman", "9.0", "unknown", problem="stompman 9.0 is not supported")
 BROKEN = Verdict("stomp.py", "9.0.0", "broken", 4, "AssertionError: an escaped header came back changed")
 
 

@@ -142,7 +142,7 @@ def test_a_fault_is_an_entry() -> None:
     assert entry["parts"][0]["start"] == at - len(SEND)
     result = run("--frame", "2", input=data)
     assert result.exit_code == 1
-    assert f"octet {at}: a backslash in a header starts no escape" in result.stdout
+    assert f"octet {at}: undefined escape in a header" in result.stdout
     assert "--resync continues after it" in result.stderr
 
 

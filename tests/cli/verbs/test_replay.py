@@ -128,7 +128,7 @@ def test_what_is_broken_is_told(at: Runner, fresh: str, tmp_path: Path) -> None:
         file.truncate(path.stat().st_size - 1)  # the index at its end is none any more
     result = at("replay", path)
     assert result.exit_code == 1
-    assert "are no whole frames: left out" in result.stderr
+    assert "are not whole frames: skipped" in result.stderr
     assert bodies(at, fresh, 1) == ["0"]
     assert at("replay", tmp_path / "none.stompcap").exit_code == 1
 

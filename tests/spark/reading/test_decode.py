@@ -154,7 +154,7 @@ def test_a_malformed_frame_is_a_row_of_its_own(tmp_path: Path) -> None:
     good, bad, last = rows(path)
     assert (good["message_id"], last["message_id"]) == ("id-1", "id-2")
     at = len(octets([message(1)]))
-    assert bad.pop("error").startswith("missing-null: no NUL follows the octets that content-length counted, at offset")
+    assert bad.pop("error").startswith("missing-null: no NUL follows a body of content-length bytes, at offset")
     assert {name: value for name, value in bad.items() if value is not None} == {
         "body": BAD[3],
         "pos": at,

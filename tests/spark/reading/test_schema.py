@@ -265,7 +265,7 @@ def test_what_inflates_to_much_comes_in_more_batches(tmp_path: Path) -> None:
     parts = batches(coded, Projection(schema_of(text="frame")), FileOptions(batch_bytes=300_000))
     assert max(part.num_rows for part in parts) == 3
     table = read(path, schema_of(body="frame", error="frame"), decode="gzip", maxBody=99_999)
-    assert set(table["error"].to_pylist()) == {"limit-exceeded: the frame is larger than the limits allow"}
+    assert set(table["error"].to_pylist()) == {"limit-exceeded: the frame exceeds the limits"}
 
 
 # ---- which frames ----
