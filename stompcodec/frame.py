@@ -108,6 +108,7 @@ def _listed(items: Any) -> list[Any]:
 
 
 def _checked_pairs(headers: Any) -> list[tuple[str, str]]:
+    pairs: list[Any]
     if type(headers) is dict:
         pairs = list(headers.items())
     elif isinstance(headers, Headers):
