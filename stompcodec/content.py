@@ -18,15 +18,7 @@ from typing import Protocol
 
 from stompcodec.errors import ContentError, FrameError
 
-__all__ = [
-    "decode_content",
-    "encode_content",
-    "encoding_of",
-    "json_text",
-    "json_value",
-    "text_of",
-    "typed_headers",
-]
+__all__ = ["decode_content", "encode_content", "encoding_of", "json_text", "json_value", "text_of", "typed_headers"]
 
 
 class HasContent(Protocol):

@@ -69,48 +69,37 @@ ERROR_KINDS: dict[str, ErrorText] = {
         "fix the sender, or read with lenient=True to keep the backslash",
     ),
     "invalid-utf8": ErrorText(
-        "a header is not UTF-8",
-        "fix the sender, or read with lenient=True to keep the bytes as lone surrogates",
+        "a header is not UTF-8", "fix the sender, or read with lenient=True to keep the bytes as lone surrogates"
     ),
     "unexpected-nul": ErrorText(
-        "unexpected NUL: no frame can end here",
-        "check for a body with NULs that was sent without content-length",
+        "unexpected NUL: no frame can end here", "check for a body with NULs that was sent without content-length"
     ),
     "bad-content-length": ErrorText(
         "content-length is not the number of bytes in the body, in ASCII digits",
         "when writing, leave the header out and it is added; when reading, fix the sender",
     ),
     "missing-null": ErrorText(
-        "no NUL follows a body of content-length bytes",
-        "fix the sender: content-length counts bytes, not characters",
+        "no NUL follows a body of content-length bytes", "fix the sender: content-length counts bytes, not characters"
     ),
     "body-not-allowed": ErrorText(
-        "only SEND, MESSAGE and ERROR frames have a body",
-        "drop the body, or read with lenient=True",
+        "only SEND, MESSAGE and ERROR frames have a body", "drop the body, or read with lenient=True"
     ),
-    "limit-exceeded": ErrorText(
-        "the frame exceeds the limits",
-        "raise that field of Limits to accept such frames",
-    ),
+    "limit-exceeded": ErrorText("the frame exceeds the limits", "raise that field of Limits to accept such frames"),
     "truncated": ErrorText(
         "the stream ended inside a frame",
         "the peer or the network cut the connection: read the stream again from a frame's start",
     ),
     "unencodable": ErrorText(
-        "the frame cannot be written in this STOMP version",
-        "use a newer version, or leave the header or body out",
+        "the frame cannot be written in this STOMP version", "use a newer version, or leave the header or body out"
     ),
     "no-common-version": ErrorText(
-        "the two sides have no STOMP version in common",
-        "offer more versions in accept-version",
+        "the two sides have no STOMP version in common", "offer more versions in accept-version"
     ),
     "bad-heart-beat": ErrorText(
-        "heart-beat is not two numbers of milliseconds, separated by a comma",
-        "write it as in heart-beat:10000,10000",
+        "heart-beat is not two numbers of milliseconds, separated by a comma", "write it as in heart-beat:10000,10000"
     ),
     "bad-content-encoding": ErrorText(
-        "the body does not match its content-encoding",
-        "check content-encoding, and the limit for the inflated body",
+        "the body does not match its content-encoding", "check content-encoding, and the limit for the inflated body"
     ),
 }
 
@@ -146,13 +135,7 @@ class FrameError(StompError, ValueError):
     """
 
     def __init__(
-        self,
-        kind: str,
-        offset: int | None = None,
-        *,
-        limit: str | None = None,
-        detail: str = "",
-        near: bytes = b"",
+        self, kind: str, offset: int | None = None, *, limit: str | None = None, detail: str = "", near: bytes = b""
     ) -> None:
         text = ERROR_KINDS[kind]
         self.kind = kind

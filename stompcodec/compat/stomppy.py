@@ -24,14 +24,7 @@ from typing import Any
 from stompcodec.compat.seams import Installed, Seam
 from stompcodec.compat.seams import install as _install
 from stompcodec.compat.stomppy_beats import checked, offer, reading_ahead
-from stompcodec.compat.stomppy_read import (
-    PEER,
-    parse_frame,
-    reading,
-    stomp,
-    strict_parse_frame,
-    strict_parse_headers,
-)
+from stompcodec.compat.stomppy_read import PEER, parse_frame, reading, stomp, strict_parse_frame, strict_parse_headers
 from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame, transmitting
 
 __all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams", "self_test"]

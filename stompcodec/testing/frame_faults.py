@@ -117,14 +117,7 @@ class FrameFaults:
         return self._set("lose", command, nth, times, headers)
 
     def cut(
-        self,
-        command: str,
-        *,
-        octets: int = 0,
-        after: bool = False,
-        nth: int = 1,
-        times: int | None = 1,
-        **headers: Any,
+        self, command: str, *, octets: int = 0, after: bool = False, nth: int = 1, times: int | None = 1, **headers: Any
     ) -> Fault:
         """Cut the connection at a frame.
 

@@ -428,12 +428,7 @@ class Listener:
 
 
 async def connect(
-    address: Place,
-    owner: Owner,
-    *,
-    ssl: SSLContext | None = None,
-    timeout: float = TIMEOUT,
-    high: int = HIGH,
+    address: Place, owner: Owner, *, ssl: SSLContext | None = None, timeout: float = TIMEOUT, high: int = HIGH
 ) -> Wire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 

@@ -249,7 +249,7 @@ def test_repr_cuts_what_is_long(codec):
     assert repr(frame).count("…") == 14
     assert "h11=" in repr(frame)
     assert "h12=" not in repr(frame)
-    assert "body=100000 octets" in repr(frame)
+    assert "body=100000 bytes" in repr(frame)
     assert repr(codec.Frame("ACK")) == "<Frame ACK>"
     long_names = codec.Frame("X" * 5000, [("n" * 5000, "v")])
     assert len(repr(long_names)) < 7000
