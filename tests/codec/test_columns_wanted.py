@@ -183,7 +183,7 @@ def test_arguments(codec, wrong):
 
 
 def test_messages_say_what_to_write(codec):
-    with pytest.raises(ValueError, match=r"no column 'destination'.*names"):
+    with pytest.raises(ValueError, match=r"unknown column 'destination'.*names"):
         codec.parse_columns(DATA, columns=["destination"])
     with pytest.raises(ValueError, match=r"'is'.*'in' or 'prefix'"):
         codec.parse_columns(DATA, where=[("a", "is", ["b"])])

@@ -106,7 +106,7 @@ def test_large_messages_are_streamed_past_it(log: Any) -> None:
     assert [len(frame.body) for frame in peer.take()] == [500_000, 5]
     shown = [line for line in lines(log) if "MESSAGE" in line]
     assert "body=streamed" in shown[0]
-    assert "body=5 octets" in shown[1]
+    assert "body=5 bytes" in shown[1]
 
 
 def test_an_error_is_logged_and_names_with_odd_characters_stay_in_their_line(log: Any) -> None:
