@@ -8,11 +8,7 @@ __all__ = ["stand_in"]
 
 
 def stand_in(name: str, error: Exception) -> type[Any]:
-    """Return a data source that can be looked up, but raises when it is used.
-
-    Args:
-        name: name of the source.
-        error: error that its import raised.
+    """Return a data source that can be looked up, but raises `error`, with which its import failed, when it is used.
 
     Raises:
         ImportError: this PySpark has no Python data sources (before 4.0), or is not installed.

@@ -41,13 +41,7 @@ _SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log"
 def main(
     arguments: Sequence[str] | None = None, prog: str = "python -m stompcodec.spark.demo", epilog: str = ""
 ) -> None:
-    """Run the demonstration, and exit.
-
-    Args:
-        arguments: command line arguments; None for those of the process.
-        prog: name of the command for its help.
-        epilog: end of its help.
-    """
+    """Run the demonstration, and exit. `prog` and `epilog` are for the help."""
     options = _options(arguments, prog, epilog)
     for package, extra in (("pyspark", "spark"), ("pyarrow", "spark"), ("click", "cli"), ("rich", "cli")):
         if find_spec(package) is None:

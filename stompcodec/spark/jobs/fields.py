@@ -74,13 +74,8 @@ def is_struct(column: Column) -> bool:
 
 
 def reason(text: C, value: C, column: Column) -> C:
-    """Return what is wrong with a field; null for a valid one.
-
-    Args:
-        text: text of the field, null if it is missing.
-        value: result of `typed`.
-        column: its column.
-    """
+    """Return what is wrong with a field, null if nothing: `text` is null if the field is missing, `value` is its
+    `typed` value."""
     lost = value.getField("bad").isNotNull() if is_struct(column) else value.isNull()
     word = _WORDS.get(column.type, column.type if len(column.type) < _SHOWN else column.type[: _SHOWN - 1] + "…")
     said = F.concat(F.lit(f"field {column.path}: '"), F.left(text, F.lit(_SHOWN)), F.lit(f"' is not {word}"))
@@ -97,8 +92,7 @@ def twice(fields: C) -> C:
 def rest(maps: list[tuple[str, C, set[str]]]) -> C:
     """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique.
 
-    Args:
-        maps: prefix of the names, map of texts, and names that have columns, of each map.
+    Each of `maps` is the prefix of its names, a map of texts, and the names that have columns.
     """
     empty = F.create_map().cast(_MAP)
     whole = reduce(F.map_concat, [F.coalesce(_left(*each), empty) for each in maps])

@@ -74,10 +74,7 @@ def start(spark: SparkSession, writer: DataStreamWriter, how: Running) -> Stream
 def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
     """Return a name for a batch of a stream; it stays the same when Spark repeats the batch after a crash.
 
-    Args:
-        batch: the batch.
-        number: its number.
-        checkpoint: checkpoint folder of the query, which contains the query's id: Spark Connect does not tell it.
+    The checkpoint folder has the id of the query, which Spark Connect does not tell.
     """
     spark = batch.sparkSession
     try:
@@ -163,11 +160,7 @@ def append_batch(batch: DataFrame, path: str, name: str) -> None:
 
 
 def write_new(frames: DataFrame, path: str, mode: str) -> None:
-    """Write a batch as Parquet in the layout of streams.
-
-    Args:
-        mode: errorifexists, overwrite, or append.
-    """
+    """Write a batch as Parquet in the layout of streams; `mode` is errorifexists, overwrite, or append."""
     named = frames.withColumn("batch", F.lit(f"run-{uuid.uuid4().hex[:12]}"))
     named.write.mode(save_mode(mode)).option("compression", "zstd").partitionBy("batch").parquet(path)
 

@@ -94,12 +94,8 @@ def _frames(batch: Any) -> Iterator[Frame]:
 
 
 def reading(reader: str, most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function for mapInArrow that turns frames with `body` and `error` into items.
-
-    Args:
-        reader: see `records`.
-        most: largest body in bytes, also when inflated.
-    """
+    """Return a function for mapInArrow that turns frames with `body` and `error` into items; for its arguments see
+    `records`."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

@@ -199,11 +199,7 @@ class Receiver:
         return f"{self._options.spool_dir} is full (option maxSpoolBytes)" if self._held else None
 
     def metrics(self, begin: Mapping[str, int]) -> dict[str, Any]:
-        """Return the metrics of the source for the progress of a query.
-
-        Args:
-            begin: end of the last planned batch, by chain.
-        """
+        """Return the metrics of the source for a query's progress; `begin` is the end of the last planned batch."""
         options, recorder = self._options, self._recorder
         if not self._size:
             self._measure()

@@ -31,12 +31,7 @@ def unit_of(capture: Capture, segment: Segment) -> Unit:
 
 
 class Chain:
-    """A sequence of files.
-
-    Args:
-        name: name used in messages.
-        units: its files, in order.
-    """
+    """A sequence of files; `name` is for messages."""
 
     def __init__(self, name: str, units: list[Unit], options: FileOptions) -> None:
         self.name = name

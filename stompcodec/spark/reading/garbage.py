@@ -31,10 +31,7 @@ _EOLS = 4
 
 
 def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether bytes begin, after EOLs, with a command line or a part of one.
-
-    Args:
-        extra: further commands.
+    """Return whether bytes begin, after EOLs, with a command line or a part of one; `extra` are further commands.
 
     >>> [begins_frame(octets) for octets in (b"SEND\\n\\nx", b"\\r\\nMES", b"SENDER\\n", b"", b"SEND\\0")]
     [True, True, False, False, True]

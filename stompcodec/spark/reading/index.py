@@ -67,11 +67,8 @@ class IndexFile:
         self._stream.close()
 
     def rows(self, first: int = 0, count: int | None = None, *, trusted: bool = False) -> Iterator[Rows]:
-        """Yield rows from number `first` on, up to the seal, the end, or a damaged row.
-
-        Args:
-            trusted: skip the checksums, which were verified before.
-        """
+        """Yield rows from number `first` on, up to the seal, the end, or a damaged row. `trusted` skips their
+        checksums, verified before."""
         stop = self.count if count is None else min(self.count, first + count)
         before = self._before(first)
         if before is None:

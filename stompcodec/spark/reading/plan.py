@@ -48,11 +48,7 @@ class _Found(NamedTuple):
 
 
 def _find(paths: Iterable[str], *, missing: bool = False) -> list[_Found]:
-    """Return the captures and files at these paths, each once.
-
-    Args:
-        missing: accept paths that do not exist yet, instead of raising.
-    """
+    """Return the captures and files at these paths, each once; with `missing` they need not exist yet."""
     found: dict[Path, _Found] = {}
     paths = list(paths)
     for text in paths:
@@ -106,11 +102,7 @@ def _is_capture(folder: Path) -> bool:
 
 
 def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
-    """Return the files of a capture, or the one file.
-
-    Args:
-        missing: accept that it was deleted meanwhile, instead of raising.
-    """
+    """Return the files of a capture, or the one file; none if it was deleted meanwhile and `missing` allows that."""
     try:
         return _there(found)
     except OSError as error:

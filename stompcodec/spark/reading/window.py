@@ -142,8 +142,7 @@ class Window:
     def skip(self, count: int | None, fill: Callable[[int], object] | None = None) -> bool:
         """Drop `count` bytes, or with None everything up to the first NUL; return False if the stream ends before.
 
-        Args:
-            fill: function that reads on; None for `self.fill`.
+        `fill` reads on instead of `self.fill`.
 
         Raises:
             UnreadableError: the stream is damaged.
@@ -204,10 +203,8 @@ class Window:
 def frame_end(view: memoryview, complete: bool, limits: Limits | None = None) -> int | None:
     """Return where a malformed frame at the start of the view ends, so that reading can go on there.
 
-    It ends where its content-length says if there is a NUL, else at the first NUL, else with the view.
-
-    Args:
-        complete: no more bytes will follow; otherwise None asks for more.
+    It ends where its content-length says if there is a NUL, else at the first NUL, else with the view. None asks for
+    more bytes, unless the view is `complete`.
     """
     ends = frame_ends(view, 1, 1, limits=limits)
     if ends:

@@ -31,12 +31,9 @@ _HEAD = """<!DOCTYPE html>
 
 
 def page_of(found: Mapping[str, Any]) -> str:
-    """Return the whole page.
+    """Return the whole page for the contents of report.json.
 
     Every text is escaped and cut, with control characters made visible; the page stays below 1 MB.
-
-    Args:
-        found: contents of report.json, as `report` returns them.
     """
     title = found["title"]
     parts = [_HEAD.format(title=escape(title), css=_css()), _header(found), _verdict(found), _tiles(found)]
