@@ -19,7 +19,7 @@ from stompcodec.codec import Frame, parse_columns, serialize
 from stompcodec.errors import FrameError
 from stompcodec.spark.options.options import ALL, FileOptions, OptionError, parse_file
 from stompcodec.spark.reading.decode import limits_of
-from stompcodec.spark.reading.project import MalformedError, Projector, Raw, told
+from stompcodec.spark.reading.project import MalformedError, Projector, Raw, error_text
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError
 from stompcodec.spark.sink.connection import SinkError
 from stompcodec.spec import VERSIONS
@@ -188,9 +188,9 @@ class _Values:
         """Return the problem of a value; None if it is one frame or none."""
         if columns.error:
             noticed = pa.record_batch(columns).column("length")[columns.rows - 1].as_py()
-            return told(columns.error, columns.consumed + int(noticed))
+            return error_text(columns.error, columns.consumed + int(noticed))
         if bytes(octets[columns.consumed : columns.consumed + _SHOWN]).strip(b"\r\n"):
-            return told("truncated", columns.consumed)
+            return error_text("truncated", columns.consumed)
         if columns.rows > 1:
             return f"several-frames: the value holds {columns.rows} frames, where there has to be one"
         return None

@@ -16,7 +16,7 @@ from stompcodec.spark.java import spark_env
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session"]
+__all__ = ["existing_session", "register", "session"]
 
 _log = logging.getLogger("stompcodec.spark")
 #: Module and class of our sources. They are above this module, so they are imported on use.
@@ -63,16 +63,16 @@ def session(
     except ImportError:
         raise MissingExtraError("spark", "pyspark") from None
     _check_version()
-    spark = _there(SparkSession)
+    spark = existing_session(SparkSession)
     if spark is None:
-        spark = _made(SparkSession.builder.appName(name), cores, memory, conf)
+        spark = _start(SparkSession.builder.appName(name), cores, memory, conf)
     else:
-        _set(spark, conf)
+        _change_settings(spark, conf)
     register(spark)
     return spark
 
 
-def _made(
+def _start(
     builder: SparkSession.Builder, cores: int | None, memory: str | None, conf: Mapping[str, object]
 ) -> SparkSession:
     """Start a session; settings in `conf` override ours, except that Java options are added to ours."""
@@ -91,7 +91,7 @@ def _made(
     return builder.getOrCreate()
 
 
-def _there(kind: type[SparkSession]) -> SparkSession | None:
+def existing_session(kind: type[SparkSession]) -> SparkSession | None:
     """Return the session of this thread, or the one that threads share; None if there is none."""
     active = kind.getActiveSession()
     if active is not None:
@@ -100,7 +100,7 @@ def _there(kind: type[SparkSession]) -> SparkSession | None:
     return None if shared is None or shared.sparkContext._jsc is None else shared
 
 
-def _set(spark: SparkSession, conf: Mapping[str, object]) -> None:
+def _change_settings(spark: SparkSession, conf: Mapping[str, object]) -> None:
     from pyspark.errors import PySparkException
 
     for key, value in conf.items():

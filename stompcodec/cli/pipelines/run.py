@@ -109,9 +109,9 @@ def started(cores: int | None, memory: str | None, log: str | None, quiet: bool)
         with _stderr_to(log or os.devnull):
             from pyspark.sql import SparkSession
 
-            from stompcodec.spark.sessions import _there, session
+            from stompcodec.spark.sessions import existing_session, session
 
-            running = _there(SparkSession) is not None  # a session that runs already is not stopped
+            running = existing_session(SparkSession) is not None  # a session that runs already is not stopped
             spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
     except (StompError, ImportError, OSError, RuntimeError) as error:
         _fail(error, line)

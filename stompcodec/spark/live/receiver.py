@@ -75,11 +75,11 @@ class Receiver:
         self._by_release = by_release and options.ack_mode == "batch"
         numbers = range(options.subscriptions)
         self._segment = min(_SEGMENT, options.max_spool_bytes // (8 * len(numbers)))
-        self._capture = _opened(options, self._segment)
+        self._capture = _open_spool(options, self._segment)
         self.identity = self._identified(anew)
         """Identity of the spool."""
         self._chains = {*Capture(options.spool_dir).chains(), CHAIN, *(f"{CHAIN}.{number}" for number in numbers[1:])}
-        self._came = _last_came(options.spool_dir)
+        self._received_before = _last_received(options.spool_dir)
         self._lock = threading.Lock()
         self._released: dict[str, int] = {}
         self._recorder: Recorder | None = None
@@ -203,7 +203,7 @@ class Receiver:
         options, recorder = self._options, self._recorder
         if not self._size:
             self._measure()
-        last = recorder.last if recorder is not None and recorder.last is not None else self._came
+        last = recorder.last if recorder is not None and recorder.last is not None else self._received_before
         where = ", ".join(map(str, options.link.addresses))
         return {
             "description": f"stomp: {', '.join(options.destination)} at {where}, spool {options.spool_dir}",
@@ -270,8 +270,8 @@ class Receiver:
             dedupe=Dedupe.of(options.dedupe, options.dedupe_window),
             acknowledge="released" if self._by_release else "synced",
             most=self._most,
-            on_turn=self._turn,
-            on_trouble=self._told,
+            on_turn=self._on_turn,
+            on_trouble=self._on_trouble,
             hold=self._hold,
         )
         with self._lock:
@@ -328,7 +328,7 @@ class Receiver:
 
     # ---- called by the recorder ----
 
-    def _turn(self) -> None:
+    def _on_turn(self) -> None:
         """Update the state of the connection; called a few times per second."""
         now = time.monotonic()
         messages = 0 if self._recorder is None else self._recorder.messages
@@ -351,7 +351,7 @@ class Receiver:
         try:
             self._delete(round(time.time() * 1e6))
         except StoreError as error:
-            self._told(error)
+            self._on_trouble(error)
 
     def _delete(self, now: int) -> None:
         options = self._options
@@ -386,7 +386,7 @@ class Receiver:
         self._held = held
         return held
 
-    def _told(self, error: Exception) -> None:
+    def _on_trouble(self, error: Exception) -> None:
         """Log a problem that will be retried, once."""
         if isinstance(error, StoreError):
             self._failed = str(error)
@@ -419,7 +419,7 @@ class Receiver:
         return {chain: min(offset, self._capture.end(chain) - self._segment) for chain, offset in released.items()}
 
 
-def _opened(options: LiveOptions, segment: int) -> CaptureWriter:
+def _open_spool(options: LiveOptions, segment: int) -> CaptureWriter:
     """Open the spool, after waiting for a previous holder to release it."""
     until = time.monotonic() + _LOCK_WAIT
     while True:
@@ -455,7 +455,7 @@ def _is_full(error: Exception) -> bool:
     return isinstance(cause, OSError) and cause.errno in _FULL
 
 
-def _last_came(folder: str) -> float | None:
+def _last_received(folder: str) -> float | None:
     """Return when the last frame of a spool was received, in seconds since 1970; None if unknown."""
     times = []
     capture = Capture(folder)

@@ -71,7 +71,7 @@ class Numbered(InputPartition):
     until: int
 
 
-class _Look:
+class _DriverConnection:
     """The driver's connection: it finds the ends of queues and releases messages."""
 
     def __init__(self, options: ReplayOptions) -> None:
@@ -80,7 +80,7 @@ class _Look:
         self._released: Offset = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Look, (self._options,)  # the connection stays on the driver
+        return _DriverConnection, (self._options,)  # the connection stays on the driver
 
     def ends(self) -> Offset:
         """Return the last message number of each queue."""
@@ -109,7 +109,7 @@ class _Look:
         Args:
             release: number up to which the broker releases messages.
         """
-        patience, timeout = _Patience(self._options.timeout), self._options.timeout
+        deadline, timeout = _Deadline(self._options.timeout), self._options.timeout
         while True:
             try:
                 if self._client is None or self._client.state == "closed":
@@ -125,7 +125,7 @@ class _Look:
                 if not (lost or isinstance(error, _AWAY)):
                     raise
                 self.close()
-                patience.wait(error)
+                deadline.wait(error)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -177,19 +177,19 @@ def messages_of(options: ReplayOptions, partition: Numbered) -> Generator[bytes,
     Raises:
         StompError: the broker refuses, or was unreachable for longer than the option timeout.
     """
-    patience = _Patience(options.timeout)
+    deadline = _Deadline(options.timeout)
     last = partition.after
     while last < partition.until:
         try:
             with _connected(options) as client:
                 subscription = _browse(client, partition.destination, str(last + 1))
                 for seq, octets in numbered(subscription, partition, last, options.timeout):
-                    patience.renew()
+                    deadline.renew()
                     yield octets
                     last = seq
             return
         except _AWAY as error:
-            patience.wait(error)
+            deadline.wait(error)
 
 
 def numbered(subscription: Subscription, partition: Numbered, last: int, timeout: float) -> Iterator[tuple[int, bytes]]:
@@ -209,7 +209,7 @@ def numbered(subscription: Subscription, partition: Numbered, last: int, timeout
         yield seq, serialize(message.frame, "1.2")
 
 
-class _Patience:
+class _Deadline:
     """Deadline for reaching an unavailable broker."""
 
     def __init__(self, seconds: float) -> None:
@@ -227,7 +227,7 @@ class _Patience:
         time.sleep(_PAUSE)
 
 
-class _Octets:
+class _ByteReader:
     """Reader of message bytes, for a window."""
 
     def __init__(self, messages: Iterator[bytes]) -> None:
@@ -258,7 +258,7 @@ class _Reading(Shipped):
 
         self._options = parse_replay(options)
         self._projection = Projection(schema, self._options.file.decode)
-        self._look = _Look(self._options)
+        self._driver = _DriverConnection(self._options)
 
     def _split(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from stompcodec.spark.reading.pack import pack
@@ -285,7 +285,7 @@ class _Reading(Shipped):
         from stompcodec.spark.reading.decode import read_numbered
 
         with closing(messages_of(self._options, partition)) as messages:
-            octets = _Octets(messages)
+            octets = _ByteReader(messages)
             yield from read_numbered(octets, SEQ, partition.destination, self._projection, self._options.file)
 
 
@@ -294,9 +294,9 @@ class ReplayReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         try:
-            return self._split({}, self._look.ends())
+            return self._split({}, self._driver.ends())
         finally:
-            self._look.close()
+            self._driver.close()
 
 
 class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -321,10 +321,10 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return self._end(plain(start), plain(start), limit)
 
     def _end(self, start: Offset, done: Offset, limit: ReadLimit) -> Offset:
-        self._look.release(done)
-        end = self._target or self._look.ends()
+        self._driver.release(done)
+        end = self._target or self._driver.ends()
         if isinstance(limit, ReadMaxRows):
-            end = self._look.limited(start, end, limit.max_rows)
+            end = self._driver.limited(start, end, limit.max_rows)
         return dict(sorted({name: max(seq, start.get(name, 0)) for name, seq in end.items()}.items()))
 
     def _unasked(self) -> Offset:
@@ -335,14 +335,14 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return batches.following(end, tick=self._options.release and not batches.settled)
 
     def reportLatestOffset(self) -> Offset | None:
-        return self._look.ends()
+        return self._driver.ends()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._look.ends()
+        self._target = self._driver.ends()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         self._batches.planned(start, end)
         return self._split(plain(start), plain(end))
 
     def stop(self) -> None:
-        self._look.close()
+        self._driver.close()

@@ -18,7 +18,7 @@ from stompcodec.codec import parse_columns
 from stompcodec.spark.options.options import ALL, FileOptions
 from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker, rest_of_run
 from stompcodec.spark.reading.index import IndexFile, open_index
-from stompcodec.spark.reading.project import Projector, told
+from stompcodec.spark.reading.project import Projector, error_text
 from stompcodec.spark.reading.schema import Projection
 from stompcodec.spark.reading.window import UnreadableError, Window, frame_end, opened
 from stompcodec.spec import Limits, dialect_of
@@ -91,7 +91,7 @@ def read_split(split: Split, projection: Projection, options: FileOptions) -> It
         batches = _Batches(Projector(projection, options, split.spool, split.base, times))
         window = Window(opened(split.path, split.compression, split.start, split.stop, stack), split.start)
         stack.callback(window.close)
-        sums = _Sums(index, split) if options.checksums and index is not None else None
+        sums = _Checksums(index, split) if options.checksums and index is not None else None
         if split.problem:
             batches.error(split.start, split.problem)
         look = looker(split.path, split.compression)
@@ -138,7 +138,7 @@ class _Frames:
         projection: Projection,
         options: FileOptions,
         split: Split,
-        sums: _Sums | None,
+        sums: _Checksums | None,
         batches: _Batches,
         look: Callable[[int], bytes] = lambda place: b"",
     ) -> None:
@@ -223,7 +223,7 @@ class _Frames:
                 end = rest_of_run(view, end)
             octets = bytes(view[: _SHOWN if end is None else min(end, _SHOWN)])
         window.skip(end, self._fill)
-        self._wrong(is_frame, at, told(kind, self._split.base + at + noticed), window.offset - at, octets)
+        self._wrong(is_frame, at, error_text(kind, self._split.base + at + noticed), window.offset - at, octets)
         return _LEAST
 
     def _end_of(self, view: memoryview, offset: int) -> int | None:
@@ -257,7 +257,7 @@ class _Frames:
             end = frame_end(view, True, limits_of(self._options)) or len(view)
             octets = bytes(view[: min(end, _SHOWN)])
         if octets.strip(b"\r\n"):
-            self._wrong(is_frame, at, told("truncated", self._split.base + at), end, octets)
+            self._wrong(is_frame, at, error_text("truncated", self._split.base + at), end, octets)
         window.take(end)
         return _LEAST
 
@@ -400,7 +400,7 @@ class _Times:
         return known[found]
 
 
-class _Sums:
+class _Checksums:
     """Check of bytes against the checksums of the index, for rows that lie entirely in the split."""
 
     def __init__(self, index: IndexFile, split: Split) -> None:

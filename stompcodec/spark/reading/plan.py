@@ -104,7 +104,7 @@ def _is_capture(folder: Path) -> bool:
 def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
     """Return the files of a capture, or the one file; none if it was deleted meanwhile and `missing` allows that."""
     try:
-        return _there(found)
+        return _existing_units(found)
     except OSError as error:
         problem = fail(found.path, "read", error)
     except StoreError as error:
@@ -114,7 +114,7 @@ def _units(found: _Found, *, missing: bool = False) -> list[Unit]:
     raise problem
 
 
-def _there(found: _Found) -> list[Unit]:
+def _existing_units(found: _Found) -> list[Unit]:
     if found.folder:
         capture = Capture(found.path)
         return [unit_of(capture, segment) for segment in capture.segments()]

@@ -14,7 +14,7 @@ from stompcodec.spark.options.options import FileOptions
 from stompcodec.spark.reading.casts import EARLIEST, LATEST, cast, milliseconds, utf8
 from stompcodec.spark.reading.schema import Column, Projection
 
-__all__ = ["MalformedError", "Projector", "Raw", "told"]
+__all__ = ["MalformedError", "Projector", "Raw", "error_text"]
 
 _TYPES = {
     "command": pa.string(),
@@ -38,10 +38,10 @@ class MalformedError(StompError, ValueError):
     """
 
 
-def told(kind: str, offset: int) -> str:
+def error_text(kind: str, offset: int) -> str:
     """Return the text of the column `error` for a malformed frame.
 
-    >>> told("missing-null", 7)
+    >>> error_text("missing-null", 7)
     'missing-null: no NUL follows a body of content-length bytes, at offset 7'
     """
     return f"{kind}: {ERROR_KINDS[kind].what}, at offset {offset}"

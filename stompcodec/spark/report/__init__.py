@@ -118,7 +118,7 @@ def _archived(
     from stompcodec.spark import jobs  # PySpark is imported on use
     from stompcodec.spark.report import data
 
-    frames = _there(jobs.read_archive, spark, archive)
+    frames = _table_at(jobs.read_archive, spark, archive)
     if frames is None:
         raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
     frames = data.between(frames, since, until)
@@ -131,7 +131,7 @@ def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLi
     from stompcodec.spark import jobs
     from stompcodec.spark.report import data
 
-    counted = None if metrics is None else _there(jobs.read_metrics, spark, metrics)
+    counted = None if metrics is None else _table_at(jobs.read_metrics, spark, metrics)
     figures["sequence_gaps"], found = (None, []) if counted is None else data.gaps(counted)
     return found
 
@@ -141,7 +141,7 @@ def _seconds_between(start: int | None, end: int) -> float | None:
     return None if start is None else max(0.0, (end - start) / 1e6)
 
 
-def _there(
+def _table_at(
     read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
 ) -> DataFrame | None:
     """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
@@ -163,8 +163,8 @@ def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> d
     figures["records"] = figures["quarantined"] = None
     good, bad, known = 0, None, False
     for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
-        rows = _there(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
-        held = _there(jobs.read_quarantine, spark, folder)
+        rows = _table_at(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
+        held = _table_at(jobs.read_quarantine, spark, folder)
         known = known or rows is not None or held is not None
         good += rows.count() if rows is not None else 0
         if held is not None:

@@ -65,7 +65,7 @@ class _Sink(Shipped):
             return Sent(partition, self._write(iterator, f"{self._ids(context)}-{partition}-"))
         except StompError as error:
             # Without its cause, which Spark would show with a long traceback.
-            raise SinkError(f"partition {partition}: {_told(error, self.options.transaction)}") from None
+            raise SinkError(f"partition {partition}: {_one_line(error, self.options.transaction)}") from None
 
     def _write(self, batches: Iterator[Any], ids: str) -> int:
         first = next((batch for batch in batches if batch.num_rows), None)
@@ -125,7 +125,7 @@ def _blocks(rows: Rows, target: Target, first: Any, batches: Iterator[Any], ids:
             number += batch.num_rows
 
 
-def _told(error: StompError, transaction: bool) -> str:
+def _one_line(error: StompError, transaction: bool) -> str:
     """Return an error as one line, with the rows that took effect. `send_many` counts messages as rows are counted."""
     text = " ".join(str(error).split())
     if transaction and getattr(error, "sent", False):  # the COMMIT was sent
