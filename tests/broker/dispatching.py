@@ -80,7 +80,10 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.begin(looks, again, write_high)
 
     def begin(self, looks, again, write_high, **config):
-        self.patches = [patch.object(dispatcher, "MOST_LOOKS", looks), patch.object(dispatcher, "_MOST_AGAIN", again)]
+        self.patches = [
+            patch.object(dispatcher, "MOST_LOOKS", looks),
+            patch.object(dispatcher, "_MOST_REVISITED", again),
+        ]
         for one in self.patches:
             one.start()
         self.bench = Bench(max_attempts=10**6, write_high=write_high, **config)

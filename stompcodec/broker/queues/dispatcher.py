@@ -26,7 +26,7 @@ __all__ = ["MOST_LOOKS", "Contents", "Dispatcher", "Watcher"]
 #: Messages that a consumer looks at in one turn.
 MOST_LOOKS = 1000
 #: Places to look at again that are remembered one by one. With more, the consumer goes back to the first of them.
-_MOST_AGAIN = 1000
+_MOST_REVISITED = 1000
 #: Groups are hashed to this many places, which bounds memory. The groups of a place have the same consumer.
 _PLACES = 4096
 
@@ -57,42 +57,42 @@ class Watcher(Protocol):
         """Note a message that has become READY."""
 
 
-class _Look:
+class _Cursor:
     """The progress of one consumer through the READY messages."""
 
-    __slots__ = ("again", "all", "epoch", "least", "place")
+    __slots__ = ("at_end", "epoch", "least", "place", "revisit")
 
     def __init__(self, least: int, epoch: int) -> None:
         #: The epoch of the dispatcher for which this holds. In a later one the consumer starts over.
         self.epoch = epoch
         #: The lowest seq that it takes.
         self.least = least
-        #: It cannot take the messages up to this place, except for those in `again`.
+        #: It cannot take the messages up to this place, except for those in `revisit`.
         self.place = START
-        self.again: set[Place] = set()
+        self.revisit: set[Place] = set()
         #: It is in the ring, and has looked at all READY messages.
-        self.all = False
+        self.at_end = False
 
     def start_over(self) -> None:
-        self.place, self.all = START, False
-        self.again.clear()
+        self.place, self.at_end = START, False
+        self.revisit.clear()
 
     def note(self, place: Place) -> None:
         """Note the place of a message that has become READY."""
-        if self.all:  # `give` asked its consumer
+        if self.at_end:  # `give` asked its consumer
             self.place = max(self.place, place)
         elif place <= self.place:
-            self.again.add(place)
-            if len(self.again) > _MOST_AGAIN:
-                rank, seq = min(self.again)
+            self.revisit.add(place)
+            if len(self.revisit) > _MOST_REVISITED:
+                rank, seq = min(self.revisit)
                 self.place = rank, seq - 1
-                self.again.clear()
+                self.revisit.clear()
 
     def next(self, backlog: Backlog) -> Message | None:
         """Return the next message to look at; None after the last."""
-        while self.again:
-            place = min(self.again)
-            self.again.remove(place)
+        while self.revisit:
+            place = min(self.revisit)
+            self.revisit.remove(place)
             message = backlog.at(place)
             if message is not None:
                 return message
@@ -111,8 +111,8 @@ class Dispatcher:
     """
 
     __slots__ = (
-        *("_asked", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_looks", "_mine", "_owners", "_passed"),
-        *("_selective", "_queue", "_ring", "backlog", "browsers", "lone"),
+        *("_at_end", "_cursors", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_mine", "_owners"),
+        *("_passed", "_queue", "_ring", "_selective", "backlog", "browsers", "only_consumer"),
     )
 
     def __init__(self, queue: Contents, backlog: Backlog) -> None:
@@ -121,17 +121,17 @@ class Dispatcher:
         self.browsers: dict[Watcher, None] = {}
         #: Higher priorities first, then the consumer that has waited longest.
         self._ring = Ring()
-        self._looks: dict[Consumer, _Look] = {}
+        self._cursors: dict[Consumer, _Cursor] = {}
         #: Changes when all consumers have to look at all messages again.
         self._epoch = 0
         #: Consumers in the ring that have looked at all READY messages.
-        self._asked = 0
+        self._at_end = 0
         #: The number of selective consumers, and the exclusive ones.
         self._selective = 0
         self._exclusive = Ring()
         #: The only consumer in the ring, if only its selector and its send budget matter; None if that is unknown.
         #: Invariant: whatever changes the ring resets it.
-        self.lone: Consumer | None = None
+        self.only_consumer: Consumer | None = None
         #: The exclusive consumer that gets all messages.
         self._holder: Consumer | None = None
         #: The owner of each place of groups, the places of each owner, and the places that others have passed over.
@@ -154,8 +154,8 @@ class Dispatcher:
             self._add(consumer)
         for consumer in ring:
             self._ring.add(consumer)
-            self._looks[consumer].all = not self.backlog
-        self._asked = 0 if self.backlog else len(self._ring)
+            self._cursors[consumer].at_end = not self.backlog
+        self._at_end = 0 if self.backlog else len(self._ring)
         self._choose()
 
     def end(self) -> list[Consumer]:
@@ -168,34 +168,34 @@ class Dispatcher:
         self._choose()
 
     def _add(self, consumer: Consumer) -> None:
-        self._looks[consumer] = _Look(_least(consumer), self._epoch)
+        self._cursors[consumer] = _Cursor(_least(consumer), self._epoch)
         self._selective += is_selective(consumer)
         if consumer.request.exclusive:
             self._exclusive.add(consumer)
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer out of the ring: it has ended, or has no credit or send budget for now."""
-        self.lone = None
+        self.only_consumer = None
         if consumer.in_ring:
             consumer.in_ring = False
             self._ring.remove(consumer)
-        look = self._look(consumer)
-        if look is not None and look.all:
-            look.all = False
-            self._asked -= 1
+        cursor = self._cursor(consumer)
+        if cursor is not None and cursor.at_end:
+            cursor.at_end = False
+            self._at_end -= 1
 
-    def _look(self, consumer: Consumer) -> _Look | None:
+    def _cursor(self, consumer: Consumer) -> _Cursor | None:
         """Return the progress of a consumer; None if it is not known here."""
-        look = self._looks.get(consumer)
-        if look is not None and look.epoch != self._epoch:
-            look.start_over()
-            look.epoch = self._epoch
-        return look
+        cursor = self._cursors.get(consumer)
+        if cursor is not None and cursor.epoch != self._epoch:
+            cursor.start_over()
+            cursor.epoch = self._epoch
+        return cursor
 
     def drop(self, consumer: Consumer) -> None:
         """Remove a consumer: messages that were reserved for it go to others."""
         self.leave(consumer)
-        if self._looks.pop(consumer, None) is not None:
+        if self._cursors.pop(consumer, None) is not None:
             self._selective -= is_selective(consumer)
             if consumer.request.exclusive:
                 self._exclusive.remove(consumer)
@@ -241,7 +241,7 @@ class Dispatcher:
         """Make all consumers look at all messages again. Each notices when it looks, because there may be many."""
         self._passed.clear()
         self._epoch += 1
-        self._asked = 0
+        self._at_end = 0
 
     # ---- deliver ----
 
@@ -255,11 +255,11 @@ class Dispatcher:
         if self._queue.parked is not None:
             return None
         while True:
-            ring, looks, epoch = self._ring, self._looks, self._epoch
+            ring, cursors, epoch = self._ring, self._cursors, self._epoch
             unable = []
             for consumer in ring if self._holder is None or message.faults else [self._holder]:
-                look = looks[consumer]
-                if not look.all or look.epoch != epoch:
+                cursor = cursors[consumer]
+                if not cursor.at_end or cursor.epoch != epoch:
                     continue
                 if (consumer.credit <= 0 or consumer.outbox.send_budget <= 0) and not self._is_able(consumer):
                     unable.append(consumer)
@@ -277,7 +277,7 @@ class Dispatcher:
                 else:  # most
                     consumer.send(message)
                     if consumer.direct_selective:
-                        self.lone = consumer
+                        self.only_consumer = consumer
                 return consumer
             except Exception as error:
                 left = self._queue.delivery_failed(consumer, message, error)
@@ -291,7 +291,7 @@ class Dispatcher:
 
     def give_plain(self, message: Message) -> bool:
         """Take a plain message by the shortest road to the only consumer. Return whether its sender should wait."""
-        consumer = self.lone
+        consumer = self.only_consumer
         if consumer is None:
             return self._queue.put(message)
         outbox, selector, tail = consumer.outbox, consumer.selector, message.tail
@@ -313,27 +313,27 @@ class Dispatcher:
         self._grouped = self._grouped or message.group is not None
         if message.faults:
             self._failed.add(place)
-        for look in self._looks.values():
-            if look.epoch == self._epoch:
-                look.note(place)
+        for cursor in self._cursors.values():
+            if cursor.epoch == self._epoch:
+                cursor.note(place)
         for browser in self.browsers:
             browser.note(message)
 
-    def forget_looks(self) -> None:
+    def pause(self) -> None:
         """Note that deliveries pause: the ring will not have looked at the messages that come meanwhile."""
-        self.lone = None
-        self._asked = 0
+        self.only_consumer = None
+        self._at_end = 0
         for consumer in self._ring:
-            look = self._look(consumer)
-            if look is not None:
-                look.all = False
+            cursor = self._cursor(consumer)
+            if cursor is not None:
+                cursor.at_end = False
 
     def offer(self, consumer: Consumer) -> int:
         """Serve a consumer that has credit and a send budget. Return how many messages it looked at."""
-        if consumer.closed or consumer not in self._looks:
+        if consumer.closed or consumer not in self._cursors:
             return 0
         if not consumer.in_ring:
-            self.lone = None
+            self.only_consumer = None
             consumer.in_ring = True
             self._ring.add(consumer)
         return self._serve(consumer)
@@ -343,7 +343,7 @@ class Dispatcher:
         count = 0
         if self._holder is not None:
             count = self._serve(self._holder)
-        if (self._holder is None or self._failed) and self._asked < len(self._ring):
+        if (self._holder is None or self._failed) and self._at_end < len(self._ring):
             for consumer in list(self._ring):
                 count += self._serve(consumer)
                 if count >= 2 * MOST_LOOKS and self._queue.quota is not None:  # the other consumers have the next turn
@@ -352,8 +352,8 @@ class Dispatcher:
         return count
 
     def _serve(self, consumer: Consumer) -> int:
-        look, queue = self._look(consumer), self._queue
-        if look is None or look.all or not consumer.in_ring or queue.parked is not None:
+        cursor, queue = self._cursor(consumer), self._queue
+        if cursor is None or cursor.at_end or not consumer.in_ring or queue.parked is not None:
             return 0
         if self._holder not in (None, consumer) and not self._failed:
             return 0
@@ -365,10 +365,10 @@ class Dispatcher:
             if journal is not None and journal.is_full and journal.store is not None and len(self.backlog):
                 journal.line_up(queue)
                 return count
-            message = look.next(self.backlog)
+            message = cursor.next(self.backlog)
             if message is None:
-                look.all = True
-                self._asked += 1
+                cursor.at_end = True
+                self._at_end += 1
                 return count
             if queue.is_expired(message):
                 self.backlog.remove(message)
@@ -417,8 +417,11 @@ class Dispatcher:
         holder = self._holder
         if holder is not None and consumer is not holder and not (message.faults and is_barred(holder, message)):
             return False
-        look, selector = self._looks.get(consumer), consumer.selector  # `least` holds in any epoch
-        if (look is not None and message.seq < look.least) or (selector is not None and not selector.matches(message)):
+        cursor = self._cursors.get(consumer)  # `least` holds in any epoch
+        selector = consumer.selector
+        if cursor is not None and message.seq < cursor.least:
+            return False
+        if selector is not None and not selector.matches(message):
             return False
         if message.group is None:
             return True
@@ -435,7 +438,7 @@ class Dispatcher:
         if consumer.in_ring and len(self._ring) > 1:  # behind others of its priority
             self._ring.move(consumer)
         self._queue.deliver_to(consumer, message)
-        if message.group is not None and consumer in self._looks:
+        if message.group is not None and consumer in self._cursors:
             self._own(consumer, message)
 
     @staticmethod
@@ -456,13 +459,13 @@ class Dispatcher:
             del self._owners[place]
             self._mine[consumer].discard(place)
             if place in self._passed:  # others may have its later messages
-                mine = self._look(consumer)
+                mine = self._cursor(consumer)
                 passed = self._passed - {place}
                 self._start_over()
                 self._passed = passed
                 if mine is not None:
                     mine.epoch = self._epoch
-                    self._asked = int(mine.all)
+                    self._at_end = int(mine.at_end)
                 for other in self._ring:
                     if not other.outbox.starved:
                         other.outbox.starved = True

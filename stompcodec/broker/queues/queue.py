@@ -496,7 +496,7 @@ class Queue:
         if self.parked is None:
             self.parked, self.ring = self.ring, []
             if self.dispatcher is not None:
-                self.dispatcher.forget_looks()
+                self.dispatcher.pause()
 
     def suspend(self) -> None:
         """Deliver nothing until `go_on`, because messages are being requeued."""
@@ -663,7 +663,7 @@ class Queue:
             self.ring, self._ended = [], 0
             if self.parked is not None:
                 self.parked = []
-                self.dispatcher.forget_looks()
+                self.dispatcher.pause()
         return self.dispatcher
 
     def make_plain(self) -> None:

@@ -100,18 +100,18 @@ class DeadLetters:
         if name == queue.name:
             return False
         try:
-            sink = self._queue_of(name, queue.maker)
+            target = self._queue_of(name, queue.maker)
         except Refused:
             return False
-        if sink.full or self._burying:  # a loop of dead letter queues drops it
+        if target.full or self._burying:  # a loop of dead letter queues drops it
             return False
         letter = message.anew(name, self._tail(name, message, reason))
         self._place(letter)
         self._burying = True
         try:
-            sink.put(letter)
+            target.put(letter)
             if queue.journal is not None:
-                queue.journal.move(queue, message, sink, letter)
+                queue.journal.move(queue, message, target, letter)
         finally:
             self._burying = False
         return True

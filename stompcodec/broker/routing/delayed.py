@@ -16,7 +16,7 @@ from stompcodec.broker.memory import DELAY, LOW, MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import make_due
-from stompcodec.broker.routing.retained import Retaining
+from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Delayed:
         self._number = 0
         #: When a message is due, a unique number, the message, and a function that finds its queue or topic. A queue
         #: has its deferred messages itself, so that they end with it: here are their seqs.
-        self._heap: list[tuple[float, int, Message | int, Callable[[], Queue | Topic | Retaining | None]]] = []
+        self._heap: list[tuple[float, int, Message | int, Callable[[], Queue | Topic | RetainTarget | None]]] = []
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -87,26 +87,26 @@ class Delayed:
     def defer(
         self,
         message: Message,
-        sink: Queue | Topic | Retaining,
-        find: Callable[[], Queue | Topic | Retaining | None],
+        target: Queue | Topic | RetainTarget,
+        find: Callable[[], Queue | Topic | RetainTarget | None],
         stored: bool = False,
     ) -> bool:
         """Take a message that is not due. Return whether its sender should wait.
 
         Args:
             message: has its place in the order.
-            sink: the queue or topic it goes to.
+            target: the queue or topic it goes to.
             find: returns that queue or topic when the message is due: topics come and go meanwhile.
             stored: the message is in the store already.
         """
-        if isinstance(sink, Queue):
-            sink.defer(message, stored)
+        if isinstance(target, Queue):
+            target.defer(message, stored)
         else:
             self.cost += message.size + MESSAGE
             self._account.used += message.size + MESSAGE
         assert message.due is not None
-        self._add(message.due, message.seq if isinstance(sink, Queue) else message, find)
-        return sink.full if isinstance(sink, Queue) else self.is_too_large
+        self._add(message.due, message.seq if isinstance(target, Queue) else message, find)
+        return target.full if isinstance(target, Queue) else self.is_too_large
 
     @property
     def is_too_large(self) -> bool:
@@ -137,7 +137,7 @@ class Delayed:
             assert message.due is not None
             self._add(message.due, message.seq, lambda: queue)
 
-    def _add(self, due: float, message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> None:
+    def _add(self, due: float, message: Message | int, find: Callable[[], Queue | Topic | RetainTarget | None]) -> None:
         self._number += 1
         self._account.used += DELAY
         heapq.heappush(self._heap, (due, self._number, message, find))
@@ -150,27 +150,27 @@ class Delayed:
                 break
             _due, _number, message, find = heapq.heappop(self._heap)
             self._account.used -= DELAY
-            sink = find()
+            target = find()
             if isinstance(message, int):
-                deferred = sink.deferred.get(message) if isinstance(sink, Queue) else None
-                if deferred is None or not isinstance(sink, Queue) or not sink.release(deferred):
+                deferred = target.deferred.get(message) if isinstance(target, Queue) else None
+                if deferred is None or not isinstance(target, Queue) or not target.release(deferred):
                     continue  # it could not be stored, or the queue is gone
                 fresh = make_due(deferred)
                 self._place(fresh)
-                sink.put(fresh)
-                if sink.journal is not None:
-                    sink.journal.move(sink, deferred, sink, fresh)
+                target.put(fresh)
+                if target.journal is not None:
+                    target.journal.move(target, deferred, target, fresh)
                 continue
             else:
                 self.cost -= message.size + MESSAGE
                 self._account.used -= message.size + MESSAGE
-            if sink is not None:
+            if target is not None:
                 fresh = make_due(message)
                 self._place(fresh)
-                sink.put(fresh)
+                target.put(fresh)
 
 
-def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | Retaining | None]) -> bool:
+def _is_gone(message: Message | int, find: Callable[[], Queue | Topic | RetainTarget | None]) -> bool:
     """Return whether a message could not be stored, or ended with its queue."""
-    sink = find() if isinstance(message, int) else None
-    return isinstance(sink, Queue) and message not in sink.deferred
+    target = find() if isinstance(message, int) else None
+    return isinstance(target, Queue) and message not in target.deferred

@@ -249,7 +249,7 @@ class Durables:
             del self._named[durable.name]
         if durable.selector is not None:
             self._selectors.remove(durable.selector.text)
-        self._shares.gone(durable)
+        self._shares.remove(durable)
         self._charge_selector(durable, -1)
         self._topics.drop(durable, durable.address)
         key = _key_of(durable.queue)
@@ -272,7 +272,7 @@ class Durables:
         self._named.setdefault(durable.name, {})[durable.owner] = durable
         if durable.selector is not None:
             self._selectors.add(durable.selector.text)
-        self._shares.made(durable)
+        self._shares.add(durable)
         self._charge_selector(durable, 1)
 
     def _has_own(self, text: str, maker: Maker) -> bool:

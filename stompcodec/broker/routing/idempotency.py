@@ -191,7 +191,7 @@ class SentKeys:
             Refused: the destination is invalid.
         """
         destinations = session.virtual_host.destinations
-        address = destinations.named(destinations.addresses.find(destination, routing, False), session)
+        address = destinations.canonical(destinations.addresses.find(destination, routing, False), session)
         name = destinations.address(address.name, session)
         parts = (session.owner, session.virtual_host.vhost, session.client_id, address.kind.value, name)
         text = "".join("-" if part is None else f"{len(part)}:{part}" for part in parts)

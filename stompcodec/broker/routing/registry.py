@@ -16,11 +16,11 @@ from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.durables import Durables
-from stompcodec.broker.routing.kept import Kept, agree, is_unused
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.owners import Owners
-from stompcodec.broker.routing.retained import Retained, Retaining
+from stompcodec.broker.routing.retained import Retained, RetainTarget
 from stompcodec.broker.routing.shares import Shares
+from stompcodec.broker.routing.stored_queues import StoredQueues, agree, is_unused
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.storage.journal import Journal
@@ -100,7 +100,7 @@ class Destinations:
         self.durables = Durables(
             *(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room, self.shares, account)
         )
-        self.kept = Kept(config, self.naming, journal, self.topics, latest)
+        self.stored_queues = StoredQueues(config, self.naming, journal, self.topics, latest)
         #: Names of the queues and topics that the configuration has.
         self._preset: set[str] = set()
         self._make_presets()
@@ -128,7 +128,7 @@ class Destinations:
             return destination
         return self.naming.owned(destination, session.id)
 
-    def sink(self, address: Address, session: Peer, retain: str | None = None) -> Queue | Topic | Retaining | None:
+    def target(self, address: Address, session: Peer, retain: str | None = None) -> Queue | Topic | RetainTarget | None:
         """Return the target of a SEND; None if the topic has no subscriptions, or the temporary destination has ended.
 
         Args:
@@ -141,7 +141,7 @@ class Destinations:
         """
         name = address.name
         if address.found:
-            return self.found(address, session, "send")
+            return self.existing(address, session, "send")
         if address.kind is Kind.QUEUE:
             queue = self.queues.get(name)
             return self.allowed_queue(name, self.shares.maker(session)) if queue is None else queue
@@ -150,7 +150,7 @@ class Destinations:
             if topic is None:
                 self.check_topic(name)
             if retain is not None and self._config.retain:
-                return self.retained.sink(retain, address, topic)
+                return self.retained.target(retain, address, topic)
             return topic
         name = self.address(name, session)
         return self.queues.get(name) or self.topics.by_name.get(name)
@@ -166,7 +166,7 @@ class Destinations:
             return False
         return self.addresses.is_certain(destination)
 
-    def named(self, address: Address, session: Peer) -> Address:
+    def canonical(self, address: Address, session: Peer) -> Address:
         """Return the address under which a queue is known here, for permissions and for its owner.
 
         With exchanges, as in RabbitMQ, `a`, `/queue/a` and `/amq/queue/a` are one queue; so is one that a SUBSCRIBE to
@@ -186,7 +186,7 @@ class Destinations:
             return address
         return address if self.naming.split(rest)[1] else address._replace(prefix=other)
 
-    def rival(self, name: str, stored: bool) -> Queue | None:
+    def mergeable(self, name: str, stored: bool) -> Queue | None:
         """Return the queue to be merged into a new durable subscription of its name; None without such a queue.
 
         Args:
@@ -207,14 +207,14 @@ class Destinations:
         return queue
 
     def merge(self, queue: Queue | None, durable: Durable) -> None:
-        """Move the messages of the queue that `rival` found into a durable subscription."""
+        """Move the messages of the queue that `mergeable` found into a durable subscription."""
         if queue is not None:
             messages = list(queue.messages)
             self.delete(queue.name)
             for message in messages:
                 durable.queue.put(message)
 
-    def found(self, address: Address, session: Peer, action: str = "subscribe") -> Queue:
+    def existing(self, address: Address, session: Peer, action: str = "subscribe") -> Queue:
         """Return an existing queue: that of a durable subscription of this user, or one with another name.
 
         Raises:
@@ -254,9 +254,9 @@ class Destinations:
             self.check_room(name, maker)
             queue = self.queues[name] = self._queue_of(name, name, not self.naming.is_temporary(name))
             queue.maker = maker
-            self.shares.made(queue)
+            self.shares.add(queue)
             try:
-                self.kept.listen(queue)
+                self.stored_queues.listen(queue)
             except Refused:
                 self.delete(name)
                 raise
@@ -301,7 +301,7 @@ class Destinations:
         if name.startswith("\0"):
             self.durables.restore(record, name)
         else:
-            self.kept.restore(record, name, self.queue)
+            self.stored_queues.restore(record, name, self.queue)
 
     def load(self, name: str, message: Message) -> None:
         """Take a message that the store had kept. They come in order.
@@ -336,8 +336,8 @@ class Destinations:
     def _remove(self, name: str) -> None:
         queue = self.queues.pop(name)
         self.ending.discard(name)
-        self.shares.gone(queue)
-        self.kept.gone(queue)
+        self.shares.remove(queue)
+        self.stored_queues.forget(queue)
         queue.delete()
 
     def sweep(self) -> None:
@@ -366,7 +366,7 @@ class Destinations:
             self._swept()
 
     def _keeps_queue(self, name: str) -> bool:
-        return name in self._preset or name in self.kept or not self.addresses.setting(name).auto_delete_queues
+        return name in self._preset or name in self.stored_queues or not self.addresses.setting(name).auto_delete_queues
 
     def _keeps_topic(self, name: str) -> bool:
         return name in self._preset or not self.addresses.setting(name).auto_delete_addresses
@@ -405,7 +405,7 @@ class Destinations:
             ):
                 raise Refused("not allowed to send there", "The rules do not allow this x-dead-letter-routing-key.")
             if agree(queue, arguments, policy == "refuse"):
-                self.kept.keep(queue)
+                self.stored_queues.store(queue)
                 self._swept()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
     from stompcodec.broker.wildcards import Pattern
 
-__all__ = ["ACTIONS", "Retained", "Retaining"]
+__all__ = ["ACTIONS", "RetainTarget", "Retained"]
 
 #: Values of the header `retain`.
 ACTIONS = ("set", "remove")
@@ -53,7 +53,7 @@ class Retained:
         #: Names of topics whose message waits for the store.
         self._expecting: set[str] = set()
 
-    def sink(self, action: str, address: Address, topic: Topic | None) -> Retaining:
+    def target(self, action: str, address: Address, topic: Topic | None) -> RetainTarget:
         """Return the target of a SEND with the header `retain`.
 
         Raises:
@@ -63,7 +63,7 @@ class Retained:
             raise Refused("unknown value of retain", "retain is set or remove.")
         if action == "set" and not self._has_room(address.name):
             raise Refused("too many retained messages", "Remove some by retain:remove.")
-        return Retaining(self, action, address, topic)
+        return RetainTarget(self, action, address, topic)
 
     def _has_room(self, name: str) -> bool:
         """Return whether there is room for a message that replaces that of the same topic. Removes empty queues."""
@@ -154,7 +154,7 @@ def _trim(queue: Queue, count: int) -> None:
         queue.count_out(1, message.size)
 
 
-class Retaining:
+class RetainTarget:
     """The target of a SEND that sets or removes a retained message. Subscribers get the message as any other.
 
     Args:

@@ -81,9 +81,9 @@ class Shares:
 
     def give(self, durable: Durable, session: Peer) -> None:
         """Count a durable subscription without a maker for the user of a session."""
-        self.gone(durable)
+        self.remove(durable)
         durable.queue.maker = self.maker(session)
-        self.made(durable)
+        self.add(durable)
 
     def why_not(self, name: str, maker: Maker | None) -> str | None:
         """Return why there cannot be one more destination; None if there can.
@@ -115,7 +115,7 @@ class Shares:
         if why is not None:
             raise Refused("too many destinations", why)
 
-    def made(self, thing: Made) -> None:
+    def add(self, thing: Made) -> None:
         """Count a new destination."""
         self.count += 1
         self._account.charge(destination_cost(thing.name))
@@ -124,7 +124,7 @@ class Shares:
             maker.made += 1
             maker.owner.made += 1
 
-    def gone(self, thing: Made) -> None:
+    def remove(self, thing: Made) -> None:
         """Count a destination that was removed."""
         self.count -= 1
         self._account.charge(-destination_cost(thing.name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Source
-from stompcodec.broker.routing.spreading import Bundle, Spreading, fullest
+from stompcodec.broker.routing.fan_out import Bundle, FanOut, fullest
 from stompcodec.broker.wildcards import Patterns
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Topic:
     """
 
     __slots__ = (
-        *("_consumers", "_durables", "_gathered", "_line", "_mortal", "_most", "_octets", "_opened", "_others", "_own"),
-        *("_patterns", "_shared", "_slow", "_version", "_words", "full", "maker", "name"),
+        *("_consumers", "_durables", "_gathered", "_line", "_may_expire", "_most", "_octets", "_opened", "_others"),
+        *("_own", "_patterns", "_shared", "_slow", "_version", "_words", "full", "maker", "name"),
     )
 
     def __init__(
@@ -52,8 +52,8 @@ class Topic:
         opened: list[Topic],
         patterns: Patterns[Consumer | Durable],
         words: tuple[str, ...],
-        line: Spreading,
-        shared: Spreading,
+        line: FanOut,
+        shared: FanOut,
     ) -> None:
         self.name = name
         self._line = line
@@ -80,7 +80,7 @@ class Topic:
         self._gathered: list[Message] = []
         self._octets = 0
         #: Some of the gathered messages may expire.
-        self._mortal = False
+        self._may_expire = False
         self._most = _MOST_GATHERED
 
     def __repr__(self) -> str:
@@ -96,13 +96,13 @@ class Topic:
         if message.special or stored:  # not gathered with others
             self.flush()
             self._refresh()
-            self._mortal = message.expires is not None
+            self._may_expire = message.expires is not None
             self.full = self._give([message], not message.special, stored)
             return self.full
         if not self._gathered:
             self._begin()
         if message.expires is not None:
-            self._mortal = True
+            self._may_expire = True
         self._gathered.append(message)
         self._octets += message.size
         if self._octets > self._most:
@@ -139,8 +139,8 @@ class Topic:
         """Deliver messages to all subscriptions. Return whether their sender should wait."""
         durables = self._durables  # dropping a slow consumer below resets both
         others = self._others
-        bundle = Bundle(messages, plain, self._mortal)
-        self._mortal = False
+        bundle = Bundle(messages, plain, self._may_expire)
+        self._may_expire = False
         self._line.give(bundle, self._consumers, self._alone, self._words)
         if others:
             self._shared.give(bundle, others, self._by_pattern, self._words)

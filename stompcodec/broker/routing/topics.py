@@ -10,7 +10,7 @@ from stompcodec.broker.loop_quota import LoopQuota
 from stompcodec.broker.memory import Account
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing.addresses import Addresses
-from stompcodec.broker.routing.spreading import Spreading
+from stompcodec.broker.routing.fan_out import FanOut
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.wildcards import Patterns
 
@@ -52,7 +52,7 @@ class Topics:
         self._quota = quota
         self._account = account
         #: Delivers to the subscriptions by pattern.
-        self._spreading = Spreading(quota, account)
+        self._fan_out = FanOut(quota, account)
 
     def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
         """Return the topic of a SEND, made if a pattern matches it; None without subscriptions.
@@ -74,11 +74,11 @@ class Topics:
         topic = self.by_name.get(address.name)
         if topic is None:
             self._check_room(address.name, maker)
-            line = Spreading(self._quota, self._account)
-            topic = Topic(address.name, self._opened, self._patterns, self._words(address), line, self._spreading)
+            line = FanOut(self._quota, self._account)
+            topic = Topic(address.name, self._opened, self._patterns, self._words(address), line, self._fan_out)
             topic.maker = maker
             self.by_name[address.name] = topic
-            self._shares.made(topic)
+            self._shares.add(topic)
         return topic
 
     def _words(self, address: Address) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class Topics:
         else:
             self._flush()
             if isinstance(feed, Consumer):
-                self._spreading.enter(feed)
+                self._fan_out.enter(feed)
             self._patterns.add(pattern, feed)
 
     def drop(self, feed: Consumer | Durable, address: Address) -> None:
@@ -104,8 +104,8 @@ class Topics:
         pattern = self._addresses.pattern(address)
         if pattern is not None:
             self._flush()
-            if self._spreading and isinstance(feed, Consumer):
-                self._spreading.leave(feed, pattern)
+            if self._fan_out and isinstance(feed, Consumer):
+                self._fan_out.leave(feed, pattern)
             self._patterns.remove(pattern, feed)
         elif address.name in self.by_name:
             self.by_name[address.name].drop(feed)
@@ -119,7 +119,7 @@ class Topics:
         topic = self.by_name.pop(name, None)
         if topic is not None:
             self._patterns.forget(topic)
-            self._shares.gone(topic)
+            self._shares.remove(topic)
 
     def sweep(self, kept: Callable[[str], bool]) -> bool:
         """Remove idle topics that `kept` does not name. Return whether there were any."""

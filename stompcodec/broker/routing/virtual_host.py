@@ -97,10 +97,10 @@ class VirtualHost:
         """
         check_writable(request, session.version)
         address = self.destinations.addresses.find(request.destination, request.routing, True)
-        address = self.destinations.named(address, session)
+        address = self.destinations.canonical(address, session)
         self._check_allowed(session, address)
         self._check_letters(session, address)
-        topic = self.destinations.kept.topic_of(address.name) if address.kind is Kind.QUEUE else None
+        topic = self.destinations.stored_queues.topic_of(address.name) if address.kind is Kind.QUEUE else None
         if topic is not None:
             self._check_allowed(session, topic)
         name = self.destinations.address(address.name, session)
@@ -160,7 +160,7 @@ class VirtualHost:
             request = request._replace(exclusive=False)
         if new and request.auto_delete:
             self.destinations.ending.add(name)
-        if name in self.destinations.kept:
+        if name in self.destinations.stored_queues:
             request = request._replace(readdressed=True)
         return Consumer(session, queue, number, request)
 
@@ -184,15 +184,15 @@ class VirtualHost:
         # With users the queue belongs to one of them, and is not the queue of the same name for all.
         if not name or request.durable is not None or session.owner is not None or durables.is_taken(name):
             return durables.requested(session, request, address, self._may)
-        rival = self.destinations.rival(name, request.durable_flag)
+        queue = self.destinations.mergeable(name, request.durable_flag)
         durable = durables.requested(session, request, address, self._may)
         if durable is not None:
-            self.destinations.merge(rival, durable)
+            self.destinations.merge(queue, durable)
         return durable
 
     def _consumer_of_found(self, session: Peer, number: int, request: SubscribeRequest, address: Address) -> Consumer:
         durables = self.destinations.durables
-        queue, durable = self.destinations.found(address, session), durables.find(address.rest, session.owner)
+        queue, durable = self.destinations.existing(address, session), durables.find(address.rest, session.owner)
         consumer = Consumer(session, queue, number, request)
         if durable is not None:
             self._check_allowed(session, durable.address)
@@ -247,7 +247,7 @@ class VirtualHost:
         elif durable is None and consumer.address is None and consumer.queue.name in self.destinations.ending:
             self.destinations.delete(consumer.queue.name)
 
-    def named(self, session: Peer, request: SubscribeRequest, consumers: list[Consumer]) -> list[Durable]:
+    def durables_of(self, session: Peer, request: SubscribeRequest, consumers: list[Consumer]) -> list[Durable]:
         """Return the durable subscriptions that an UNSUBSCRIBE ends.
 
         Args:

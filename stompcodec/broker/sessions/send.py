@@ -11,7 +11,7 @@ from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.retained import Retaining
+from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.codec import Frame
@@ -95,10 +95,10 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
     if queue is not None:
         return queue
     destinations = session.virtual_host.destinations
-    address = destinations.named(destinations.addresses.find(destination, target.routing, False), session)
+    address = destinations.canonical(destinations.addresses.find(destination, target.routing, False), session)
     if not session.broker.auth.may(session.user, "send", address.name):
         raise Refused("not allowed to send there", "The broker's access rules do not allow it.")
-    found = destinations.sink(address, session, target.retain)
+    found = destinations.target(address, session, target.retain)
     if found is None:
         return None
     if isinstance(found, Queue):
@@ -109,7 +109,7 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
     for each in found.holders():
         if each.full and session.acknowledges(each) and not each.may_grow:
             raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
-    if isinstance(found, Retaining) or (isinstance(found, Queue) and found.arguments is not None):
+    if isinstance(found, RetainTarget) or (isinstance(found, Queue) and found.arguments is not None):
         return found
     if destinations.is_lasting(address):
         certain = destinations.is_certain(destination, address)
@@ -196,7 +196,7 @@ def put_late(
     """Deliver a message that was numbered before, and was stored for some queues."""
     if _into(session, queue, message, stored=True):
         _block(session, queue, message)
-    if isinstance(queue, Retaining) and session.behind is not None:
+    if isinstance(queue, RetainTarget) and session.behind is not None:
         session.waits_on = True  # the message that it replaces leaves the store only now, after that commit
     for each in stored_in:
         if each.closed:  # it ended in the meantime

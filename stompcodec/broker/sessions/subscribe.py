@@ -120,7 +120,8 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     name = _name(destination or "", key)
     while name + _PART * len(consumers) in session.consumers:
         consumers.append(session.consumers[name + _PART * len(consumers)])
-    durables = session.virtual_host.named(session, read_request(frame, session.exact, session.broker.config), consumers)
+    request = read_request(frame, session.exact, session.broker.config)
+    durables = session.virtual_host.durables_of(session, request, consumers)
     if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")
     for part, consumer in enumerate(consumers):

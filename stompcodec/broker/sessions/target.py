@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.retained import Retaining
+from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 
 __all__ = ["QueueOrTopic", "Target"]
 
 #: Everything that takes messages.
-QueueOrTopic = Queue | Topic | Retaining
+QueueOrTopic = Queue | Topic | RetainTarget
 
 
 class Target(NamedTuple):

@@ -132,7 +132,7 @@ def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
 
 
 def test_places_to_look_at_again_are_bounded(monkeypatch):
-    monkeypatch.setattr(dispatcher, "_MOST_AGAIN", 5)
+    monkeypatch.setattr(dispatcher, "_MOST_REVISITED", 5)
     bench = Bench()
     sender, keeper, stuck = bench.peer(), bench.peer(), bench.peer()
     colours(sender, "red " * 30)
@@ -141,10 +141,10 @@ def test_places_to_look_at_again_are_bounded(monkeypatch):
     keeper.subscribe("/queue/a", ack="client", selector="color = 'red'")
     taken = keeper.take()
     assert len(taken) == 29
-    look = queue_of(bench).dispatcher._looks[stuck.session.consumers["id:s"]]
-    look.place = (9, 10**9)  # as if it had come to the end
+    cursor = queue_of(bench).dispatcher._cursors[stuck.session.consumers["id:s"]]
+    cursor.place = (9, 10**9)  # as if it had come to the end
     keeper.lose()
-    assert len(look.again) <= 5
+    assert len(cursor.revisit) <= 5
     stuck.ack(held)
     for expected in range(1, 30):
         message = stuck.next("MESSAGE")

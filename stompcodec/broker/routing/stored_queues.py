@@ -1,4 +1,4 @@
-"""Kept: queues that the store knows by more than their messages.
+"""StoredQueues: queues that the store knows by more than their messages.
 
 Queues with arguments have them again after a restart. Queues of a virtual topic, as in ActiveMQ, get the messages of
 the topic also without consumers, so they stay when they are empty: the queue `Consumer.NAME.VirtualTopic.X` gets the
@@ -26,13 +26,13 @@ from stompcodec.broker.storage.store import Subscribed
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["Kept", "agree", "is_unused"]
+__all__ = ["StoredQueues", "agree", "is_unused"]
 
 #: ActiveMQ's `Consumer.*.VirtualTopic.>`; its group is the name of the topic.
 _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
 
 
-class Kept:
+class StoredQueues:
     """The queues of one virtual host that the store keeps.
 
     Args:
@@ -81,39 +81,39 @@ class Kept:
         self._topics.add(feed, address, queue.maker)
         self._feeds[queue.name] = feed
         if queue.key not in self._stored:
-            self.keep(queue)
+            self.store(queue)
 
-    def keep(self, queue: Queue) -> None:
+    def store(self, queue: Queue) -> None:
         """Store the arguments and the virtual topic of a queue."""
         store = self._journal.store
         if store is not None and queue.journal is not None:
             self._stored.add(queue.key)
             store.subscribe(self._record(queue))
-            self._journal.batch.actions.append(partial(self._kept, queue))
+            self._journal.batch.actions.append(partial(self._was_stored, queue))
 
     def _record(self, queue: Queue) -> Subscribed:
         feed = self._feeds.get(queue.name)
         prefix, name = ("", "") if feed is None else (feed.address.prefix, feed.address.rest)
         return Subscribed(queue.key, prefix, name, selector=None if queue.arguments is None else queue.arguments.text)
 
-    def _kept(self, queue: Queue, committed: bool) -> None:
+    def _was_stored(self, queue: Queue, committed: bool) -> None:
         if not committed and not queue.closed and queue.key in self._stored:
-            self.keep(queue)  # with the next batch
+            self.store(queue)  # with the next batch
 
-    def gone(self, queue: Queue) -> None:
+    def forget(self, queue: Queue) -> None:
         """Forget a queue that has ended."""
         feed = self._feeds.pop(queue.name, None)
         if feed is not None:
             self._topics.drop(feed, feed.address)
         if queue.key in self._stored:
             self._stored.discard(queue.key)
-            self._forget(queue.key, False)
+            self._unstore(queue.key, False)
 
-    def _forget(self, key: str, committed: bool) -> None:
+    def _unstore(self, key: str, committed: bool) -> None:
         store = self._journal.store
         if not committed and store is not None and key not in self._stored:
             store.unsubscribe(key)
-            self._journal.batch.actions.append(partial(self._forget, key))
+            self._journal.batch.actions.append(partial(self._unstore, key))
 
     def restore(self, record: Subscribed, name: str, make: Callable[[str], Queue]) -> None:
         """Make a queue that the store had kept.

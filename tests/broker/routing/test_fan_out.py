@@ -14,7 +14,7 @@ from profiles import examples
 from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.routing import spreading, topic
+from stompcodec.broker.routing import fan_out, topic
 from stompcodec.codec import Frame
 
 MANY = 5 * AT_ONCE
@@ -198,15 +198,15 @@ def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life
 
 def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(max_subscriptions=10**4)
-    made: list[spreading.Bundle] = []
-    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(spreading.Bundle(*args)) or made[-1])
+    made: list[fan_out.Bundle] = []
+    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(fan_out.Bundle(*args)) or made[-1])
     for number in range(30):
         peer = bench.peer()
         peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
     receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
     assert sum(counts(bench)) == 600
     (bundle,) = made
-    assert sum(map(len, bundle._chunks.values())) < 2 * spreading._READY
+    assert sum(map(len, bundle._chunks.values())) < 2 * fan_out._READY
 
 
 def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:
@@ -247,9 +247,9 @@ steps = st.lists(
 def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict[tuple[int, str], list[bytes]]:
     """Return the messages that each subscription gets, in order."""
     with monkeypatch.context() as patch:
-        patch.setattr(spreading, "AT_ONCE", share)
-        patch.setattr(spreading, "_STEP", share)
-        patch.setattr(spreading, "_FEW", share)
+        patch.setattr(fan_out, "AT_ONCE", share)
+        patch.setattr(fan_out, "_STEP", share)
+        patch.setattr(fan_out, "_FEW", share)
         bench = Bench(wildcards="rabbitmq")
         peers = [bench.peer() for _ in range(4)]
         used: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Spreading: messages to the subscriptions of a topic, over several turns if these are many, while senders wait."""
+"""FanOut: messages to the subscriptions of a topic, over several turns if these are many, while senders wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer, Source
     from stompcodec.broker.wildcards import Pattern
 
-__all__ = ["Bundle", "Spreading", "fullest"]
+__all__ = ["Bundle", "FanOut", "fullest"]
 
 #: Deliveries that are made at once, however long they take.
 _FEW = 250
@@ -36,15 +36,15 @@ class Bundle:
     Args:
         messages: in order.
         plain: they need no special treatment, so that subscriptions with the same id share one chunk of bytes.
-        mortal: some of them may expire.
+        may_expire: some of them may expire.
     """
 
-    __slots__ = ("_chunks", "_mortal", "_octets", "_tails", "messages", "plain", "slow")
+    __slots__ = ("_chunks", "_may_expire", "_octets", "_tails", "messages", "plain", "slow")
 
-    def __init__(self, messages: list[Message], plain: bool, mortal: bool = False) -> None:
+    def __init__(self, messages: list[Message], plain: bool, may_expire: bool = False) -> None:
         self.messages = messages
         self.plain = plain
-        self._mortal = mortal
+        self._may_expire = may_expire
         #: Queues of subscriptions that are full now.
         self.slow: list[Source] = []
         #: Made for the first delivery: until then they would take the bytes of the messages once more.
@@ -59,8 +59,8 @@ class Bundle:
 
     def give(self, consumers: Sequence[Consumer]) -> None:
         """Deliver the messages to each of these subscriptions, except those that have expired."""
-        if self._mortal and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
-            self._mortal = self.plain = False  # the queue of each subscription drops the expired ones
+        if self._may_expire and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
+            self._may_expire = self.plain = False  # the queue of each subscription drops the expired ones
         plain, octets, chunks = self.plain, self._octets, self._chunks
         tails = self._tails
         if plain and not tails:
@@ -157,7 +157,7 @@ class _Round:
         return at >= self._done
 
 
-class Spreading:
+class FanOut:
     """A line of bundles on their way to many subscriptions, each of which gets them in order.
 
     A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
