@@ -11,7 +11,8 @@ from model import broker_model as model
 from profiles import examples
 
 from stompcodec.broker.audit import difference
-from stompcodec.broker.sessions.commands import HANDLERS, _acknowledge, _send_any
+from stompcodec.broker.sessions.acknowledge import _acknowledge
+from stompcodec.broker.sessions.commands import HANDLERS, _send_any
 
 QUICK = dict(HANDLERS)
 DESTINATIONS = ["/queue/a", "/queue/b", "/queue/DLQ.a", "/topic/t"]
