@@ -33,7 +33,7 @@ class Reader:
         peer.lose()
 
     def let_go(self, bench):
-        """Of what it has seen."""
+        """Acknowledge the messages that it has seen."""
         peer = bench.peer()
         peer.subscribe("/queue/a", browser="true", ack="client", from_seq="-1")
         peer.ack(peer.next("MESSAGE"), through_seq=str(self.seq))

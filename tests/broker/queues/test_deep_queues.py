@@ -1,4 +1,4 @@
-"""What a frame costs, and a turn, does not depend on how deep a queue is. Bytecode instructions are counted."""
+"""The cost of a frame and of a turn does not depend on the depth of a queue. Bytecode instructions are counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Line(Fifo):
 
 
 def deepen(bench: Loop, count: int, line: Fifo) -> None:
-    """Make a queue of so many messages, without a frame for each."""
+    """Fill a queue with `count` messages, without a frame for each."""
     queue = bench.broker.virtual_host("/").destinations.queue(QUEUE)
     queue.messages.line = line
     for _ in range(count):
@@ -57,7 +57,7 @@ DEEDS = {
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed: str) -> None:
-    """What changes a queue from a plain line into one that can be searched."""
+    """Frames that change a queue from a plain line into one that can be searched."""
     command, headers = DEEDS[deed]
     found: list[Any] = []
     for count in (1, 2 * AT_ONCE, 20 * AT_ONCE):  # the first time pays for caches

@@ -1,4 +1,4 @@
-"""Who gets which message, where consumers differ: selectors, exclusive ones, their priorities, message groups."""
+"""Delivery where consumers differ: selectors, exclusive consumers, their priorities, message groups."""
 
 import pytest
 from broker.harness import Bench

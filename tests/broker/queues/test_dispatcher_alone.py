@@ -1,4 +1,4 @@
-"""The short road to the only consumer, which picks: it gets what it would get on the long one."""
+"""The short road to the only consumer, which has a selector: it gets the same messages as on the long one."""
 
 import pytest
 from broker.harness import Bench

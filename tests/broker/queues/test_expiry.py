@@ -1,4 +1,4 @@
-"""Messages that expire: when they are READY, in flight, or said to expire by what is no time."""
+"""Messages that expire: while they are READY or UNACKED, and invalid expiry times."""
 
 import pytest
 from broker.harness import Bench

@@ -154,7 +154,7 @@ class FaultMachine(base.DispatcherMachine):
             self.owners[group] = owner
 
     def dead(self, taker):
-        """What a taker had goes back: it was delivered."""
+        """Requeue the messages of a taker, which were delivered."""
         self.takers.remove(taker)
         for message in (*taker.unacked.values(), *taker.held.values()):
             message.attempts += 1
@@ -420,7 +420,7 @@ class TopicMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.taker is None)
     @rule(version=WHO["version"])
     def take(self, version):
-        """Nobody but the user who made it has this subscription."""
+        """Subscribe as the user who made the durable subscription: others cannot."""
         peer = self.faults.connect("ada", version)
         self.taker = peer, self.faults.pair("ada", version)
         peer.subscribe("/topic/t", x_queue_name="d", durable="true", ack="client-individual", prefetch_count="0")

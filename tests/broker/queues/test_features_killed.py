@@ -1,4 +1,4 @@
-"""What survives a kill of the process: delayed messages, and what a browser let go of. On real sockets."""
+"""Delayed messages, and messages that a browser removed, after the process was killed. On real sockets."""
 
 import socket
 import time
@@ -34,7 +34,7 @@ class Client:
         return self.frames.pop(0)
 
     def ask(self, command, headers, body=b""):
-        """Until the RECEIPT; what came before it."""
+        """Read until the RECEIPT, and return the frames before it."""
         self.send(command, {**headers, "receipt": "r"}, body)
         before = []
         while (frame := self.next()).command != "RECEIPT":

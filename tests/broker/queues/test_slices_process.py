@@ -45,7 +45,7 @@ async def fill(place: Any, destination: str) -> None:
 
 
 async def pings(place: Any, done: asyncio.Event, running: asyncio.Event | None = None) -> int:
-    """How many answers another client gets until then; `running` is set when it is connected."""
+    """Count the answers that another client gets until then; `running` is set when it is connected."""
     other, count = await Client.connect(place), 0
     if running is not None:
         running.set()

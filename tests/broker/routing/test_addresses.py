@@ -15,7 +15,7 @@ from stompcodec.errors import ConfigError
 
 
 def kinds(destination, routing=None, **config):
-    """What it is for SEND, and for SUBSCRIBE."""
+    """Return its address for SEND, and for SUBSCRIBE."""
     addresses = Addresses(Config(**config), Naming())
     return tuple(addresses.find(destination, routing, subscribing).kind for subscribing in (False, True))
 
@@ -81,7 +81,7 @@ def test_headers_can_be_switched_off():
 
 
 def test_a_header_counts_whatever_came_before():
-    """What a session remembers of names must not hide what a SEND says."""
+    """The names that a session remembers must not hide the headers of a SEND."""
     bench = Bench(retain=True, refuse_message_id=True)
     peer, listener = bench.peer(), bench.peer()
     listener.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
@@ -266,7 +266,7 @@ def test_a_composite_send_goes_everywhere_once():
 
 
 def test_a_composite_send_is_one_or_none():
-    """What one part refuses no other part gets."""
+    """If one part refuses a message, no other part gets it."""
     bench = Bench(composite=True, rules=(Rule(destination="/queue/b", allow=False), Rule()))
     peer = bench.peer()
     peer.put("/queue/a,/queue/b", "x")

@@ -1,4 +1,4 @@
-"""What dead letters say of themselves, and NACK that asks for no more attempts."""
+"""The headers of dead letters, and NACK that asks for no more attempts."""
 
 import pytest
 from broker.harness import Bench

@@ -40,7 +40,7 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     pass_time(bench, 1)
     message = peer.next("MESSAGE")
     assert (message.body, message.get("redelivered")) == (b"late", None)
-    assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind what came meanwhile
+    assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind the messages that arrived meanwhile
     peer.ack(message)
     assert bench.broker.queues["/", "/queue/a"].count == 0
     assert bench.octets == 0

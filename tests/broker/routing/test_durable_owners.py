@@ -159,7 +159,7 @@ def test_its_owner_can_end_it(place: Place) -> None:
 @every_way
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "browser", "RECEIVE", "SEND"])
 def test_another_user_cannot_reach_its_queue(place: Place, command: str) -> None:
-    """By the names that RabbitMQ and Apollo have for it, or by what the broker calls it itself."""
+    """Try the names that RabbitMQ and Apollo have for it, and its own name in the broker."""
     (title,) = place.kept
     queues = [place.name, title, "/queue/" + title, "/queue/" + place.name]
     if place.prefix is not None:
@@ -273,7 +273,7 @@ def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
 
 @pytest.mark.parametrize("login", ["~", ""])
 def test_users_of_any_name_are_told_apart(login: str) -> None:
-    """None of them can choose a name that is another one's queue, or read another one's dead letters."""
+    """A user cannot choose a name that is another user's queue, or read another user's dead letters."""
     place = Place("stompcodec", "1.2", {"durable-subscription-name": "n"}, "c.n")
     for name in ("ada", login):
         peer = place.user(name)

@@ -249,7 +249,7 @@ class Link:
         self.read()
 
     def read(self):
-        """What came, less the messages."""
+        """Return the frames that came, except the messages."""
         data = self.socket.recv(65536)
         assert data, "the connection is closed"
         frames = list(self.parser.feed(data))

@@ -158,7 +158,7 @@ def _plant(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _early(right: Any, self: SentKeys, session: Any, mark: Any, frame: Any) -> bool:
-    """Nobody waits for the commit of the first one."""
+    """Plant a bug: sessions do not wait for the commit of the first SEND."""
     entry = self.find(mark)
     batch = None if entry is None else entry.batch
     if entry is not None:

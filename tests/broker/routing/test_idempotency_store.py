@@ -120,7 +120,7 @@ def test_what_is_sent_behind_a_commit_is_confirmed_behind_it(fails: bool) -> Non
 
 
 def test_many_second_sends_wait_as_one() -> None:
-    """What waits for a batch that is being written is bounded, however many come."""
+    """The frames that wait for a batch that is being written are bounded, however many come."""
     store = FaultyStore(background=True)
     bench = Bench(store)
     first, second = bench.peer(), bench.peer()

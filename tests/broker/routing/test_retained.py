@@ -12,7 +12,7 @@ def bench_of(store=None, **config):
 
 
 def late(bench, destination="/topic/a", **headers):
-    """What somebody gets who subscribes now."""
+    """Return the messages that a new subscriber gets."""
     peer = bench.peer()
     peer.subscribe(destination, **headers)
     bodies = peer.bodies()
@@ -166,7 +166,7 @@ def test_a_receipt_follows_the_commit_though_only_what_goes_was_persistent():
 @pytest.mark.parametrize("beside", ["", "/queue/q", "/topic/a"])
 @pytest.mark.parametrize("action", ["set", "remove"])
 def test_a_receipt_of_a_transaction_follows_the_commit_of_what_goes(action, beside):
-    """What goes does so when the transaction has been stored, if it has to be; then that has to be stored."""
+    """A retained message is removed when the transaction is stored, if it has to be; then the removal is stored."""
     store = FaultyStore(background=True)
     bench, sender = bench_of(store)
     sender.put("/topic/a", "1", retain="set", persistent="true")
@@ -215,7 +215,7 @@ def test_a_transaction_waits_no_longer_than_its_commits():
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_receipt_behind_a_transaction_follows_its_own_commit(together):
-    """The transaction is on its way to the disk; what comes behind it takes effect behind it."""
+    """While the transaction is being written, later messages take effect after it."""
     store = FaultyStore(background=True)
     bench, sender = bench_of(store)
     sender.put("/topic/a", "1", retain="set", persistent="true")

@@ -25,7 +25,7 @@ def consumer(bench, destination, **headers):
 
 
 def left(bench, destination):
-    """What is in a queue."""
+    """Return the messages in a queue."""
     peer = consumer(bench, destination)
     bodies = peer.bodies()
     peer.lose()

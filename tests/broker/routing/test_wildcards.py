@@ -17,7 +17,7 @@ MARKED = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#", "#"]), min_size
 
 
 def as_regex(pattern):
-    """The same by other means: each word with a separator in front."""
+    """Match by other means: each word with a separator in front."""
     parts = {"*": r"(?:\.[^.]*)", "#": r"(?:\.[^.]*)*"}
     return re.compile("".join(parts.get(word) or r"\." + re.escape(word) for word in pattern))
 
