@@ -1,4 +1,4 @@
-"""Queue: ordered messages and their consumers. Above 600 lines, for every message passes through all of the class.
+"""Queue: ordered messages and their consumers. Above 600 lines, because every message passes through all of it.
 
 A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer) or deferred (in `deferred`).
 Invariant: while a message is READY, no consumer in the ring can take it; so a new message is delivered at once if the

@@ -10,7 +10,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
-from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
+from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import check_writable
 from stompcodec.broker.routing.dead_letters import DeadLetters
@@ -286,12 +286,6 @@ class VirtualHost:
             if self.naming.is_temporary(name):
                 self.destinations.topics.remove(name)
             self.destinations.delete(name)
-
-    # ---- dead letters ----
-
-    def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
-        """Handle a NACK. Without `requeue` there is no further attempt."""
-        self.dead_letters.reject(queue, deliveries, requeue)
 
     def _drop(self, queue: Queue, message: Message, reason: str) -> bool:
         return self.dead_letters.drop(queue, message, reason)

@@ -92,7 +92,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.virtual_host.reject(consumer.queue, deliveries, get("requeue") != "false")
+        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, get("requeue") != "false")
     if not consumer.window:
         release(session, consumer)
     elif not consumer.in_ring:
@@ -150,7 +150,7 @@ def _settling(
         if accepted:
             queue.settle(some)
         else:
-            session.virtual_host.reject(queue, some[::-1], requeue)
+            session.virtual_host.dead_letters.reject(queue, some[::-1], requeue)
     if not session.ended:
         confirm(session, frame)
     if not accepted:

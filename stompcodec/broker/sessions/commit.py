@@ -259,7 +259,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
         if shares:
             yield session.broker.quota
     for (queue, requeue), deliveries in rejected.items():
-        session.virtual_host.reject(queue, deliveries, requeue)
+        session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
     if transaction.retains and session.broker.stores_some and not session.ended:
         hold_receipts(session, frame)
     confirm(session, frame)
@@ -325,7 +325,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
             if shares:
                 yield session.broker.quota.front
         for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-            session.virtual_host.reject(queue, deliveries, requeue)
+            session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
     finally:
         for queue in pinned:
             queue.go_on()
@@ -370,7 +370,7 @@ def _apply(
     rejected: dict[tuple[Source, bool], list[Delivery]] = {}
     _apply_some(session, transaction.operations, queues, stored_in, rejected)
     for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-        session.virtual_host.reject(queue, deliveries, requeue)
+        session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
 
 
 def _apply_some(
