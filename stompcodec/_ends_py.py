@@ -9,8 +9,6 @@ from typing import Any
 from stompcodec.column_filter import checked_every
 from stompcodec.spec import Limits, checked_limits
 
-__all__ = ["frame_ends"]
-
 _BEGIN = re.compile(rb"[^\r\n]|\r(?!\n)")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")
 _LENGTH = re.compile(rb"\ncontent-length:([^\n\0]*)\n")

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, parsed_frame
 from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, dialect_of
 
-__all__ = ["SMALL", "Body", "Head", "Known", "Rules", "Violation", "line_end", "rules_of"]
-
 _LF, _CR = 10, 13
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _NOT_BLANK = re.compile(rb"[^ \r]")

@@ -15,8 +15,6 @@ from stompcodec.errors import FrameError, refusal
 from stompcodec.frame import Frame
 from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, checked_names, dialect_of
 
-__all__ = ["serialize", "serialize_many", "serialize_parts", "serialize_tail"]
-
 #: Bodies of at least this many bytes are a part of their own, and are not copied.
 _OWN_PART = 8192
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

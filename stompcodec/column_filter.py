@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["COLUMNS", "Condition", "Where", "checked_columns", "checked_every", "checked_where"]
-
 #: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
 

@@ -18,8 +18,6 @@ from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
 from stompcodec.spec import checked_names
 
-__all__ = ["Columns", "columns_of"]
-
 _MOST = 2**31 - 1  # bytes of data in a call: offsets have 32 bits
 _NULLABLE = 2
 _LONE = re.compile("[\ud800-\udfff]")

@@ -18,8 +18,6 @@ from typing import Protocol
 
 from stompcodec.errors import ContentError, FrameError
 
-__all__ = ["decode_content", "encode_content", "encoding_of", "json_text", "json_value", "text_of", "typed_headers"]
-
 
 class HasContent(Protocol):
     """The part of a frame that `text_of` needs. The frames of both backends have it."""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["FirstFrame", "is_legacy"]
-
 #: A longer first frame, in bytes, is not legacy: a CONNECT of that dialect has two headers.
 _MOST = 8192
 _CONNECT = b"CONNECT"

@@ -8,25 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "ERROR_KINDS",
-    "SECRET_WORDS",
-    "ConfigError",
-    "ConnectionLostError",
-    "ContentError",
-    "ErrorFrame",
-    "FrameError",
-    "LocalProtocolError",
-    "MissingExtraError",
-    "ProtocolError",
-    "ReceiptTimeoutError",
-    "RejectedError",
-    "RemoteProtocolError",
-    "StaleAckError",
-    "StompError",
-    "StoreError",
-]
-
 
 class ErrorFrame(Protocol):
     """The frame that an error carries: the `Frame` of either backend."""

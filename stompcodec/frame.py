@@ -8,8 +8,6 @@ from typing import Any, overload
 
 from stompcodec.errors import may_be_secret
 
-__all__ = ["END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Mark", "frame_repr", "headers_repr"]
-
 #: Escapes as (written, meant), without that of the backslash, at which `_unescape` splits.
 Escapes = tuple[tuple[str, str], ...]
 

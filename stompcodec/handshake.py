@@ -10,8 +10,6 @@ from stompcodec.heartbeat import negotiate_heart_beat
 from stompcodec.spec import VERSIONS
 from stompcodec.states import negotiate, negotiate_client, negotiate_wishlist
 
-__all__ = ["Handshake"]
-
 #: Versions without heart-beats.
 _WITHOUT_BEATS = ("1.0", "legacy")
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from stompcodec.errors import FrameError
 
-__all__ = ["Heartbeat", "artemis_server_ping", "artemis_ttl", "negotiate_heart_beat", "parse_heart_beat"]
-
 #: Leading zeros are allowed. More than 100 digits after them are refused, since int() takes quadratic time and a float
 #: overflows at 309. Zeros can be matched in one way only, so that matching is linear.
 _NUMBER = "0*(0|[1-9][0-9]{0,99})"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["DEFAULT_LIMITS", "DIALECTS", "VERSIONS", "Dialect", "Limits", "dialect_of"]
-
 #: Negotiable versions, oldest first.
 VERSIONS = ("1.0", "1.1", "1.2")
 

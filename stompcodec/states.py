@@ -17,17 +17,6 @@ from typing import Literal
 from stompcodec.errors import FrameError
 from stompcodec.spec import CLIENT_1_1, dialect_of
 
-__all__ = [
-    "REQUIRED_HEADERS",
-    "Sender",
-    "State",
-    "missing_headers",
-    "negotiate",
-    "negotiate_client",
-    "negotiate_wishlist",
-    "next_state",
-]
-
 Sender = Literal["client", "server"]
 
 

@@ -12,8 +12,6 @@ from stompcodec.errors import FrameError, RemoteProtocolError
 from stompcodec.spec import CLIENT_1_1, SERVER
 from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
 
-__all__ = ["CONNECTS", "GRACE", "NOTHING_STEADY", "SENDERS", "Role", "named", "refusal", "steady", "why_not"]
-
 
 class Role(enum.Enum):
     """The side of a connection.

@@ -20,9 +20,6 @@ from urllib.parse import quote, unquote
 
 from stompcodec.errors import ConfigError, may_be_secret
 
-__all__ = ["Address", "parse_uri"]
-
-
 #: Scheme -> its default port.
 _PORTS = {"stomp": 61613, "stomp+ssl": 61614, "ws": 80, "wss": 443}
 _ALIASES = {"tcp": "stomp", "stomp+tls": "stomp+ssl", "stomps": "stomp+ssl", "ssl": "stomp+ssl"}

@@ -277,11 +277,10 @@ def test_only_codec_names_both_backends():
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_exports(path):
-    """What is in __all__ exists, once, and in the order of ruff: constants, classes, the rest."""
+    """Doors list what they export, and so do modules that pass on names of others: in the order of ruff."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     listed = [ast.literal_eval(node.value) for node in tree.body if _assigns(node, "__all__")]
     if not listed:
-        assert not any(_defines(node) for node in tree.body) or path.name == "__main__.py", "no __all__"
         return
     (names,) = listed
     assert len(set(names)) == len(names)
@@ -297,10 +296,6 @@ def test_exports(path):
 def _assigns(node, name):
     targets = node.targets if isinstance(node, ast.Assign) else []
     return any(isinstance(target, ast.Name) and target.id == name for target in targets)
-
-
-def _defines(node):
-    return isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
 
 
 def test_the_door_is_complete():

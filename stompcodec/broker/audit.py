@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["Held", "audit", "difference"]
-
 
 class Held(NamedTuple):
     """The bytes that a broker holds, by kind."""

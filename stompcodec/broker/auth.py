@@ -15,8 +15,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Auth", "Rule", "User", "check_hash", "hash_passcode", "matches"]
-
 _N, _R, _P = 2**14, 8, 1
 _MOST_N = 2**17
 _MOST_PASSCODE = 1024

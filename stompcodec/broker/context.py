@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.journal import Journal
     from stompcodec.broker.storage.spool import Spool
 
-__all__ = ["Handlers", "Host"]
-
 #: The handler of each command: called with the session and the frame.
 Handlers = Mapping[str, Callable[[Any, Any], None]]
 

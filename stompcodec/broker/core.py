@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.helper import Helper
     from stompcodec.broker.storage.store import CallSoon, Store
 
-__all__ = ["Broker", "Stats", "access_to"]
-
 _LOG = logging.getLogger("stompcodec.broker")
 #: Seconds between two sweeps for expired messages, and for idle destinations.
 _SWEEP_EXPIRED, _SWEEP_IDLE = 1.0, 30.0

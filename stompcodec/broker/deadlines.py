@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-__all__ = ["Deadlines"]
-
 
 class Deadlines:
     """Names with one time each, in seconds.

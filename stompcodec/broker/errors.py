@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Refused"]
-
 
 class Refused(Exception):
     """A frame that the broker refuses: its sender gets ERROR, and the session ends.

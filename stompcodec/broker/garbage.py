@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 from types import TracebackType
 
-__all__ = ["Garbage"]
-
 #: Python collects after every 10,000 new objects: first these, next time also the survivors, then all objects that are
 #: new since the last freeze. That is at most 30,000 objects, or 25 ms.
 _THRESHOLDS = (10_000, 0, 0)

@@ -5,8 +5,6 @@ glibc keeps freed memory that lies between used blocks: 40 MiB after 70,000 mess
 
 from __future__ import annotations
 
-__all__ = ["Heap", "give_back_large"]
-
 #: Least decrease of message bytes for which trimming pays.
 _LEAST = 16 * 2**20
 #: A parameter of `mallopt`, and its initial value in glibc, in bytes.

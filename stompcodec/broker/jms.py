@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from stompcodec.codec import Frame
 
-__all__ = ["is_text", "text_tail"]
-
 
 def is_text(frame: Frame) -> bool:
     """Return whether a SEND is a text message.

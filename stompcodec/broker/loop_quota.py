@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Protocol
 
-__all__ = ["AT_ONCE", "Line", "LoopQuota", "Paused", "Waiter", "Work"]
-
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
 

@@ -18,28 +18,6 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import Protocol
 
-__all__ = [
-    "CONNECTION",
-    "DELAY",
-    "DESTINATION",
-    "KEY",
-    "LOW",
-    "MARK",
-    "MESSAGE",
-    "OPERATION",
-    "SCOPE",
-    "Account",
-    "Holder",
-    "Part",
-    "below_cost",
-    "destination_cost",
-    "frame_cost",
-    "selector_cost",
-    "subscription_cost",
-    "target_cost",
-    "transaction_cost",
-]
-
 # Resident bytes of each object besides its content (CPython 3.11, x86-64, 90,000 of each).
 #: A message in a queue: 330 when READY in a plain queue, 420 when unacknowledged or in a queue with priorities or
 #: groups, 530 when unacknowledged in STOMP 1.1.

@@ -44,8 +44,6 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LIFE_HEADERS", "LargeBody", "Message", "Pair", "header_line", "message_of"]
-
 #: A user, and the STOMP version of its session.
 Pair = tuple[str, str]
 

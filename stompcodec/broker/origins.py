@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Gate", "Origin", "fault_of", "host_of", "is_loopback", "origin_of", "own_names"]
-
 _SCHEME = "[a-z][a-z0-9+.-]*"
 #: A host name (international ones as xn--), an IPv4 address, or an IPv6 address in brackets.
 _HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:.]+\]"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody, Message
     from stompcodec.codec import Frame
 
-__all__ = ["Blockable", "Context", "Deliverer", "Holder", "Maker", "Output", "Owner", "Peer", "Refillable"]
-
 
 class Owner:
     """The user, or the address, of sessions that create destinations."""

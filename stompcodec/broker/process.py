@@ -15,8 +15,6 @@ from stompcodec.broker.garbage import Garbage
 from stompcodec.broker.heap import give_back_large
 from stompcodec.broker.server import Server, serve
 
-__all__ = ["new_loop", "run"]
-
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for
 #: each commit.
 _SWITCH = 0.001
@@ -44,6 +42,9 @@ def run(
 
     Raises:
         OSError, StoreError: see `Server.start`.
+
+    >>> import signal
+    >>> run(Config(port=0), started=lambda server: signal.raise_signal(signal.SIGTERM))
     """
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH)

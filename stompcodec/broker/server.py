@@ -30,8 +30,6 @@ from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 from stompcodec.transport.accept import descriptor_limit
 
-__all__ = ["Server", "serve"]
-
 #: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.
 _UNWRITTEN = 2
 #: Bytes read at a time from a connection while memory is short.
@@ -508,6 +506,8 @@ def serve(
         store: the store of persistent messages, instead of the configured one.
         ready: a file to write once it listens, see `Server`.
         clock, sessions: see `Server`.
+
+    Its errors are those of `Server.start`, when the block is entered.
 
     >>> import asyncio
     >>> async def main():

@@ -10,8 +10,6 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from stompcodec.broker.errors import Refused
 
-__all__ = ["SYNTAXES", "Pattern", "Patterns", "Remembering", "Syntax", "Wildcards"]
-
 _MOST_WORDS = 64
 #: Names without a matching pattern that are remembered.
 _MOST_KNOWN = 1000

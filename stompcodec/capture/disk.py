@@ -11,8 +11,6 @@ from stompcodec.disk.access import PRIVATE, Access, create
 from stompcodec.disk.files import lock, sync
 from stompcodec.errors import StoreError
 
-__all__ = ["FARTHEST", "CaptureBusyError", "Lock", "cut", "fail", "is_segment", "names_of", "segment_name", "write"]
-
 #: The largest offset. A file with a larger one in its name is not a segment.
 FARTHEST = 2**62
 #: Bytes of the note that names the holder of a lock.

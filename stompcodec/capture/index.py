@@ -22,19 +22,6 @@ from stompcodec.errors import FrameError
 from stompcodec.frame import HEARTBEAT
 from stompcodec.spec import Limits
 
-__all__ = [
-    "PIECE",
-    "ROW",
-    "UNKNOWN",
-    "IndexDecoder",
-    "IndexEncoder",
-    "Row",
-    "checksum",
-    "read_trailer",
-    "scan",
-    "trailer",
-]
-
 #: The time of frames whose arrival time is not known.
 UNKNOWN = 0
 #: Bytes of a row, of the header, and of the trailer of a single file.

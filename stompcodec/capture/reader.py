@@ -16,8 +16,6 @@ from stompcodec.codec import Frame, Parser
 from stompcodec.errors import FrameError, StoreError, moved
 from stompcodec.spec import Limits
 
-__all__ = ["Capture", "Cursor", "Piece", "Segment"]
-
 
 class Segment(NamedTuple):
     """A file of frames in a capture.

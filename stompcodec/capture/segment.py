@@ -32,8 +32,6 @@ from stompcodec.disk.access import PRIVATE, Access, copy_access, create, opener
 from stompcodec.disk.files import sync, sync_folder
 from stompcodec.errors import StoreError
 
-__all__ = ["SegmentWriter"]
-
 
 class _State(NamedTuple):
     """The result of a repair."""

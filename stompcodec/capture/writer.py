@@ -15,8 +15,6 @@ from stompcodec.disk.files import sync_folder
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spec import dialect_of
 
-__all__ = ["CHAIN", "CaptureWriter", "octets_of"]
-
 #: The default chain.
 CHAIN = "frames"
 _LOCK = "lock"

@@ -10,8 +10,6 @@ import click
 
 from stompcodec.disk.access import access_of, mode_of
 
-__all__ = ["access_options"]
-
 
 def _mode(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
     try:

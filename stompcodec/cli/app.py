@@ -9,8 +9,6 @@ import click
 import stompcodec
 from stompcodec.cli.groups import Verbs
 
-__all__ = ["app"]
-
 #: To add a verb, add its name here and a module in `verbs` with a click command called `command`.
 VERBS = (
     *("decode", "encode", "lint", "inspect", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),

@@ -31,28 +31,6 @@ if TYPE_CHECKING:
     from stompcodec.client import Client
     from stompcodec.uri import Address
 
-__all__ = [
-    "broker_options",
-    "check_count",
-    "connected",
-    "connection_options",
-    "credentials",
-    "explanation",
-    "header_option",
-    "interrupts",
-    "is_url",
-    "login_options",
-    "passcode_of",
-    "read_body",
-    "report_reconnect",
-    "saying",
-    "size",
-    "stopping",
-    "subscription_of",
-    "subscription_options",
-    "url_of",
-]
-
 _URL = "stomp://localhost:61613"
 _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024

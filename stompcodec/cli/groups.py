@@ -9,8 +9,6 @@ import click
 
 from stompcodec.cli.statuses import STATUSES
 
-__all__ = ["INTERRUPTED", "Verbs", "verb_path"]
-
 #: The exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells.
 INTERRUPTED = 130
 #: Names of verbs in other tools.

@@ -20,21 +20,6 @@ from stompcodec.cli.screen import printable
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS, checked_commands, checked_limits
 
-__all__ = [
-    "Complaints",
-    "Unreadable",
-    "bar_disturbs",
-    "bytes_of",
-    "command_option",
-    "complain",
-    "complaint",
-    "name_of",
-    "opened",
-    "option_group",
-    "remedy_of",
-    "stream_options",
-]
-
 #: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
 _CAPTURE = "this is a packet capture: extract one direction of the TCP stream with tshark or Wireshark"

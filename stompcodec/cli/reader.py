@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser
 from stompcodec.spec import VERSIONS, dialect_of
 
-__all__ = ["HANDSHAKE", "Broken", "FrameReader", "Place", "version_after"]
-
 _READ = 256 * 1024
 #: Bytes kept of a streamed body.
 _BEGIN = 256

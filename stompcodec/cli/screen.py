@@ -14,19 +14,6 @@ from stompcodec.errors import may_be_secret
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "COMMAND_STYLES",
-    "StatusLine",
-    "cut",
-    "escape_json",
-    "header_value",
-    "hex_lines",
-    "pad",
-    "printable",
-    "screen",
-    "write_json",
-]
-
 #: Width in columns if the output is not a terminal.
 _WIDTH = 120
 COMMAND_STYLES = {"MESSAGE": "cyan", "SEND": "green", "ERROR": "bold red", "CONNECTED": "magenta", "CONNECT": "magenta"}

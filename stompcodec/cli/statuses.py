@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-__all__ = ["STATUSES", "markdown", "write"]
-
 _USAGE = {2: "wrong usage, or a package is missing; the message names it"}
 _STOPPED = {130: "ended by Ctrl-C"}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Backoff"]
-
 
 @dataclass(frozen=True)
 class Backoff:

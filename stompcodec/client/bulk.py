@@ -17,8 +17,6 @@ from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
 
-__all__ = ["BLOCK", "Bulk", "Outgoings", "SendManyError"]
-
 #: The bytes of bodies at which a block ends.
 BLOCK = 256 * 1024
 #: The most frames of a block without receipts.

@@ -26,8 +26,6 @@ from stompcodec.errors import (
     StompError,
 )
 
-__all__ = ["REPLIES", "ClientCore"]
-
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"
 

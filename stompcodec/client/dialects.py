@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from stompcodec.errors import LocalProtocolError
 
-__all__ = ["BROKERS", "TOPIC_QUEUES", "BrokerDialect", "row_of"]
-
 Pairs = tuple[tuple[str, str], ...]
 
 #: The values of the client option `topic_queues`.

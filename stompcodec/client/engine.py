@@ -29,8 +29,6 @@ from stompcodec.transport.owner import LINGER
 from stompcodec.transport.sync import SyncWire, Waker, connect
 from stompcodec.uri import Address
 
-__all__ = ["Delivery", "Engine", "News"]
-
 log = logging.getLogger("stompcodec.client")
 
 _T = TypeVar("_T")

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from stompcodec.errors import LocalProtocolError
 
-__all__ = ["Forkable", "process", "refuse", "watch"]
-
 
 class Forkable(Protocol):
     """An object that is told when it is a copy in a child process."""

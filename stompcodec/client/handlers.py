@@ -10,19 +10,6 @@ from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
 from stompcodec.errors import LocalProtocolError, StaleAckError, StompError
 
-__all__ = [
-    "POLICIES",
-    "WITHOUT_NACK",
-    "Policy",
-    "SubscribeOptions",
-    "answer_of",
-    "check_handling",
-    "decide",
-    "ended_by",
-    "leave",
-    "note",
-]
-
 log = logging.getLogger("stompcodec.client")
 
 #: Policy -> (command, requeue) for the message of a handler that raised; None leaves it unsettled.

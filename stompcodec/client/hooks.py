@@ -10,8 +10,6 @@ from typing import Protocol
 from stompcodec.client.options import Options
 from stompcodec.codec import Frame
 
-__all__ = ["Seen", "Watcher", "show"]
-
 log = logging.getLogger("stompcodec.client")
 
 #: The most turns of the I/O thread whose frames wait for `on_frame`; the frames of others are left out.

@@ -24,8 +24,6 @@ from stompcodec.errors import (
 )
 from stompcodec.states import State
 
-__all__ = ["Inbound", "said"]
-
 #: The most bytes of a server's message that are shown. Some send stack traces.
 _MOST_SAID = 300
 #: RabbitMQ takes the host of the URL for a virtual host, and has none of that name.

@@ -25,8 +25,6 @@ from stompcodec.errors import (
     StompError,
 )
 
-__all__ = ["DELETE", "ClientLink", "Inbox", "log"]
-
 log = logging.getLogger("stompcodec.client")
 
 #: Commands and answers that some brokers add to STOMP.

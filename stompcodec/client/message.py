@@ -9,8 +9,6 @@ from stompcodec.codec import Frame, Headers
 from stompcodec.content import decode_content, json_value, text_of
 from stompcodec.errors import LocalProtocolError
 
-__all__ = ["BaseMessage"]
-
 
 class BaseMessage:
     """The base of `Message` and `AsyncMessage`.

@@ -12,8 +12,6 @@ from stompcodec.uri import Address
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["connect", "connect_async"]
-
 
 def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Client:
     """Return a client for threads that is connected.

@@ -14,8 +14,6 @@ from stompcodec.spec import VERSIONS, Limits
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["ConnectOptions", "Credential", "Options"]
-
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
 _BACKOFF = Backoff()

@@ -11,8 +11,6 @@ from stompcodec.codec import Frame, parse, serialize
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits
 
-__all__ = ["Block", "Outbox", "OutboxFullError", "Waiting"]
-
 #: Roughly the bytes of a frame beside its body.
 _HEAD = 256
 #: For reading back frames that we wrote: none is too large.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-__all__ = ["Call", "Calls", "Deadlines", "Group"]
-
 _TIDY = 1024
 
 

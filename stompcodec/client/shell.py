@@ -23,8 +23,6 @@ from stompcodec.uri import Address, parse_uri
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["LOOK", "BaseClient", "BaseLink", "HeaderSource", "Outgoing", "now", "outgoing"]
-
 _Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 #: The default prefetch of subscriptions with explicit acks, in messages.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["CLIENT", "CONNECTION", "State", "follow"]
-
 
 class State(NamedTuple):
     """One row: what the state means, and the states that follow. Any other event changes nothing."""

@@ -9,8 +9,6 @@ from typing import Any
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.receipts import Call
 
-__all__ = ["ACK_MODES", "Subscription"]
-
 ACK_MODES = ("auto", "client", "client-individual")
 
 

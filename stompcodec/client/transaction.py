@@ -5,8 +5,6 @@ from __future__ import annotations
 from stompcodec.client.message import BaseMessage
 from stompcodec.errors import ConnectionLostError, LocalProtocolError
 
-__all__ = ["BaseTransaction"]
-
 
 class BaseTransaction:
     """The base of `Transaction` and `AsyncTransaction`: the id, the connection, and the state."""

@@ -20,8 +20,6 @@ from stompcodec.compat.seams import install as _install
 from stompcodec.errors import FrameError
 from stompcodec.spec import VERSIONS
 
-__all__ = ["PEER", "StompProtocol", "StrictStompProtocol", "install", "seams", "self_test"]
-
 PEER = Peer("aiostomp", (1, 7), (2,))
 version_of(PEER)
 _protocol: Any = importlib.import_module("aiostomp.protocol")

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["CODES", "LARGEST", "Finding", "Report", "Skipped", "audit", "audit_source"]
-
 #: Code -> the problem, and the remedy.
 CODES = {
     "no-heart-beats": (

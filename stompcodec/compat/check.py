@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from stompcodec.compat.seams import PEERS, PeerError, module_of
 
-__all__ = ["Verdict", "check", "check_all"]
-
 
 class Verdict(NamedTuple):
     """The result for one library.

@@ -23,8 +23,6 @@ from stompcodec.compat.seams import install as _install
 from stompcodec.errors import FrameError, in_short
 from stompcodec.spec import VERSIONS
 
-__all__ = ["PEER", "FrameBuffer", "StrictFrameBuffer", "install", "seams", "self_test"]
-
 PEER = Peer("coilmq", (1, 0), (2,))
 version_of(PEER)
 _frames: Any = importlib.import_module("coilmq.util.frames")

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from stompcodec.errors import StompError
 
-__all__ = ["PEERS", "Installed", "Peer", "PeerError", "Seam", "install", "module_of", "undo", "version_of"]
-
 #: Module of `stompcodec.compat` -> the library's name in the registry.
 PEERS = {"stomppy": "stomp.py", "stompman": "stompman", "coilmq": "coilmq", "aiostomp": "aiostomp"}
 

@@ -23,19 +23,6 @@ from stompcodec.compat.seams import Peer, PeerError, version_of
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
-__all__ = [
-    "PEER",
-    "FrameParser",
-    "StrictFrameParser",
-    "dump_frame",
-    "dump_header",
-    "parse_header",
-    "read_frames",
-    "strict_dump_frame",
-    "strict_dump_header",
-    "strict_parse_header",
-]
-
 #: The parser of 3.8 is the first that reads content-length.
 PEER = Peer("stompman", (3, 8), (4,))
 version_of(PEER)

@@ -20,8 +20,6 @@ except ImportError as error:
     raise PeerError("this needs stompman 3.10 or later, and websockets: pip install websockets") from error
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
 
-__all__ = ["WebSocketConnection", "read_frames"]
-
 _LOST = (RuntimeError, OSError, _websockets.WebSocketException)
 
 

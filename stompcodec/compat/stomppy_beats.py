@@ -19,8 +19,6 @@ from typing import Any
 
 from stompcodec.compat.stomppy_read import deliver, log, reading, receive_octets, stomp
 
-__all__ = ["Beats", "Turns", "checked", "offer", "reading_ahead"]
-
 #: Bytes of waiting frames at which reading stops.
 _AHEAD = 1 << 20
 #: Memory of a waiting frame beside its body, in bytes.

@@ -18,21 +18,6 @@ from stompcodec.compat.seams import Peer, version_of
 from stompcodec.errors import FrameError
 from stompcodec.spec import VERSIONS
 
-__all__ = [
-    "PEER",
-    "Reader",
-    "ReceivedFrame",
-    "StrictReader",
-    "deliver",
-    "log",
-    "parse_frame",
-    "reading",
-    "receive_octets",
-    "stomp",
-    "strict_parse_frame",
-    "strict_parse_headers",
-]
-
 PEER = Peer("stomp.py", (8, 1), (10,))
 version_of(PEER)
 stomp: Any = importlib.import_module("stomp")

@@ -8,8 +8,6 @@ from typing import Any
 from stompcodec.codec import Frame, serialize
 from stompcodec.compat.stomppy_read import log, stomp
 
-__all__ = ["convert_frame", "strict_convert_frame", "transmitting"]
-
 _encode: Any = stomp.utils.encode
 _clean_lines: Any = stomp.utils.clean_lines
 #: Their original function, which returns the pieces that they log.

@@ -12,8 +12,6 @@ import os
 
 from stompcodec.compat import install
 
-__all__ = ["pytest_report_header"]
-
 _peer, _, _mode = os.environ.get("STOMPCODEC_COMPAT", "").partition(":")
 _installed = None
 if _peer:

@@ -15,20 +15,6 @@ from stompcodec.errors import StoreError
 if sys.platform != "win32":
     import grp
 
-__all__ = [
-    "NO_FOLLOW",
-    "PRIVATE",
-    "Access",
-    "access_of",
-    "copy_access",
-    "create",
-    "grant",
-    "guard",
-    "make_folder",
-    "mode_of",
-    "opener",
-]
-
 #: For `os.open`: fail on a symbolic link, if the system can.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)

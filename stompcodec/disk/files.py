@@ -11,8 +11,6 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ["lock", "sync", "sync_folder"]
-
 #: The byte that is locked on Windows, where locked bytes cannot be read. No file is that long.
 _FAR = 2**62
 

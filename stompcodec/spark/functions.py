@@ -24,8 +24,6 @@ from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaErro
 from stompcodec.spark.sink.connection import SinkError
 from stompcodec.spec import VERSIONS
 
-__all__ = ["from_stomp", "to_stomp"]
-
 #: Columns that tell where a frame was found, which values do not have.
 _PLACES = ("spool", "pos", "received_at")
 _MILLISECOND = timedelta(milliseconds=1)

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from stompcodec.errors import MissingExtraError, StompError
 
-__all__ = ["JavaError", "java_home", "spark_env"]
-
 _OLDEST = 17
 #: The first Java that a PySpark before 4.2 cannot start with: its Hadoop asks for a security manager.
 _TOO_NEW, _TOO_NEW_BEFORE = 24, (4, 2)

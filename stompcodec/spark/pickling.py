@@ -6,8 +6,6 @@ import gc
 import pickle
 from typing import Any
 
-__all__ = ["Shipped", "settle"]
-
 _settled = False
 
 

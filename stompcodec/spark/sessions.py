@@ -16,8 +16,6 @@ from stompcodec.spark.java import spark_env
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["existing_session", "register", "session"]
-
 _log = logging.getLogger("stompcodec.spark")
 #: Module and class of our sources. They are above this module, so they are imported on use.
 _SOURCES = (("stompcodec.spark.reading.source", "StompFile"), ("stompcodec.spark.live.source", "Stomp"))
@@ -156,6 +154,12 @@ def register(spark: SparkSession) -> None:
     """Register the sources "stomp" and "stompfile" with a session.
 
     That is only needed if Spark's search for data sources is switched off; otherwise it finds them by itself.
+
+    Args:
+        spark: the session, classic or of Spark Connect.
+
+    Raises:
+        AnalysisException: the session refuses them.
 
     >>> register(SparkSession.builder.getOrCreate())                                  # doctest: +SKIP
     """

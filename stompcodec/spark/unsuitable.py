@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["stand_in"]
-
 
 def stand_in(name: str, error: Exception) -> type[Any]:
     """Return a data source that can be looked up, but raises `error`, with which its import failed, when it is used.

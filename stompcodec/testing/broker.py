@@ -22,8 +22,6 @@ from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import WatchedSession
 from stompcodec.testing.thread import LoopThread
 
-__all__ = ["StompBroker"]
-
 _T = TypeVar("_T")
 #: No message is stored in a file, so that frames are recorded whole.
 _NEVER_LARGE = 2**62

@@ -17,8 +17,6 @@ from stompcodec.client.engine import Engine
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 
-__all__ = ["OpenedClient"]
-
 
 class _Link(AsyncLink):
     """A link whose events go to the event loop that used it last; without a loop, to waiting threads at once."""

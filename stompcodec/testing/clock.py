@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["ShiftedClock"]
-
 
 class ShiftedClock:
     """The clock of the machine plus an offset that only grows.

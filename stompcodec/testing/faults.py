@@ -16,8 +16,6 @@ from typing import Any
 
 from stompcodec.testing.thread import LoopThread
 
-__all__ = ["Direction", "FaultProxy", "Rules"]
-
 _MOST = 65536  # the largest read in bytes
 _NAP = 0.005  # seconds between two checks of a rule
 

@@ -10,8 +10,6 @@ from typing import Any
 from stompcodec.codec import Frame
 from stompcodec.testing.record import matches
 
-__all__ = ["Fault", "FrameFaults"]
-
 #: Commands of the broker; all others are those of clients.
 _OURS = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 #: The order of several faults of one frame.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompcodec.client import AsyncClient, Client
     from stompcodec.testing.broker import StompBroker
 
-__all__ = ["async_stomp_client", "stomp_broker", "stomp_broker_config", "stomp_broker_factory", "stomp_client"]
-
 #: The clients have no heart-beats, with which `stomp_broker.advance` would time them out.
 _NO_BEATS = (0, 0)
 _MARKERS = (

@@ -14,8 +14,6 @@ from typing import Any
 from stompcodec.codec import Frame
 from stompcodec.frame import Headers
 
-__all__ = ["Record", "RecordedFrame", "matches"]
-
 #: The most frames that an error shows.
 _SHOWN = 20
 

@@ -15,8 +15,6 @@ from stompcodec.testing.frame_faults import Fault, FrameFaults
 if TYPE_CHECKING:
     from stompcodec.broker.context import Host
 
-__all__ = ["Watch", "WatchedSession"]
-
 #: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["LoopThread"]
-
 #: Seconds for the thread to answer.
 _PATIENCE = 30.0
 

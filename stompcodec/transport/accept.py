@@ -20,8 +20,6 @@ from collections.abc import Callable
 if sys.platform != "win32":
     import resource
 
-__all__ = ["Acceptor", "bind", "descriptor_limit"]
-
 log = logging.getLogger("stompcodec.transport")
 
 #: Connections accepted in one go, before the loop continues.

@@ -10,8 +10,6 @@ from stompcodec.transport.owner import Admit, Layer, Over, Place
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["client_layer", "server_layer"]
-
 
 def client_layer(place: Place, context: SSLContext | None) -> Callable[[], Layer] | None:
     """Return a function that makes the layers of a connection to `place`; None for plain TCP."""

@@ -10,27 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-__all__ = [
-    "BIG",
-    "HIGH",
-    "LINGER",
-    "LINGER_ROUNDS",
-    "MOST_REPLIES",
-    "READ_SIZE",
-    "TIMEOUT",
-    "Admit",
-    "Layer",
-    "Octets",
-    "Over",
-    "Owner",
-    "Part",
-    "Place",
-    "gather",
-    "is_text",
-    "name_of",
-    "read_buffer",
-]
-
 #: Bytes of the read buffer that all connections of a thread share.
 READ_SIZE = 128 * 1024
 #: Unwritten bytes at which the owner is told to stop writing. It is told to continue at a quarter of that.

@@ -19,8 +19,6 @@ from stompcodec.errors import ContentError, FrameError, MissingExtraError
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["ERROR", "Readdressed", "Shape", "shape_of"]
-
 #: The header of a MESSAGE that says why its body could not be converted. ActiveMQ uses the same name.
 ERROR = "transformation-error"
 #: Headers that describe the form of the body, and are dropped when it changes.

@@ -22,18 +22,6 @@ from typing import Any, NamedTuple
 from stompcodec.content import json_value
 from stompcodec.errors import ContentError, MissingExtraError
 
-__all__ = [
-    "FORMS",
-    "Element",
-    "Form",
-    "parse_json",
-    "parse_xml",
-    "require_xml",
-    "transformed",
-    "write_json",
-    "write_xml",
-]
-
 
 class Form(NamedTuple):
     """A value of the headers transformation and message-type."""

@@ -14,8 +14,6 @@ from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
 
-__all__ = ["Config"]
-
 _MIB = 2**20
 #: Limits before login, when a client needs to send little more than a CONNECT frame.
 _FIRST_LIMITS = Limits(max_command_line=64, max_header_line=8192, max_headers=100, max_body=65536)

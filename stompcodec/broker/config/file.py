@@ -27,7 +27,10 @@ _GONE = {
 
 
 def load_config(path: str | os.PathLike[str]) -> Config:
-    """Read a file. Relative paths in it are relative to its folder.
+    """Read a configuration file.
+
+    Args:
+        path: of the TOML file. Relative paths in it are relative to its folder.
 
     Raises:
         ConfigError: the file cannot be read, or has an error; the message says where.

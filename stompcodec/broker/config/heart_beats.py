@@ -11,8 +11,6 @@ from stompcodec.heartbeat import parse_heart_beat
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["ANSWERS", "Mirror", "answer"]
-
 
 class Mirror(NamedTuple):
     """An answer derived from the client's own intervals, in milliseconds."""

@@ -12,8 +12,6 @@ from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import ARGUMENTS, ROUTING
 from stompcodec.broker.wildcards import SYNTAXES
 
-__all__ = ["KEYS", "Key"]
-
 
 class Key(NamedTuple):
     """A key of the file."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from stompcodec.broker.config.settings import EXCHANGES
 
-__all__ = ["DIALECTS"]
-
 #: Values by dialect and field of `Config`.
 DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},

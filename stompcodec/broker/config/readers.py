@@ -14,35 +14,6 @@ from stompcodec.broker.config.settings import Preset, Setting
 from stompcodec.broker.origins import fault_of
 from stompcodec.disk.access import mode_of
 
-__all__ = [
-    "At",
-    "dead_letter",
-    "exchanges",
-    "factor",
-    "flag",
-    "heart_beat",
-    "hosts",
-    "line",
-    "mode",
-    "octets",
-    "one_of",
-    "origins",
-    "port",
-    "ports",
-    "prefix",
-    "prefixes",
-    "presets",
-    "rules",
-    "seconds",
-    "settings",
-    "some_of",
-    "text",
-    "texts",
-    "users",
-    "whole",
-    "window",
-]
-
 _T = TypeVar("_T")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 

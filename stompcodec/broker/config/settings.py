@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from stompcodec.broker.wildcards import SYNTAXES, Wildcards
 
-__all__ = ["ARGUMENTS", "EXCHANGES", "ROUTING", "Address", "Kind", "Preset", "Setting"]
-
 
 class Kind(enum.Enum):
     """The kind of a destination."""

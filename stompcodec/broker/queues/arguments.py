@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 
-__all__ = ["QueueArguments", "load_arguments", "read_arguments"]
-
 
 class QueueArguments(NamedTuple):
     """The arguments of a queue. A field is None without its header.

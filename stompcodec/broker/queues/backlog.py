@@ -14,8 +14,6 @@ from itertools import chain, islice, repeat, takewhile
 
 from stompcodec.broker.message import Message
 
-__all__ = ["START", "Backlog", "Fifo", "Place"]
-
 #: The place of a message in the order: its rank, then its seq.
 Place = tuple[int, int]
 #: Before all messages.

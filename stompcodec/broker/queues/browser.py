@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["Browser"]
-
 #: A view holds no messages itself.
 _NOTHING = Bound(1, 1)
 

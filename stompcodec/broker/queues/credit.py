@@ -11,8 +11,6 @@ from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant
 if TYPE_CHECKING:
     from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
-__all__ = ["Credit", "credit_of", "size_of"]
-
 
 class Credit:
     """Messages and bytes that may still be delivered. Other consumers count messages only, in `Consumer.credit`.

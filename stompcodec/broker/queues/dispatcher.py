@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.storage.journal import Journal
 
-__all__ = ["MOST_LOOKS", "Contents", "Dispatcher", "Watcher"]
-
 #: Messages that a consumer looks at in one turn.
 MOST_LOOKS = 1000
 #: Places to look at again that are remembered one by one. With more, the consumer goes back to the first of them.

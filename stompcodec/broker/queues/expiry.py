@@ -13,8 +13,6 @@ from stompcodec.broker.queues.dispatcher import Contents
 if TYPE_CHECKING:
     from stompcodec.broker.queues.ready_messages import ReadyMessages
 
-__all__ = ["Expiry"]
-
 #: Messages that are looked at in one turn. To look at one takes a fifth of what it takes to deliver it.
 _LOOKS = 5 * AT_ONCE
 #: Seconds between two sweeps of a queue, at least, and for each message in it.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import Pair
     from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["UNDELIVERABLE", "Undelivered", "is_barred", "is_undeliverable", "pair_of"]
-
 #: The reason of the dead letter.
 UNDELIVERABLE = "undeliverable"
 #: A message that fails for this many users is itself at fault.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from stompcodec.broker.memory import LOW
 
-__all__ = ["Bound"]
-
 
 class Bound:
     """The most messages, READY and UNACKED, that a queue may hold, and their bytes.

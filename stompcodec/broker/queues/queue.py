@@ -31,8 +31,6 @@ from stompcodec.broker.storage.journal import Journal
 if TYPE_CHECKING:
     from stompcodec.broker.peer import Maker, Peer
 
-__all__ = ["DROPPED", "EXPIRED", "Queue"]
-
 #: Ended consumers are removed from the ring when one in this many has ended: to remove each at once takes time.
 _MOST_ENDED = 8
 #: Why a queue dropped a message.

@@ -8,8 +8,6 @@ from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Backlog, Fifo
 
-__all__ = ["ReadyMessages"]
-
 #: In a `Fifo` of at most this many messages, those in the middle are searched one by one.
 _SHORT = 10_000
 #: A `Backlog` of more messages stays one until it is empty: to copy them takes time.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["Ring"]
-
 
 class Ring:
     """Consumers by priority, highest first; those of one priority in the order in which they were added.

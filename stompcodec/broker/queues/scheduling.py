@@ -7,8 +7,6 @@ from collections.abc import Callable
 from stompcodec.broker.message import Message, Pair
 from stompcodec.codec import Frame
 
-__all__ = ["DELAYS", "GROUPS", "ScheduledMessage", "make_due", "reload_schedule", "schedule", "with_fault"]
-
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
 #: The header that marks the last message of a group.

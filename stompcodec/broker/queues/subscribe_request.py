@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.selectors.selector import Selector
 
-__all__ = [
-    "AUTO",
-    "CLIENT",
-    "INDIVIDUAL",
-    "MODES",
-    "UNLIMITED",
-    "CreditGrant",
-    "SubscribeRequest",
-    "check_writable",
-    "read_credit",
-    "read_request",
-]
-
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.
 MODES = (AUTO, CLIENT, INDIVIDUAL)

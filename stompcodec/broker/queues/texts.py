@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Texts"]
-
 
 class Texts:
     """Distinct texts with a count of their uses.

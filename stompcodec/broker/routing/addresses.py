@@ -15,8 +15,6 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
 
-__all__ = ["Addresses"]
-
 _EXCHANGE, _AMQ_QUEUE = "/exchange/", "/amq/queue/"
 #: Names whose settings are cached.
 _MOST_KNOWN = 1000

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Maker
     from stompcodec.broker.routing.naming import Naming
 
-__all__ = ["MAX_ATTEMPTS", "REJECTED", "DeadLetters"]
-
 #: The reasons for a NACK: it was the last attempt, or asked for no more. `queue.py` has others.
 MAX_ATTEMPTS, REJECTED = "max-attempts", "rejected"
 #: The headers that a dead letter gets, instead of those of an earlier dead letter.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.memory import Account
     from stompcodec.broker.peer import Peer
 
-__all__ = ["Delayed"]
-
-
 #: The least seconds until the next look: the wall clock is coarser than the timer, and may stand still.
 _LEAST = 0.001
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.subscribe_request import SubscribeRequest
     from stompcodec.broker.selectors.selector import Selector
 
-__all__ = ["LONGEST_NAME", "Durable", "durable_name", "owner_of", "title"]
-
 #: The most characters of a name, which takes memory also without a consumer.
 LONGEST_NAME = 4096
 

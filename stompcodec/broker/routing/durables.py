@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.routing.shares import Shares
     from stompcodec.broker.selectors.selector import Selector
 
-__all__ = ["Durables"]
-
 #: The prefix of the keys of their queues. No destination has it.
 _MARK = "\0d"
 #: The most characters of the distinct selectors of one client; all clients together may have twice as many. A

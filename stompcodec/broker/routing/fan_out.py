@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer, Source
     from stompcodec.broker.wildcards import Pattern
 
-__all__ = ["Bundle", "FanOut", "fullest"]
-
 #: Deliveries that are made at once, however long they take.
 _FEW = 250
 #: Subscriptions that are served between two looks at the clock.

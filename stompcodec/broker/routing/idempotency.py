@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.journal import Batch, Journal
     from stompcodec.codec import Frame
 
-__all__ = ["ARTEMIS", "HEADER", "KEY_HEADERS", "MOST_OCTETS", "Mark", "SentKeys", "body_crc", "key_of"]
-
 #: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
 KEY_HEADERS = HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"
 #: Bytes of the longest key.

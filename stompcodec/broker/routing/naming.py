@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from stompcodec.broker.config.settings import Kind
 
-__all__ = ["Naming"]
-
 
 class Naming:
     """The prefixes of names. Names are opaque otherwise: "a" and "/queue/a" are two queues.

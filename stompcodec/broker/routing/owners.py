@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
 
-__all__ = ["Owners"]
-
 
 class Owners:
     """Destinations that belong to one session each, by the name that they have for others.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.selectors.selector import Selector
     from stompcodec.broker.storage.store import Subscribed
 
-__all__ = ["Destinations"]
-
 #: The prefix of the keys of queues for retained messages. No destination has it.
 _RETAINED = "\0r"
 #: Queues that are swept in one turn; some are deleted.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
     from stompcodec.broker.wildcards import Pattern
 
-__all__ = ["ACTIONS", "RetainTarget", "Retained"]
-
 #: Values of the header `retain`.
 ACTIONS = ("set", "remove")
 

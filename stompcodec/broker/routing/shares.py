@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
     from stompcodec.broker.routing.durable import Durable
 
-__all__ = ["Shares", "owner_of"]
-
-
 #: Half of all destinations is at least this.
 _LEAST_SHARE = 4
 

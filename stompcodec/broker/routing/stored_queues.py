@@ -26,8 +26,6 @@ from stompcodec.broker.storage.store import Subscribed
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["StoredQueues", "agree", "is_unused"]
-
 #: ActiveMQ's `Consumer.*.VirtualTopic.>`; its group is the name of the topic.
 _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
 

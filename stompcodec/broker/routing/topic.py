@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.queue import Queue
     from stompcodec.broker.routing.durable import Durable
 
-__all__ = ["Topic"]
-
 #: The most bytes that are gathered.
 _MOST_GATHERED = 65536
 #: The most bytes that one flush delivers to all subscriptions together, if it has several messages: a session that

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.routing.durable import Durable
     from stompcodec.broker.routing.shares import Shares
 
-__all__ = ["Topics"]
-
 
 class Topics:
     """The topics of a virtual host, which are made by their first use and removed when they are idle.

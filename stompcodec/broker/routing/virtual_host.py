@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.peer import Peer
     from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
-__all__ = ["VirtualHost"]
-
 
 class VirtualHost:
     """The subscriptions, destinations and dead letters of a virtual host.

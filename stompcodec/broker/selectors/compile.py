@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from stompcodec.broker.message import Message
 
-__all__ = ["MOST_NESTED", "MOST_PARTS", "MOST_SEARCHED", "Condition", "Misfit", "Node", "Rules", "as_condition"]
-
 #: Maximum nesting of parentheses, NOT and signs.
 MOST_NESTED = 64
 #: Maximum number of names and literals; the list of an IN counts as one.

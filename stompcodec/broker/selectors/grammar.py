@@ -15,8 +15,6 @@ from stompcodec.errors import MissingExtraError
 if TYPE_CHECKING:
     from lark import Token
 
-__all__ = ["condition_of"]
-
 _KEYWORDS = {word: f"_{word}" for word in ("AND", "OR", "LIKE", "ESCAPE", "BETWEEN", "IN", "IS", "NULL")}
 _KEYWORDS |= {word: word for word in ("NOT", "TRUE", "FALSE")}
 

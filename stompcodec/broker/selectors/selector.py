@@ -15,8 +15,6 @@ from stompcodec.broker.selectors.grammar import condition_of
 from stompcodec.broker.selectors.values import Known
 from stompcodec.errors import StompError
 
-__all__ = ["MOST_OCTETS", "Selector", "SelectorError", "compile_selector"]
-
 _LOG = logging.getLogger("stompcodec.broker")
 #: Maximum size of a selector, in bytes.
 MOST_OCTETS = 4096

@@ -16,25 +16,6 @@ from stompcodec.content import json_value
 if TYPE_CHECKING:
     from stompcodec.broker.message import Message
 
-__all__ = [
-    "COMPARE",
-    "Known",
-    "Like",
-    "Number",
-    "Reader",
-    "Typed",
-    "Value",
-    "calculate",
-    "compare",
-    "exact",
-    "key_of",
-    "number_of",
-    "octets_at",
-    "property_reader",
-    "scalar",
-    "value_of",
-]
-
 Number = int | float
 
 

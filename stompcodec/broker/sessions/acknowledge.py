@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
     from stompcodec.codec import Frame
 
-__all__ = ["ack", "nack"]
-
 
 def ack(session: Session, frame: Frame) -> None:
     """Handle ACK. This is the fast path for a single delivery in 1.2; `_acknowledge` handles everything else."""

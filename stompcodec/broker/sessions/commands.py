@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["HANDLERS", "SLOW_HEADERS"]
-
 #: Headers that keep a SEND off the fast path. Each feature names its own.
 SLOW_HEADERS = ("transaction", "reply-to", *LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
 

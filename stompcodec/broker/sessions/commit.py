@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.storage.store import Store
     from stompcodec.codec import Frame
 
-__all__ = ["abort", "begin", "commit", "defer"]
-
 
 class _Share(NamedTuple):
     """The part of a long transaction that one turn handles."""

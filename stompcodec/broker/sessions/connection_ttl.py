@@ -12,8 +12,6 @@ from stompcodec.heartbeat import artemis_server_ping, artemis_ttl
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
 
-__all__ = ["Terms", "remedy", "terms"]
-
 
 class Terms(NamedTuple):
     """The intervals that a client must keep, in ms."""

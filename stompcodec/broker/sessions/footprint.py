@@ -10,8 +10,6 @@ from stompcodec.broker.memory import CONNECTION
 if TYPE_CHECKING:
     from stompcodec.broker.memory import Account
 
-__all__ = ["Footprint"]
-
 
 class Footprint:
     """The bytes of memory used by one session, recorded in the broker's account.

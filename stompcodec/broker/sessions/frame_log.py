@@ -21,8 +21,6 @@ from stompcodec.spec import Limits
 if TYPE_CHECKING:
     from stompcodec.broker.context import Handlers, Host
 
-__all__ = ["LoggedSession", "logged", "session_class"]
-
 _LOG = logging.getLogger("stompcodec.broker.frames")
 #: Bytes from which the body of a written frame is read in pieces.
 _APART = 4096

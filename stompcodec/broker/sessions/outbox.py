@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.context import Host
     from stompcodec.broker.message import LargeBody
 
-__all__ = ["Outbox"]
-
 #: Bytes of answers that may wait for a peer that does not read. Above, it is not read either.
 _MOST_UNREAD = 2**20
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
     from stompcodec.broker.storage.journal import Batch
 
-__all__ = ["PendingCommit", "confirm", "hold_receipts", "send_receipt", "share_commit"]
-
 
 class PendingCommit:
     """The receipts of a session that wait for one commit.

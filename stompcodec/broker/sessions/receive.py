@@ -21,8 +21,6 @@ from stompcodec.codec import Frame, serialize
 if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["EMPTY", "ping", "receive", "release"]
-
 #: The answer to RECEIVE if there is no message.
 EMPTY = "EMPTY"
 #: The least number of bytes that an answer counts while its peer does not read.

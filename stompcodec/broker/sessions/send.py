@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["cached_target", "check_space", "in_order", "put", "put_keyed", "put_late", "queue_of", "targets_of"]
-
 #: Targets that a session caches.
 _MOST_TARGETS = 1000
 #: Prefix of cached destinations that headers of a SEND can redirect. No destination begins with it.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.routing.virtual_host import VirtualHost
     from stompcodec.broker.storage.journal import Batch, CommitWaiter
 
-__all__ = ["Session"]
-
 _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").
 _MAY_FOLD = ("", "legacy")

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from stompcodec.codec import Frame
 
-__all__ = ["NAMES", "restored"]
-
 #: Every header name with a capital letter that the broker looks up in client frames.
 NAMES = (
     *("JMSXGroupID", "JMSXGroupSeq", "AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID"),

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.queues.consumer import Consumer
     from stompcodec.broker.sessions.session import Session
 
-__all__ = ["reply_address", "subscribe", "unsubscribe"]
-
 
 def subscribe(session: Session, frame: Frame) -> None:
     """Handle SUBSCRIBE. A composite destination makes one subscription for each part, all with the same id.

@@ -8,8 +8,6 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 
-__all__ = ["QueueOrTopic", "Target"]
-
 #: Everything that takes messages.
 QueueOrTopic = Queue | Topic | RetainTarget
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["Windows"]
-
 
 class Windows:
     """The windows of the subscriptions of one session.

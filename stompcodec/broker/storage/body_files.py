@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody
     from stompcodec.broker.storage.helper import Helper
 
-__all__ = ["Bodies", "Body", "BodyFile", "file_crc", "link"]
-
 
 class BodyFile(NamedTuple):
     """The record of a file in the database."""

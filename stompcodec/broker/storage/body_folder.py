@@ -20,8 +20,6 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.broker.storage.helper import Helper
 
-__all__ = ["BodyFolder"]
-
 
 class BodyFolder:
     """A folder of bodies, whose names are never reused.

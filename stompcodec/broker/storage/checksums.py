@@ -11,8 +11,6 @@ from zlib import crc32
 if TYPE_CHECKING:
     from stompcodec.broker.storage.body_files import BodyFile
 
-__all__ = ["CRC", "is_intact", "key_crc", "message_crc", "record_crc", "shifted", "start_crc"]
-
 #: The bits of a message's checksum that are a CRC-32. The higher bits are `shifted`.
 CRC = 2**32 - 1
 #: Greatest number of attempts that fits into a message's checksum.

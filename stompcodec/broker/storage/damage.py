@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["Damage", "shown"]
-
 #: Number of findings that are logged. Later ones are only counted.
 _MOST_LINES = 100
 

@@ -23,21 +23,6 @@ from stompcodec.disk.access import PRIVATE, Access, create, make_folder
 from stompcodec.disk.files import lock, sync_folder
 from stompcodec.errors import StoreError
 
-__all__ = [
-    "APPLICATION",
-    "DATABASE",
-    "MARKER",
-    "TABLES",
-    "FolderLock",
-    "examine_data",
-    "examine_large",
-    "is_body",
-    "is_lock",
-    "kind_of",
-    "mark",
-    "what_is_lost",
-]
-
 #: The application_id that marks a SQLite database as ours: "STMP".
 APPLICATION = 0x53544D50
 #: The database of a store.

@@ -7,8 +7,6 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Protocol
 
-__all__ = ["Helper", "HelperThread"]
-
 
 class Helper(Protocol):
     """The interface of the store's helper. It runs jobs in the order in which they are given. Jobs must not raise."""

@@ -23,8 +23,6 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.broker.peer import Blockable
 
-__all__ = ["Batch", "CommitWaiter", "Journal", "Undoable"]
-
 #: Operations that may wait while a batch is being written. Above that, senders of persistent messages wait.
 _MOST_PENDING = 5000
 #: Messages that may leave their queues in one batch without an ACK, and bytes of all that leave. Beyond that,

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from stompcodec.broker.message import LargeBody
 
-__all__ = ["Intake", "Parcel", "head_of", "is_streamed", "why_stuck", "without_body"]
-
 _LOG = logging.getLogger("stompcodec.broker")
 
 #: Bytes read from a file in one turn.

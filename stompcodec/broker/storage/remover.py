@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stompcodec.broker.storage.helper import Helper
 
-__all__ = ["Remover"]
-
 _LOG = logging.getLogger("stompcodec.broker")
 Job = Callable[[], object]
 

@@ -11,8 +11,6 @@ from stompcodec.broker.storage.body_files import Body, BodyFile
 from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import Total
 
-__all__ = ["GROUP", "LARGE", "Batch", "Row", "State", "execute", "is_large", "raw"]
-
 #: Tails of at least this many bytes get a file of their own.
 LARGE = 65536
 #: Rows written by one statement, and the number of rows from which on that pays.

@@ -11,8 +11,6 @@ from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.rows import raw
 from stompcodec.broker.storage.store import SentKey, Subscribed
 
-__all__ = ["read_keys", "read_subscriptions", "sent_key", "subscribed_of", "write_keys", "write_subscription"]
-
 _REMEMBER = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET = "DELETE FROM sent WHERE number = ?"
 _GET = "SELECT number, scope, key, body, at, crc FROM sent ORDER BY number"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from stompcodec.disk.access import PRIVATE, Access, create
 
-__all__ = ["RESERVE", "Reserve", "free_space", "is_full"]
-
 #: Bytes of the reserve. Acknowledgements need little, because the WAL is checkpointed early while the reserve is in
 #: use.
 RESERVE = 8 * 2**20

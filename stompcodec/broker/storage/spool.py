@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.message import LargeBody
     from stompcodec.broker.storage.helper import Helper
 
-__all__ = ["Draft", "Spool"]
-
 #: Prefix of the names of temporary folders.
 _PREFIX = "stompcodec-large-"
 

@@ -24,8 +24,6 @@ from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, S
 from stompcodec.disk.access import PRIVATE, Access
 from stompcodec.errors import StoreError
 
-__all__ = ["SqliteStore"]
-
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)
 #: A batch of at most _FEW operations is committed at once while commits take less than _FAST seconds. So is a batch of
 #: at most _ADDED operations that only adds messages, below _FAST_ADDED: its senders are waiting, and the helper would

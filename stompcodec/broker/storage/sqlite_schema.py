@@ -8,8 +8,6 @@ from pathlib import Path
 from stompcodec.broker.storage.folder_lock import APPLICATION, TABLES
 from stompcodec.errors import StoreError
 
-__all__ = ["MIGRATIONS", "fault", "is_passing", "open_database"]
-
 #: Step n migrates a file from version n to n + 1; a new file goes through all of them. Released steps never change.
 #: The key of a message is its queue's id times 2**45 plus its seq, so messages are ordered by queue. Messages with keys
 #: below `suspect` went through a crash and may have been delivered before it.

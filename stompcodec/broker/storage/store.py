@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.errors import StoreError
 
-__all__ = ["CallSoon", "Done", "MemoryStore", "SentKey", "Storable", "Store", "Stored", "Subscribed", "restored"]
-
 #: Called with None after a commit, or with the error if nothing was written.
 Done = Callable[[StoreError | None], None]
 #: Run a function in the loop, from any thread, as `loop.call_soon_threadsafe` does.

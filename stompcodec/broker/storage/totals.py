@@ -15,8 +15,6 @@ from typing import NamedTuple
 from stompcodec.broker.storage.checksums import is_intact, record_crc
 from stompcodec.broker.storage.damage import Damage, shown
 
-__all__ = ["SEQ_BITS", "Total", "Totals"]
-
 #: Bits of a key that hold the seq of a message. The higher bits are the number of its queue.
 SEQ_BITS = 45
 #: Queues counted in one step while other work waits.

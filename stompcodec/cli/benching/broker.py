@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompcodec.cli.show.summary import Sizes
     from stompcodec.client import Client, Receipt, Subscription
 
-__all__ = ["Crew", "Trips", "Worker", "body_of", "clients", "consume", "feed", "publish"]
-
 #: Receipts that a worker may wait for at once.
 _WINDOW = 500
 #: Seconds between two checks whether time is over.

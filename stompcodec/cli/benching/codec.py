@@ -15,8 +15,6 @@ from stompcodec.cli.benching.figures import rates
 from stompcodec.cli.benching.libraries import Library, Part
 from stompcodec.errors import FrameError
 
-__all__ = ["MEASURES", "MOST", "Group", "Race", "generated", "grouped", "recorded"]
-
 MEASURES = {
     "decode": "decode, headers untouched",
     "read": "decode, read two headers and the body",

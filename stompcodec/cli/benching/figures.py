@@ -15,8 +15,6 @@ import click
 if TYPE_CHECKING:
     from stompcodec.cli.show.summary import Sizes
 
-__all__ = ["live", "rates", "show", "spread"]
-
 #: Column titles and formats, by names in JSON and CSV.
 _COLUMNS = {
     "measure": ("", "{}"),

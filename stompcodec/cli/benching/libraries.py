@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from stompcodec.codec import BACKEND, backend
 
-__all__ = ["PEERS", "Library", "Part", "ours", "peer"]
-
 _NAMES = {"c": "stompcodec C", "python": "stompcodec Python"}
 
 

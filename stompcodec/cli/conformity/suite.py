@@ -22,8 +22,6 @@ from stompcodec.errors import ConfigError, ConnectionLostError, RejectedError
 if TYPE_CHECKING:
     from stompcodec.uri import Address
 
-__all__ = ["Result", "adapter_of", "requirements_of", "scenarios", "suite_folder", "vectors"]
-
 _PACKAGE = Path(stompcodec.__file__).parent
 _PLACES = (_PACKAGE / "testing" / "suite", _PACKAGE.parent / "tests")
 

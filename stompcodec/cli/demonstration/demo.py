@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stompcodec.cli.demonstration.feed import Tally
     from stompcodec.cli.reader import FrameReader, Place
 
-__all__ = ["main"]
-
 _FIRST = 12
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stompcodec.broker import Config
     from stompcodec.client import Client, Receipt
 
-__all__ = ["BrokerThread", "Feed", "Tally"]
-
 #: Messages without a receipt on the way to the broker, and without an ACK on the way to the consumer.
 _WINDOW = 200
 #: Seconds after which the demonstration gives up.

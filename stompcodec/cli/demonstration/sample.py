@@ -18,8 +18,6 @@ from typing import Any
 from stompcodec import Frame, serialize
 from stompcodec.content import encode_content
 
-__all__ = ["sample"]
-
 _START = 1_700_000_000_000  # ms
 _AREAS = ("Q1", "R3", "WX", "ZK", "G7", "LN")
 _PLACES = ("ALDERN", "BRAYTN", "CORWEN", "DUNSTR", "ELMHAM", "FENBRG", "GRTHRP", "HOLTJN")

@@ -14,8 +14,6 @@ from stompcodec.cli.reader import Broken, Place, version_after
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import dialect_of
 
-__all__ = ["Dissection", "Seen"]
-
 _KNOWN = dialect_of("1.2").commands
 _NAMES = "|".join(sorted(_KNOWN)).encode()
 _BEGIN = re.compile(rb"[\r\n]*(?:%s) *\r?\n" % _NAMES)

@@ -11,8 +11,6 @@ from stompcodec import Frame
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.errors import MissingExtraError, StompError
 
-__all__ = ["ParquetSink", "pyarrow_modules", "read_parquet"]
-
 _ROWS = 8192
 _OCTETS = 8 * 2**20
 _COLUMNS = ("command", "destination", "message_id", "received_at", "headers", "body", "pos")

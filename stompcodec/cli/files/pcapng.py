@@ -9,8 +9,6 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Packet", "is_packets", "packets"]
-
 _SECTION, _INTERFACE, _PACKET, _SIMPLE = 0x0A0D0D0A, 1, 6, 3
 _ORDER = 0x1A2B3C4D
 #: Byte order and digits of the fraction, by the magic number of pcap.

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from stompcodec import Frame
 
-__all__ = ["Recorded", "frame_of"]
-
 
 class Recorded(NamedTuple):
     """A frame with its metadata."""

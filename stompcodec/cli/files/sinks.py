@@ -14,8 +14,6 @@ from stompcodec.cli.reader import HANDSHAKE, Place, version_after
 from stompcodec.cli.show.view import json_line
 from stompcodec.disk.access import PRIVATE, Access
 
-__all__ = ["Sink", "check_target", "sink_of"]
-
 _WRITTEN = ("raw", "json", "capture", "parquet")
 
 #: Bytes that are joined before writing.

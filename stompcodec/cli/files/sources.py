@@ -16,8 +16,6 @@ from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened
 from stompcodec.cli.reader import Broken, FrameReader
 from stompcodec.errors import StompError
 
-__all__ = ["FORMATS", "Source", "Supply", "format_of"]
-
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
     ".stompcap": "capture",

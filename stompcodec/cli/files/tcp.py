@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Flow", "Segment", "segment_of"]
-
 _TCP = 6
 #: Bytes and segments of a direction that may wait for a missing one.
 _MOST_OCTETS, _MOST_SEGMENTS = 2**20, 1000

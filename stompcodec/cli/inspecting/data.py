@@ -22,8 +22,6 @@ from stompcodec.cli.reader import Broken, FrameReader, Place
 from stompcodec.cli.screen import header_value, printable
 from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError, moved
 
-__all__ = ["Entry", "Inspection", "Part", "masked", "moment", "parts_of"]
-
 _READ = 256 * 1024
 #: The version in which captures store frames, whatever the connection used.
 _KEPT_AS = "1.2"

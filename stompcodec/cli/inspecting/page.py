@@ -19,8 +19,6 @@ from stompcodec.cli.linting.rules import title_of
 from stompcodec.cli.screen import cut, header_value, printable
 from stompcodec.cli.show.pretty import body_of
 
-__all__ = ["Book", "entry_data", "interest", "page_of", "script_text"]
-
 #: Bytes of a head in the page. Headers that begin after them are only counted.
 _HEAD = 16 * 1024
 #: Bytes of a body when space is short.

@@ -14,8 +14,6 @@ from stompcodec.cli.linting.rules import Finding, title_of
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable
 from stompcodec.cli.show.pretty import body_of
 
-__all__ = ["Row", "row_of", "show_entry"]
-
 #: Bytes of a head, and characters of a header's value.
 _HEAD = 4096
 _VALUE = 2000

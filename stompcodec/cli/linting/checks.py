@@ -20,8 +20,6 @@ from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import UNESCAPED, WITH_BODY
 from stompcodec.states import missing_headers
 
-__all__ = ["CHECKS", "check_frame"]
-
 Found = Iterator[tuple[int, str]]
 
 

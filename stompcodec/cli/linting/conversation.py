@@ -8,8 +8,6 @@ from stompcodec.cli.linting.rules import Finding, Severity, ids
 from stompcodec.cli.linting.subject import Subject, sender_of
 from stompcodec.cli.screen import cut, printable
 
-__all__ = ["Conversation"]
-
 #: Most subscription and transaction ids to remember. Beyond that, checks that depend on them are skipped.
 _MOST = 10_000
 

@@ -14,8 +14,6 @@ import stompcodec
 from stompcodec.cli.linting.rules import Finding, Severity, title_of
 from stompcodec.cli.screen import screen
 
-__all__ = ["REPORTS", "Report"]
-
 _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 

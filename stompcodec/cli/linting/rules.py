@@ -13,8 +13,6 @@ from stompcodec.cli.screen import printable
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import dialect_of
 
-__all__ = ["Finding", "finding_of", "ids", "missing_id", "title_of"]
-
 Severity = Literal["error", "warning", "note"]
 
 _TITLES = "rules.json"

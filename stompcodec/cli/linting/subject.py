@@ -8,8 +8,6 @@ from stompcodec.cli.reader import Place
 from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, dialect_of
 from stompcodec.states import Sender
 
-__all__ = ["Line", "Subject", "sender_of", "subject_of"]
-
 
 class Line(NamedTuple):
     """A header line as written: its offset, and the bytes around its first colon."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Input", "Line", "finish", "input_options", "is_broker", "one_line", "output_options", "started", "waited"]
-
 _REDRAW = 0.5
 #: Our errors as they appear in tracebacks of Spark's Python workers.
 _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")

@@ -23,8 +23,6 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.client import Message
 
-__all__ = ["Handler", "checked_format", "handler", "message_line", "render"]
-
 _FIELD = re.compile(r"%(?:\{([^}]*)\}|(.))|\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 #: File suffixes by content-type.

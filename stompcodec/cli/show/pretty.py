@@ -20,8 +20,6 @@ from stompcodec.cli.show.view import View
 from stompcodec.content import decode_content, text_of
 from stompcodec.errors import ContentError
 
-__all__ = ["PrettyView", "body_of"]
-
 #: Largest size to which a body is decompressed, in bytes.
 _INFLATED = 16 * 2**20
 #: Larger texts, in bytes, are not indented, and only their beginning is shown.

@@ -17,8 +17,6 @@ from stompcodec.cli.reader import FrameReader, Place
 from stompcodec.cli.screen import printable
 from stompcodec.cli.show.view import View
 
-__all__ = ["Sizes", "SummaryView"]
-
 #: Sizes are exact up to this many different ones; then they are rounded down to 8 bits, by less than 1 %.
 _EXACT = 4096
 #: Further destinations are counted together.

@@ -13,8 +13,6 @@ from stompcodec.cli.reader import FrameReader, Place
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, pad, printable
 from stompcodec.cli.show.view import View
 
-__all__ = ["TableView"]
-
 _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
 #: Below this many columns, only the number of headers is shown.
 _WIDE = 110

@@ -9,8 +9,6 @@ from typing import Any
 from stompcodec.cli.reader import FrameReader, Place
 from stompcodec.cli.screen import hex_lines, printable, write_json
 
-__all__ = ["HexView", "JsonView", "View", "json_line"]
-
 
 class View:
     """An output format for frames."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stompcodec.cli.benching.broker import Crew
     from stompcodec.cli.benching.codec import Group, Race
 
-__all__ = ["command"]
-
 _TOPIC = "/topic/stompcodec.bench"
 #: Number of generated frames, if they are small.
 _FRAMES = 5000

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.server import Server
 
-__all__ = ["command"]
-
 #: Default data folder.
 _DATA = "stompcodec-data"
 #: Default TLS port if a certificate is given.

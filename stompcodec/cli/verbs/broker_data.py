@@ -14,8 +14,6 @@ from stompcodec.errors import StompError
 if TYPE_CHECKING:
     from stompcodec.broker.storage.repair.salvage import Findings
 
-__all__ = ["check", "compact", "salvage"]
-
 
 def _refuse(verb: str, error: Exception) -> NoReturn:
     print(f"stompcodec broker {verb}: {printable(str(error))}", file=sys.stderr)

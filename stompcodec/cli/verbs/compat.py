@@ -13,8 +13,6 @@ from stompcodec.compat.audit import Report, audit
 from stompcodec.compat.check import Verdict, check_all
 from stompcodec.compat.seams import PEERS
 
-__all__ = ["command"]
-
 _WORDS = {"ok": "good", "missing": "not installed", "unknown": "NOT KNOWN", "broken": "BROKEN"}
 
 

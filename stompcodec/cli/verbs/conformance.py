@@ -18,8 +18,6 @@ from stompcodec.cli.screen import StatusLine, printable, screen
 if TYPE_CHECKING:
     from stompcodec.cli.conformity.suite import Result
 
-__all__ = ["command"]
-
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _OUTCOMES = ("passed", "failed", "skipped")
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "dim"}

@@ -17,8 +17,6 @@ from stompcodec.cli.inputs import Complaints, stream_options
 from stompcodec.disk.access import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 
-__all__ = ["command"]
-
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10
 

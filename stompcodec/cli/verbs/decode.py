@@ -12,8 +12,6 @@ from stompcodec.cli.reader import Broken, FrameReader
 from stompcodec.cli.screen import screen
 from stompcodec.cli.show.view import HexView, JsonView, View
 
-__all__ = ["command", "show_file"]
-
 #: Larger bodies, in bytes, are skipped unless they are shown in full.
 _STREAMED = 2**20
 

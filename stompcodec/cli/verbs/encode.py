@@ -16,9 +16,6 @@ from stompcodec.cli.reader import HANDSHAKE, version_after
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS
 
-__all__ = ["command"]
-
-
 #: Remedies that differ from those for reading.
 _REMEDIES = {
     "unknown-command": "check its spelling and --version, or name it with --command",

@@ -15,8 +15,6 @@ from stompcodec.cli.inspecting.data import Entry, Inspection
 from stompcodec.cli.linting.rules import title_of
 from stompcodec.cli.screen import screen, write_json
 
-__all__ = ["command", "json_object"]
-
 #: Maximum number of entries, and of bytes, in a page.
 _MOST = 2000
 _PAGE = 2_000_000

@@ -15,8 +15,6 @@ from stompcodec.cli.linting.rules import Finding, finding_of
 from stompcodec.cli.linting.subject import subject_of
 from stompcodec.cli.reader import Broken, FrameReader
 
-__all__ = ["command", "lint_file"]
-
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
     """Report the findings for a file, or for standard input for "-".

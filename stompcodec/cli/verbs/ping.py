@@ -17,8 +17,6 @@ from stompcodec.heartbeat import negotiate_heart_beat
 if TYPE_CHECKING:
     from stompcodec.client import Client
 
-__all__ = ["command"]
-
 _DIALECTS = {
     "stompcodec": "stompcodec",
     "rabbitmq": "RabbitMQ",

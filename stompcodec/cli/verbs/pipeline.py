@@ -25,8 +25,6 @@ from stompcodec.cli.pipelines.run import (
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import MissingExtraError
 
-__all__ = ["command"]
-
 #: Columns that each job needs; the others are not read.
 _EXPLODED = ("command", "destination", "message_id", "received_at", "body", "spool", "pos", "error")
 _MEASURED = ("destination", "received_at", "sent_at", "redelivered", "length", "error")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stompcodec import Frame
     from stompcodec.client import Client
 
-__all__ = ["command"]
-
 #: Number of receipts to wait for at the same time.
 _WINDOW = 500
 #: Headers of a MESSAGE that the broker sets, not the sender.

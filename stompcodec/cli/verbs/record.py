@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from stompcodec.client.recording.dedupe import Dedupe
     from stompcodec.client.recording.recorder import Recorder
 
-__all__ = ["command"]
-
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
 _CLEAN = 5.0

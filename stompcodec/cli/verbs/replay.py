@@ -22,8 +22,6 @@ from stompcodec.errors import StompError
 if TYPE_CHECKING:
     from stompcodec.client import Client
 
-__all__ = ["Pace", "Span", "command", "renamed"]
-
 #: Number of receipts to wait for at the same time.
 _WINDOW = 500
 #: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would

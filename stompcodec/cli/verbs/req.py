@@ -13,8 +13,6 @@ from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.messages import message_line
 from stompcodec.errors import ReceiptTimeoutError
 
-__all__ = ["command"]
-
 #: Default seconds to wait for an answer, and for the broker.
 _ANSWER = 30.0
 _BROKER = 10.0

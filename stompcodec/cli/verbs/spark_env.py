@@ -10,8 +10,6 @@ import click
 
 from stompcodec.errors import MissingExtraError, StompError
 
-__all__ = ["command"]
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -28,8 +28,6 @@ from stompcodec.errors import StaleAckError
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription
 
-__all__ = ["command"]
-
 _PREFETCH = 100
 #: Seconds between two checks for Ctrl-C.
 _LOOK = 0.1

@@ -12,8 +12,6 @@ from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
-__all__ = ["AsyncTransaction"]
-
 
 class AsyncTransaction(BaseTransaction):
     """A transaction: its `async with` block ends with COMMIT, or with ABORT if it raises.

@@ -22,8 +22,6 @@ from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
-__all__ = ["AsyncClient"]
-
 
 class AsyncClient(BaseClient):
     """A client for asyncio, as `connect_async` returns it. It belongs to the event loop in which it was opened.

@@ -7,8 +7,6 @@ from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.errors import ReceiptTimeoutError
 
-__all__ = ["AsyncLink"]
-
 
 class AsyncLink(BaseLink):
     """The engine and core of an `AsyncClient`, with the operations that wait."""

@@ -15,8 +15,6 @@ from stompcodec.client.shell import now
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
 
-__all__ = ["AsyncMessage", "AsyncSubscription"]
-
 
 class AsyncMessage(BaseMessage):
     """A received message.

@@ -14,8 +14,6 @@ from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spec import Limits
 
-__all__ = ["WINDOW", "Dedupe"]
-
 #: The default number of messages to remember, at about 0.1 kB each.
 WINDOW = 1_000_000
 #: Captured messages have passed the limits of their client, which may be any.

@@ -11,8 +11,6 @@ from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import StaleAckError
 
-__all__ = ["Held", "acknowledge"]
-
 
 def acknowledge(messages: Iterable[Message]) -> None:
     """Acknowledge messages. The broker delivers those of a lost connection again."""

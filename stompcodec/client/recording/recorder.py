@@ -22,8 +22,6 @@ from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.pending_acks import Held, acknowledge
 from stompcodec.errors import FrameError, StompError, StoreError
 
-__all__ = ["Recorder", "holder_of"]
-
 #: The most messages that are taken at once, and bytes that are written between two syncs.
 _MOST = 1000
 _GROUP = 4 * 2**20

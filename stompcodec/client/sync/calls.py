@@ -14,8 +14,6 @@ from stompcodec.client.sync.waiting import Receipt
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
-__all__ = ["Transaction"]
-
 
 class Transaction(BaseTransaction):
     """A transaction: its `with` block ends with COMMIT, or with ABORT if it raises.

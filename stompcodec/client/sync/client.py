@@ -20,8 +20,6 @@ from stompcodec.client.sync.waiting import Messages, Receipt, feed, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
-__all__ = ["Client"]
-
 
 class Client(BaseClient):
     """A client for threads, as `connect` returns it. Any thread may use it, also handlers.

@@ -9,8 +9,6 @@ from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.client.sync.waiting import Delivery, Receipt
 from stompcodec.errors import ReceiptTimeoutError
 
-__all__ = ["Link"]
-
 
 class Link(BaseLink):
     """The engine and core of a `Client`, with the operations that wait."""

@@ -17,8 +17,6 @@ from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.waiting import Queue, Receipt, Waiters, Workers, call_handler
 from stompcodec.errors import StompError
 
-__all__ = ["Message", "Subscription"]
-
 
 class Message(BaseMessage):
     """A received message.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["TABLES", "main"]
-
 #: Typed tables: name, destination, preset.
 TABLES = (("td", TD, "networkrail-td"), ("trust", TRUST, "networkrail-trust"))
 #: Seconds without progress after which the driver stops waiting.

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ID_HEADER", "TD", "TRUST", "FeedMessage", "Ledger", "feed"]
-
 TD = "/queue/TD_ALL_SIG_AREA"
 TRUST = "/queue/TRAIN_MVT_ALL_TOC"
 #: Header with an id of the message, which ends in a number that grows by one per destination. Copies share it.

@@ -19,8 +19,6 @@ from typing import IO, Any, cast
 import stompcodec.client as stomp
 from stompcodec.spark.demo.feed import TD, TRUST, FeedMessage, Ledger, feed
 
-__all__ = ["Broker", "DemoError", "Driver", "Producer"]
-
 #: Seconds to wait for progress.
 PATIENCE = 300.0
 #: Most messages in flight without a receipt.

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 
 from stompcodec.spark.demo.feed import ID_HEADER, Ledger
 
-__all__ = ["Proof", "prove"]
-
 
 @dataclass(frozen=True)
 class Proof:

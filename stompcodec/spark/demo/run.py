@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stompcodec.spark.demo.proof import Proof
     from stompcodec.spark.demo.screen import Screen
 
-__all__ = ["main", "run"]
-
 FOLDER = "stompcodec-demo"
 #: Marks a folder that a demonstration made, and that may be emptied.
 _MARK = ".stompcodec-demo"

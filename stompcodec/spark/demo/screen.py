@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Screen"]
-
 #: Columns when the output is not a terminal.
 _WIDTH = 120
 

@@ -10,8 +10,6 @@ from stompcodec.errors import StompError
 from stompcodec.spark.demo.feed import TD, TRUST
 from stompcodec.spark.demo.parts import DemoError, Producer
 
-__all__ = ["main"]
-
 _URL = "stomp://localhost:61613"
 
 

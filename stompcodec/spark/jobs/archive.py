@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ARCHIVE_SCHEMA", "archive", "archived", "read_archive", "unique"]
-
 #: Columns of an archive whose frames have all their columns.
 ARCHIVE_SCHEMA = T.StructType(
     [*(field for field in FRAME_SCHEMA.fields if field.name != "text"), T.StructField("date", T.DateType())]

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-__all__ = ["BodyError", "Element", "Record", "inflated", "parse_xml", "records"]
-
 #: Deepest nesting of elements. Feeds have less than ten levels.
 _DEEPEST = 100
 _MOST_ELEMENTS = 200_000

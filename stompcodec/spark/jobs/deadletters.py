@@ -9,8 +9,6 @@ from pyspark.sql import functions as F
 from stompcodec.errors import ConfigError
 from stompcodec.spark.jobs.output import moment
 
-__all__ = ["deadletters"]
-
 #: Headers of our broker, ActiveMQ, Artemis and RabbitMQ; the first one present counts.
 _ORIGINS = (
     "original-destination", "originalDestination", "amq6100_originalDestination", "_AMQ_ORIG_ADDRESS",

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["MAX_BODY", "QUARANTINE_SCHEMA", "explode", "preset_of", "read_quarantine", "write_exploded"]
-
 #: Largest body in bytes, also when inflated: in memory a record takes many times its size.
 MAX_BODY = 4 * 2**20
 _TYPES = {name: FRAME_SCHEMA[name].dataType for name in (*KEPT, "error", "command", "body")}

@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 
 from stompcodec.spark.jobs.presets import Column, Preset
 
-__all__ = ["given", "is_struct", "reason", "rest", "twice", "typed"]
-
 #: Timestamps that Python can hold, too: years 1 to 9999, in ms.
 _MS = (-62_135_596_800_000, 253_402_300_799_999)
 #: Most characters of a value in a reason.

@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 
 from stompcodec.spark.jobs.reading import KEPT, MOST_RECORDS
 
-__all__ = ["FLAT", "json_items", "record_text"]
-
 FLAT = "map<string,string>"
 _TWO = "map<string,map<string,string>>"
 _MALFORMED = "malformed JSON, or neither an object nor a list of them"

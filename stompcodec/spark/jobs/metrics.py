@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["METRICS_SCHEMA", "RESTART", "metrics", "read_metrics", "sequence_gaps", "write_metrics"]
-
 _SEQUENCES = "array<struct<name: string, first: bigint, last: bigint>>"
 METRICS_SCHEMA = (
     "start timestamp, end timestamp, destination string, count bigint, bytes bigint, lag_p50 double, lag_p95 double,"

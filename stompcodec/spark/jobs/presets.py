@@ -12,8 +12,6 @@ from typing import Any
 
 from stompcodec.errors import ConfigError
 
-__all__ = ["READERS", "SCALARS", "Column", "Preset", "load", "of_schema", "preset_names"]
-
 #: Parsers of bodies.
 READERS = ("json", "darwin", "xml", "apel")
 #: Column types, besides Spark's arrays, structs, maps and decimals.

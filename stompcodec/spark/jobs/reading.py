@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from stompcodec.spark.jobs.bodies import BodyError, Record, inflated, records
 
-__all__ = ["KEPT", "MOST_RECORDS", "inflating", "reading"]
-
 #: Columns of frames that every row keeps.
 KEPT = ("destination", "message_id", "received_at", "spool", "pos")
 MOST_RECORDS = 100_000

@@ -15,8 +15,6 @@ from stompcodec.spark.jobs.output import moment
 if TYPE_CHECKING:
     from stompcodec.client import Client
 
-__all__ = ["outgoing", "paced", "replay"]
-
 #: Headers that belong to the old delivery or its time.
 _PASSING = (
     "destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction",

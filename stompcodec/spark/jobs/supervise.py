@@ -13,8 +13,6 @@ from pyspark.errors import PySparkException
 
 from stompcodec.errors import StompError
 
-__all__ = ["SourceDiedError", "has_died", "supervise"]
-
 _log = logging.getLogger("stompcodec.spark")
 #: Spark's messages when the process behind a socket is gone. Errors raised by Python have a traceback.
 _GONE = re.compile(

@@ -14,8 +14,6 @@ from typing import Any
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader
 
-__all__ = ["METRICS", "source_metrics", "tell_once", "with_metrics"]
-
 #: Key of the metrics in a reported offset. No chain has this name.
 METRICS = "#metrics"
 _log = logging.getLogger("stompcodec.spark")
@@ -41,6 +39,9 @@ def source_metrics(progress: Any) -> list[dict[str, Any]]:
     Args:
         progress: a `StreamingQueryProgress`, from `query.lastProgress` or a listener, or a dictionary or JSON of one;
             None, as before the first batch, gives an empty list.
+
+    Raises:
+        ValueError: a text that is not JSON.
 
     >>> latest = json.dumps({"frames": 7, "#metrics": {"backlogBytes": 3}})
     >>> source_metrics({"sources": [{"latestOffset": latest}, {"latestOffset": None}]})

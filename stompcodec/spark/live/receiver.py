@@ -27,8 +27,6 @@ from stompcodec.spark.options.live import LiveOptions
 from stompcodec.spark.reading.index import open_index
 from stompcodec.spec import Limits
 
-__all__ = ["Receiver"]
-
 log = logging.getLogger("stompcodec.spark")
 
 #: Seconds that a recorder may need to release the spool after its Spark is gone.

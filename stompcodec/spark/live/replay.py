@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Subscription
     from stompcodec.spark.options.replay import ReplayOptions
 
-__all__ = ["SEQ", "Numbered", "ReplayError", "ReplayReader", "ReplayStreamReader", "messages_of", "numbered"]
-
 #: Header with the number of a message.
 SEQ = "stomp-seq"
 #: Errors after which the broker may come back.

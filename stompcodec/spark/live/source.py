@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from stompcodec.spark.options.live import LiveOptions
     from stompcodec.spark.reading.chains import Chain
 
-__all__ = ["LiveReader", "LiveStreamReader", "Stomp"]
-
 #: Seconds that the first batch waits for the subscriptions, so that a refused login fails the query at once.
 _FIRST = 5.0
 Offset = dict[str, Any]

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from stompcodec.errors import StoreError
 
-__all__ = ["Offset", "identify", "identity_of", "positions_of", "stamped"]
-
 #: An offset as Spark keeps it: chain name -> position, and under `_KEY` the identity of the spool.
 Offset = dict[str, "int | str"]
 

@@ -13,8 +13,6 @@ from stompcodec.errors import ConfigError
 from stompcodec.spark.options.options import Option, OptionError, parse
 from stompcodec.uri import Address, parse_uri
 
-__all__ = ["LINK_OPTIONS", "LinkOptions", "parse_link"]
-
 LINK_OPTIONS = (
     Option("url", "text", ..., "URL of the broker, such as stomp://host:61613, without a passcode"),
     Option("login", "text", None, "login name"),

@@ -14,8 +14,6 @@ from stompcodec.disk.access import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options
 
-__all__ = ["LIVE_OPTIONS", "LiveOptions", "parse_live"]
-
 #: Added to the options of a connection and of "stompfile".
 LIVE_OPTIONS = (
     Option("replay", ("spool", "broker"), "spool", "where Spark reads a repeated batch from"),

@@ -14,21 +14,6 @@ from urllib.parse import unquote, urlsplit
 from stompcodec.disk.access import mode_of
 from stompcodec.errors import StompError
 
-__all__ = [
-    "ALL",
-    "CHOICE_OPTIONS",
-    "ELSEWHERE",
-    "FILE_OPTIONS",
-    "Choice",
-    "FileOptions",
-    "Option",
-    "OptionError",
-    "file_options",
-    "parse",
-    "parse_file",
-    "paths_of",
-]
-
 #: All commands.
 ALL = ("*",)
 

@@ -9,8 +9,6 @@ from typing import Any
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options
 
-__all__ = ["REPLAY_OPTIONS", "ReplayOptions", "is_replay", "parse_replay"]
-
 #: Added to the options of a connection and of "stompfile".
 REPLAY_OPTIONS = (
     Option("replay", ("spool", "broker"), "spool", "where Spark reads a repeated batch from"),

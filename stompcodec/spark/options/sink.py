@@ -10,8 +10,6 @@ from typing import Any
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import ELSEWHERE, Option, OptionError
 
-__all__ = ["SINK_OPTIONS", "SinkOptions", "parse_sink"]
-
 #: Added to the options of a connection.
 SINK_OPTIONS = (
     Option("destination", "text", None, "destination of the rows if they have no column destination"),

@@ -7,8 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["cast", "milliseconds", "utf8"]
-
 #: Years 1 to 9999, in µs: Python and SQL cannot express others.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 _DIGITS = r"^[+-]?[0-9]{1,18}$"

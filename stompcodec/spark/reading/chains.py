@@ -19,8 +19,6 @@ from stompcodec.spark.reading.decode import Split
 from stompcodec.spark.reading.index import open_index
 from stompcodec.spark.reading.splits import Unit, splits_of, whole_frames
 
-__all__ = ["Chain", "unit_of"]
-
 _log = logging.getLogger("stompcodec.spark")
 
 

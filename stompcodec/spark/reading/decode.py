@@ -23,8 +23,6 @@ from stompcodec.spark.reading.schema import Projection
 from stompcodec.spark.reading.window import UnreadableError, Window, frame_end, opened
 from stompcodec.spec import Limits, dialect_of
 
-__all__ = ["Split", "extra_of", "limits_of", "most_of", "read_numbered", "read_split"]
-
 _FIRST = 256 * 1024
 #: Most bytes of a malformed frame that its row shows.
 _SHOWN = 2**20

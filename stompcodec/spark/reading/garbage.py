@@ -17,8 +17,6 @@ import numpy as np
 from stompcodec.spark.reading.window import opened
 from stompcodec.spec import dialect_of
 
-__all__ = ["begins_at", "begins_frame", "clean", "declared_end", "looker", "rest_of_run"]
-
 _COMMANDS = tuple(sorted(name.encode() for name in dialect_of("1.2").commands))
 _BEGIN = re.compile(rb"[^\r\n]")
 _HEAD_END = re.compile(rb"\n\r?\n|\0")

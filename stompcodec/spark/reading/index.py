@@ -15,8 +15,6 @@ import numpy as np
 
 from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_trailer
 
-__all__ = ["IndexFile", "Rows", "open_index"]
-
 _LAYOUT = np.dtype([("end", "<u8"), ("time", "<i8"), ("sum", "<u4"), ("check", "<u4")])
 _SEAL = np.uint64(2**63)
 _LARGEST = 2**62

@@ -13,8 +13,6 @@ from pyspark.sql.datasource import InputPartition
 from stompcodec.spark.options.options import FileOptions
 from stompcodec.spark.reading.decode import Split
 
-__all__ = ["Pack", "gathered", "octets_of", "pack", "packed_splits", "parts_of"]
-
 #: Most parts of a task: opening 4,096 tiny files takes some seconds.
 _MOST = 4096
 #: Assumed size of inflated frames, as a multiple of the compressed file.

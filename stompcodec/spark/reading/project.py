@@ -14,8 +14,6 @@ from stompcodec.spark.options.options import FileOptions
 from stompcodec.spark.reading.casts import EARLIEST, LATEST, cast, milliseconds, utf8
 from stompcodec.spark.reading.schema import Column, Projection
 
-__all__ = ["MalformedError", "Projector", "Raw", "error_text"]
-
 _TYPES = {
     "command": pa.string(),
     "headers": pa.map_(pa.string(), pa.string()),

@@ -15,8 +15,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from stompcodec.errors import StompError
 
-__all__ = ["FRAME_SCHEMA", "Column", "Projection", "SchemaError", "frame_schema"]
-
 #: All columns of frames. Without a user's schema a table has all of them but `text`.
 FRAME_SCHEMA = T.StructType(
     [

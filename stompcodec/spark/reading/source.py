@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from stompcodec.spark.reading.chains import Chain
 
-__all__ = ["FileReader", "FileStreamReader", "SplitReader", "StompFile"]
-
 Offset = dict[str, int]
 
 

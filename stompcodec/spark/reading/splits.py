@@ -21,8 +21,6 @@ from stompcodec.spark.reading.index import IndexFile, open_index
 from stompcodec.spark.reading.window import Window, opened
 from stompcodec.spec import Limits
 
-__all__ = ["Unit", "splits_of", "version_of", "whole_frames"]
-
 _PIECE = 8 * 2**20
 _VERSIONS = ("1.0", "1.1", "1.2")
 #: Limits that accept every content-length, or none.

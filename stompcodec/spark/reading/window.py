@@ -13,8 +13,6 @@ from stompcodec.codec import frame_ends
 from stompcodec.errors import MissingExtraError, StompError
 from stompcodec.spec import Limits
 
-__all__ = ["UnreadableError", "Window", "compression_of", "find_nul", "frame_end", "opened"]
-
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 

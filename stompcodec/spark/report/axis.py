@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from stompcodec.spark.report.text import compact, duration, finite, moment, octets
 
-__all__ = ["Scale", "Tick", "time_ticks", "top_of", "value_ticks"]
-
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 #: Steps between ticks of time, in µs; longer steps are months.

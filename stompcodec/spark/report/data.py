@@ -20,18 +20,6 @@ from stompcodec.spark.jobs import sequence_gaps
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-__all__ = [
-    "BUCKETS",
-    "MOST_DESTINATIONS",
-    "between",
-    "bucket_width",
-    "figures",
-    "gaps",
-    "malformed",
-    "narrowed",
-    "quarantine",
-]
-
 #: Most bars of a plot over time.
 BUCKETS = 180
 #: Most destinations with a row in the table, and with a colour of their own.

@@ -11,8 +11,6 @@ from stompcodec.spark.report.sections import SECTIONS
 from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
 from stompcodec.spark.report.verdict import LEVELS, Threshold, limit_of
 
-__all__ = ["page_of"]
-
 _MARKS = {"healthy": "M11.5 20l5.5 5.5 10-11", "look": "M19 10v11M19 27v.6", "unhealthy": "M13 13l12 12M25 13l-12 12"}
 _HEAD = """<!DOCTYPE html>
 <html lang="en">

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from stompcodec.spark.report.axis import Scale, Tick, time_ticks, top_of, value_ticks
 from stompcodec.spark.report.text import count, duration, escape, finite, moment, visible
 
-__all__ = ["MOST_POINTS", "MOST_ROWS", "MOST_SERIES", "Series", "bars", "histogram", "lines", "stacked", "timeline"]
-
 MOST_POINTS = 400
 MOST_SERIES = 8
 MOST_ROWS = 20

@@ -13,8 +13,6 @@ from stompcodec.spark.report.plot import Series, bars, histogram, lines, stacked
 from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
 from stompcodec.spark.report.verdict import LEVELS, Threshold, level_of, value_of, written
 
-__all__ = ["SECTIONS"]
-
 _MICRO = 1e6
 
 

@@ -14,8 +14,6 @@ from stompcodec.capture.index import ROW, index_path
 from stompcodec.errors import StoreError
 from stompcodec.spark.live.spool import identity_of, positions_of
 
-__all__ = ["committed", "missing_spool", "spool_state"]
-
 _MOST_CHAINS = 100
 
 

@@ -7,19 +7,6 @@ import math
 import unicodedata
 from datetime import datetime, timedelta, timezone
 
-__all__ = [
-    "compact",
-    "count",
-    "duration",
-    "escape",
-    "finite",
-    "moment",
-    "octets",
-    "share",
-    "significant",
-    "visible",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

@@ -8,18 +8,6 @@ from typing import Any, NamedTuple
 from stompcodec.errors import ConfigError
 from stompcodec.spark.report.text import count, duration, finite, octets, share, visible
 
-__all__ = [
-    "LEVELS",
-    "THRESHOLDS",
-    "Threshold",
-    "level_of",
-    "limit_of",
-    "thresholds_of",
-    "value_of",
-    "verdict_of",
-    "written",
-]
-
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 

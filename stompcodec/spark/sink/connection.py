@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 from stompcodec.errors import StompError
 
-__all__ = ["Line", "SinkError", "Target", "escaped"]
-
 _TEXT = "content-type:text/plain;charset=utf-8\n"
 #: The backslash comes first, for the other escapes add some.
 _ESCAPES = (("\\", "\\\\"), (":", "\\c"), ("\n", "\\n"), ("\r", "\\r"))

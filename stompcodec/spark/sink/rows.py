@@ -21,8 +21,6 @@ from stompcodec.client.outbox import Block
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, SchemaError
 from stompcodec.spark.sink.connection import Line, SinkError, Target, escaped
 
-__all__ = ["Rows"]
-
 #: Bytes of a record batch that become frames at once.
 _AT_ONCE = 32 * 2**20
 

@@ -28,9 +28,6 @@ from stompcodec.spark.sink.connection import SinkError, Target
 from stompcodec.spark.sink.rows import Rows
 from stompcodec.spark.versions import DataSourceStreamArrowWriter
 
-__all__ = ["Sent", "StompStreamWriter", "StompWriter"]
-
-
 #: Frames of a block when no receipts are asked for.
 _MOST = 1000
 

@@ -13,8 +13,6 @@ from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_
 from stompcodec.broker.storage.sqlite_schema import fault, open_database
 from stompcodec.errors import StoreError
 
-__all__ = ["compact"]
-
 
 def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Rewrite the data file without empty pages, and return its size before and after, in bytes.

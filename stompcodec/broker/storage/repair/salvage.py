@@ -31,8 +31,6 @@ from stompcodec.broker.storage.totals import SEQ_BITS, Total
 from stompcodec.disk.files import lock, sync_folder
 from stompcodec.errors import StoreError
 
-__all__ = ["Findings", "check", "salvage"]
-
 #: Problems listed from SQLite's own check.
 _MOST_LISTED = 100
 #: Messages copied in one commit, and bytes in them.

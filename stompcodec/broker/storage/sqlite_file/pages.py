@@ -16,8 +16,6 @@ from typing import Any, BinaryIO
 
 from stompcodec.broker.storage.sqlite_file.wal import Wal, examine_wal
 
-__all__ = ["Pages"]
-
 _HEADER = 100
 _LEAF, _INTERIOR = 13, 5
 _DEFAULT_PAGE = 8192

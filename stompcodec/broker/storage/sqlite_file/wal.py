@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["Frame", "Wal", "examine_wal"]
-
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 #: The lowest bit is set if checksums use big-endian words.
