@@ -60,16 +60,9 @@ class Rules(NamedTuple):
         return command, self.dialect.any_body or command in WITH_BODY, self.escapes if escaped else None
 
     def skim(self, lines: str, size: int, count: int, known: Known) -> int | None:
-        """Check many header lines at once, and return their content-length, or -1 if there is none.
+        """Check many lines at once: "\\n", then each with its LF; `size` bytes on the wire, after `count` other lines.
 
-        Args:
-            lines: "\\n", then each line with its LF.
-            size: the bytes of `lines` on the wire.
-            count: the header lines of the frame that were read before.
-            known: the command.
-
-        Returns:
-            None if something is unusual, so that the lines have to be read one by one.
+        Return their content-length, or -1; None if something is unusual, so that they have to be read one by one.
         """
         if "\0" in lines or _BAD_LINE.search(lines):
             return None

@@ -110,9 +110,6 @@ def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:
 def checked_every(every: int, most: int | None) -> tuple[int, int]:
     """Return the checked arguments of `frame_ends`; None as `most` means no bound.
 
-    Raises:
-        TypeError, ValueError: a number is not an int, or too small.
-
     >>> checked_every(1, None)
     (1, 9223372036854775807)
     """

@@ -139,11 +139,7 @@ def _frame_error(kind: str, offset: int | None, limit: str | None, detail: str, 
 
 
 def moved(error: FrameError, by: int) -> FrameError:
-    """Return the error with its offset counted from an earlier byte.
-
-    Args:
-        error: whose offset is counted from a later byte.
-        by: the distance of the two in bytes.
+    """Return the error with its offset counted from a byte that is `by` bytes earlier.
 
     >>> moved(FrameError("unexpected-nul", 3), 10).offset
     13
@@ -177,11 +173,7 @@ def may_be_secret(text: str) -> bool:
 def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
     """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
 
-    Args:
-        head: the frame from its first byte on. All of it is searched for words such as "passcode", since the secret may
-            be anywhere in the head.
-        at: the index of the error.
-        width: bytes to show before and after it.
+    All of `head`, the frame from its first byte on, is searched for words such as "passcode".
 
     >>> excerpt(b"SEND\\nbroken\\n", 5)
     b'SEND\\nbroken\\n'
@@ -206,26 +198,28 @@ def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> 
     >>> refusal("a:b", "", raw=True, connect=False, errors="strict")
     "header 'a:b' has a colon in its name"
     """
+    return f"header {name[:40]!a} {_why_not(name, value, raw, connect, errors)}"
+
+
+def _why_not(name: str, value: str, raw: bool, connect: bool, errors: str) -> str:
     both = name + value
+    if not name:
+        return "has an empty name"
+    if "\0" in both:
+        return "contains a NUL"
     try:
         both.encode("utf-8", errors)
-        why = "contains a control character"
     except UnicodeEncodeError:
-        why = "cannot be written as UTF-8"
-    if not name:
-        why = "has an empty name"
-    elif "\0" in both:
-        why = "contains a NUL"
-    elif raw and why[0] == "h":
-        if ":" in name:
-            why = "has a colon in its name"
-        elif "\n" in both:
-            why = "contains a line feed"
-        elif connect and "\r" in both:
-            why = "contains a carriage return"
-        elif value != value.strip(" ") and min(both) >= " ":
-            why = "has a space at an end of its value"
-    return f"header {name[:40]!a} {why}"
+        return "cannot be written as UTF-8"
+    if raw and ":" in name:
+        return "has a colon in its name"
+    if raw and "\n" in both:
+        return "contains a line feed"
+    if raw and connect and "\r" in both:
+        return "contains a carriage return"
+    if raw and value != value.strip(" ") and min(both) >= " ":
+        return "has a space at an end of its value"
+    return "contains a control character"
 
 
 class ContentError(StompError, ValueError):

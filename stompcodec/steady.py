@@ -55,11 +55,7 @@ NOTHING_STEADY = _Steady({}, {})
 def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> _Steady:
     """Return the frames that `sender` may send in a state without changing it.
 
-    Args:
-        sender: "client" or "server".
-        state: the state of the connection.
-        version: the negotiated version.
-        commands: further commands of a session, without required headers.
+    `commands` are further commands of a session, without required headers.
 
     >>> steady("client", State.CONNECTED, "1.2").one["SEND"]
     'destination'

@@ -62,10 +62,7 @@ class Row(NamedTuple):
 
 
 class IndexEncoder:
-    """The writer of an index: each method returns bytes to append.
-
-    Args:
-        base: the offset of the segment in its chain.
+    """The writer of an index of a segment at offset `base`: each method returns bytes to append.
 
     >>> index, again = IndexEncoder(0), IndexDecoder(0)
     >>> again.feed(index.header() + index.row(10, 1_700_000_000_000_000, 0) + index.seal())
@@ -254,13 +251,7 @@ def rows_of(stream: BinaryIO, ends: Iterable[int], start: int) -> Iterator[Row]:
 
 
 def read_rows(read: Callable[[int], bytes], decoder: IndexDecoder, most: int) -> Iterator[Row]:
-    """Yield the rows of an index, which is read in pieces.
-
-    Args:
-        read: returns up to this many bytes of the index; b"" at its end.
-        decoder: the reader of the index.
-        most: the largest number of bytes to read.
-    """
+    """Yield the rows of an index, of which `read` returns up to n bytes, b"" at its end. At most `most` are read."""
     while most > 0 and not decoder.damaged:
         data = read(min(_ROWS, most))
         if not data:

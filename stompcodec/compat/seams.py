@@ -60,12 +60,7 @@ class Peer(NamedTuple):
 class Installed:
     """An installation of our codec into a library, until `undo()`. Also a context manager.
 
-    Args:
-        seams: the names to replace.
-        done: called by `undo`.
-
-    Raises:
-        PeerError: a name is missing. Nothing was changed.
+    A missing name raises PeerError, and nothing is changed.
 
     >>> import types, sys
     >>> sys.modules["doctest_peer"] = module = types.SimpleNamespace(parse=len)
@@ -142,10 +137,7 @@ def install(
 
 
 def module_of(library: str) -> str:
-    """Return the name of the module of `stompcodec.compat` that is for a library.
-
-    Args:
-        library: its name in the registry, such as "stomp.py", or that of the module.
+    """Return the module of `stompcodec.compat` for a library, named as in the registry or as the module.
 
     Raises:
         PeerError: the library is unknown.

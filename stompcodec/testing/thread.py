@@ -34,11 +34,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine in the loop, and return its result.
-
-        Raises:
-            Exception: the error of the coroutine; TimeoutError if it takes longer than 30 s.
-        """
+        """Run a coroutine in the loop, for at most 30 s, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
 
     def end(self) -> None:

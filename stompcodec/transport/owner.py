@@ -45,16 +45,7 @@ class Part(bytes):
 class Owner(Protocol):
     """The owner of a wire: a session of the broker, or a client. It is called in the loop, or in the owner's thread.
 
-    >>> class Echo:
-    ...     def opened(self, wire):
-    ...         self.wire = wire
-    ...     def received(self, data):
-    ...         self.wire.write([bytes(data)])
-    ...     def writable(self, yes):
-    ...         pass
-    ...     def lost(self, error):
-    ...         pass
-    >>> owner: Owner = Echo()
+    `stompcodec.transport.aio.Wire` has an example.
     """
 
     def opened(self, wire: Any) -> None:

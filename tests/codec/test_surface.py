@@ -115,3 +115,23 @@ def test_backends_have_the_same_error_texts(both, call):
     c, py = (error_of(call, codec) for codec in both)
     assert c is not None
     assert c == py
+
+
+@pytest.mark.parametrize(
+    ("version", "command", "name", "value", "why"),
+    [
+        ("1.2", "SEND", "", "", "header '' has an empty name"),
+        ("1.2", "SEND", "a", "\0", "header 'a' contains a NUL"),
+        ("1.2", "SEND", "a", "\ud800", "header 'a' cannot be written as UTF-8"),
+        ("1.0", "SEND", "a:b", "", "header 'a:b' has a colon in its name"),
+        ("1.0", "SEND", "a:b", "\ud800", "header 'a:b' cannot be written as UTF-8"),
+        ("1.0", "SEND", "a", "b\n", "header 'a' contains a line feed"),
+        ("1.2", "CONNECT", "a", "b\rc", "header 'a' contains a carriage return"),
+        ("legacy", "SEND", "a", "b ", "header 'a' has a space at an end of its value"),
+        ("legacy", "SEND", "a", "b\x01", "header 'a' contains a control character"),
+    ],
+)
+def test_why_a_header_cannot_be_written(codec, version, command, name, value, why):
+    with pytest.raises(stompcodec.FrameError) as raised:
+        codec.serialize(codec.Frame(command, [(name, value)]), version)
+    assert raised.value.detail == why
