@@ -5,6 +5,7 @@ from broker.durables import NAME, TOPIC, client, leave, names, subscribe
 from broker.harness import Bench
 
 from stompcodec.broker.config.settings import Preset
+from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import MemoryStore
 
 
@@ -204,3 +205,15 @@ def test_they_are_bounded():
             subscribe(peer, f"n{number}", id=str(number))
     assert peer.error().headers["message"] == "too many destinations"
     assert len(names(bench)) < 5
+
+
+def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
+    bench = Bench()
+    reader = client(bench)
+    subscribe(reader)
+    leave(reader)
+    (durable,) = bench.broker.virtual_host("/").destinations.durables
+    late, early = (Message(b"%d" % seq, seq, TOPIC, b"\n\0") for seq in (8, 7))
+    durable.take([late])
+    durable.take([early], stored=True)
+    assert [message.seq for message in durable.queue.messages] == [7, 8]
