@@ -11,6 +11,7 @@ from patience import patience
 from transport.wires import Peer, Place, Raw, Server, in_thread
 
 from stompcodec.testing import Direction, FaultProxy, Rules
+from stompcodec.testing.faults import _Flow, _Link
 from stompcodec.transport import aio
 
 
@@ -246,3 +247,8 @@ def test_stopping_cuts_what_is_open(run):
                 await aio.connect(Place("127.0.0.1", proxy.port), Peer())
 
     run(main())
+
+
+def test_pieces_of_one_byte() -> None:
+    flow = _Flow(_Link(1, None, None), "up", 1)
+    assert {flow.size(Direction(piece=1), 10) for _ in range(20)} == {1}

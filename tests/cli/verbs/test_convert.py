@@ -136,7 +136,7 @@ def test_nothing_is_written_over(capture: Path, tmp_path: Path) -> None:
     [
         ("a.stomp", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "unknown-command"),
         ("a.stomp", octets_of(FRAMES[0]) + b"MESSAGE\n\nhal", "truncated"),
-        ("a.stompcap", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "are no whole frames"),
+        ("a.stompcap", octets_of(FRAMES[0]) + b"NONSENSE\n\n\0", "are not whole frames"),
         ("a.jsonl", b'{"command":"BEGIN"}\n{"command":1}\n', "line 2: not a JSON object"),
         ("a.pcapng", b"\n\r\r\n" + bytes(20), "byte-order mark"),
         ("a.pcapng", b"hello", "it holds no packets"),
