@@ -131,11 +131,11 @@ def _found(broker: Broker) -> dict[Source, list[Message]]:
 
 
 def _held(session: Session) -> int:
-    intake = 0 if session.intake is None else session.intake.cost
+    upload = 0 if session.upload is None else session.upload.cost
     transactions = sum(transaction.base + transaction.octets for transaction in session.transactions.values())
     buffered = session.connection.buffered
     pending = buffered + len(session._early) if session.waits_for_turn else frame_cost(buffered)
-    return pending + below_cost(session.memory.below) + intake + transactions + session.memory.unwritten
+    return pending + below_cost(session.memory.below) + upload + transactions + session.memory.unwritten
 
 
 def _subscriptions(session: Session) -> int:

@@ -476,9 +476,9 @@ class Broker:
     def _look(self, session: Session, now: float, late: float) -> None:
         """Check a session whose deadline is due."""
         if session.ended:
-            if session.outbox.parcels and not session.outbox.is_moving():
+            if session.outbox.downloads and not session.outbox.is_moving():
                 session.cut()
-            elif session.outbox.parcels:
+            elif session.outbox.downloads:
                 self.watch(session)
             return
         if not session.connected:
@@ -514,21 +514,21 @@ class Broker:
         self._look_at_uploads(now)
         lacking, self.lacking_files = self.lacking_files, []
         for session in lacking:
-            if session.outbox.parcels:
+            if session.outbox.downloads:
                 session.outbox.schedule_flush()
 
     def _look_at_uploads(self, now: float) -> None:
         """End sessions that stall or crawl in the middle of a large message, which holds a file and a descriptor."""
         timeout, rate = self.config.upload_timeout, self.config.upload_rate
         for session in list(self.uploads):
-            intake = session.intake
-            if intake is None or session.ended:
+            upload = session.upload
+            if upload is None or session.ended:
                 self.uploads.discard(session)
                 continue
-            why = why_stuck(intake, now, timeout, rate, session.paused)
+            why = why_stuck(upload, now, timeout, rate, session.paused)
             if why is not None:
                 self.uploads.discard(session)
-                session.fail("the large message has stalled", f"{why}: send the whole message again.", intake.frame)
+                session.fail("the large message has stalled", f"{why}: send the whole message again.", upload.frame)
 
     def next_deadline(self) -> float | None:
         """Return the time in seconds at which `tick` is due, or None. Ask again after every turn.

@@ -270,7 +270,7 @@ def connected(
 
 
 @contextmanager
-def saying() -> Iterator[None]:
+def reporting_errors() -> Iterator[None]:
     """Report errors of the broker or network in one line on standard error, and exit with status 1."""
     try:
         yield
@@ -373,7 +373,7 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 @contextmanager
-def stopping(stop: Callable[[], object]) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Have SIGTERM and Ctrl-C call a function instead of ending the process."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals

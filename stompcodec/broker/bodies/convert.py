@@ -28,7 +28,7 @@ _TYPES = {"xml": "application/xml;charset=utf-8", "json": "application/json"}
 _MOST_KEPT = 2**20
 
 
-class Shape:
+class Conversion:
     """The form in which a subscription gets bodies.
 
     Args:
@@ -36,8 +36,8 @@ class Shape:
         encoding: a content-encoding; None to keep the sender's.
         max_transformed, max_inflated: maximum sizes of a body in bytes.
 
-    >>> shape = Shape("jms-map-xml", None, 1000, 1000)
-    >>> shape.apply(Message(b"m-1", 1, "/queue/a", b'transformation:jms-map-json\\n\\n{"a":1}\\0')).tail[:48]
+    >>> conversion = Conversion("jms-map-xml", None, 1000, 1000)
+    >>> conversion.apply(Message(b"m-1", 1, "/queue/a", b'transformation:jms-map-json\\n\\n{"a":1}\\0')).tail[:48]
     b'content-type:application/xml;charset=utf-8\\nmessa'
     """
 
@@ -53,8 +53,8 @@ class Shape:
 
     def apply(self, message: Message) -> Message:
         """Return a message in this form, or as sent, with a header that says why its body cannot be converted."""
-        shaped = Message(message.ident, message.seq, message.destination, self._tail(message))
-        return shaped.with_body(message.body)
+        converted = Message(message.ident, message.seq, message.destination, self._tail(message))
+        return converted.with_body(message.body)
 
     def _tail(self, message: Message) -> bytes:
         tail = message.tail
@@ -112,33 +112,33 @@ class Readdressed:
 
     Args:
         destination: the name of the queue.
-        shape: further conversion; None for none.
+        conversion: further conversion; None for none.
 
     >>> message = Message(b"m-1", 1, "/topic/VirtualTopic.a", b"destination:/topic/VirtualTopic.a\\n\\nhi\\0")
     >>> Readdressed("/queue/Consumer.b.VirtualTopic.a", None).apply(message).frame.get("original-destination")
     '/topic/VirtualTopic.a'
     """
 
-    __slots__ = ("_destination", "_shape")
+    __slots__ = ("_conversion", "_destination")
 
-    def __init__(self, destination: str, shape: Shape | None) -> None:
+    def __init__(self, destination: str, conversion: Conversion | None) -> None:
         self._destination = destination
-        self._shape = shape
+        self._conversion = conversion
 
     def apply(self, message: Message) -> Message:
         """Return the message to deliver, which is the same one if it was sent to the queue itself."""
-        shaped = message if self._shape is None else self._shape.apply(message)
+        converted = message if self._conversion is None else self._conversion.apply(message)
         if message.destination == self._destination:
-            return shaped
-        tail = shaped.tail
+            return converted
+        tail = converted.tail
         old, new = (header_line("destination", name) for name in (message.destination, self._destination))
         at = 0 if tail.startswith(old) else tail.find(b"\n" + old, 0, tail.index(b"\n\n") + 1) + 1
         if not (at or tail.startswith(old)):
-            return shaped
+            return converted
         tail = b"".join(
             (tail[:at], new, header_line("original-destination", message.destination), tail[at + len(old) :])
         )
-        return Message(message.ident, message.seq, self._destination, tail).with_body(shaped.body)
+        return Message(message.ident, message.seq, self._destination, tail).with_body(converted.body)
 
 
 def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:
@@ -146,10 +146,10 @@ def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:
 
 
 #: Shared by subscriptions with the same needs.
-_shared = lru_cache(64)(Shape)
+_shared = lru_cache(64)(Conversion)
 
 
-def shape_of(transformation: str | None, encoding: str | None, config: Config) -> Shape | None:
+def conversion_of(transformation: str | None, encoding: str | None, config: Config) -> Conversion | None:
     """Return the form that a SUBSCRIBE or RECEIVE asks for, or None for messages as sent.
 
     Args:

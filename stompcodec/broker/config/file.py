@@ -78,7 +78,7 @@ and not empty
                 raise ValueError(_unknown(name))
             _put(changes, _BY_NAME[name], value)
         except ValueError as error:
-            where = f"{name}.{error.name}" if isinstance(error, values.At) else name
+            where = f"{name}.{error.name}" if isinstance(error, values.NestedError) else name
             raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     try:
         return Config(**changes)

@@ -1,6 +1,6 @@
 """Readers of configuration values: functions that check a TOML value and convert it.
 
-They raise ValueError if a value is not allowed, or `At` if the error is at a key inside the value.
+They raise ValueError if a value is not allowed, or `NestedError` if the error is at a key inside the value.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _T = TypeVar("_T")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-class At(ValueError):
+class NestedError(ValueError):
     """An error at a key inside the value that was read.
 
-    >>> At("guest", "no passcode").name
+    >>> NestedError("guest", "no passcode").name
     'guest'
     """
 
@@ -300,15 +300,15 @@ def users(value: Any) -> dict[str, User]:
 def _user(name: str, entry: Any) -> User:
     entry = {"passcode": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, dict) or "passcode" not in entry or set(entry) - {"passcode", "groups", "vhosts"}:
-        raise At(name, 'a user has "passcode" (its hash), and "groups" and "vhosts" (lists) if wanted')
+        raise NestedError(name, 'a user has "passcode" (its hash), and "groups" and "vhosts" (lists) if wanted')
     try:
         parse_hash(text(entry["passcode"]))
     except ValueError:  # the message must not repeat the value, which may be the passcode itself
-        raise At(name, "passcode must be a hash; make one with: stompcodec broker --hash-passcode") from None
+        raise NestedError(name, "passcode must be a hash; make one with: stompcodec broker --hash-passcode") from None
     try:
         groups, vhosts = (texts(entry[key]) if key in entry else () for key in ("groups", "vhosts"))
     except ValueError as error:
-        raise At(name, f"groups and vhosts: {error}") from None
+        raise NestedError(name, f"groups and vhosts: {error}") from None
     return User(name, entry["passcode"], groups, vhosts)
 
 
@@ -319,13 +319,13 @@ def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str 
     for number, entry in enumerate(value):
         for name, given in entry.items():
             if name not in readers:
-                raise At(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
+                raise NestedError(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
             try:
                 entry[name] = readers[name](given)
             except ValueError as error:
-                raise At(f"{number}.{name}", str(error)) from None
+                raise NestedError(f"{number}.{name}", str(error)) from None
         if required and required not in entry:
-            raise At(f"{number}", f"{required} is missing")
+            raise NestedError(f"{number}", f"{required} is missing")
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from stompcodec.broker.bodies.convert import Readdressed, Shape, shape_of
+from stompcodec.broker.bodies.convert import Conversion, Readdressed, conversion_of
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Deliverer
@@ -77,9 +77,9 @@ class Consumer:
     """
 
     __slots__ = (
-        *("acks", "address", "closed", "cost", "credit", "destination", "direct", "direct_selective"),
+        *("acks", "address", "closed", "conversion", "cost", "credit", "destination", "direct", "direct_selective"),
         *("durable", "flow", "head", "in_ring", "key", "last", "mode", "number", "oldest", "outbox", "place"),
-        *("queue", "quick", "request", "selector", "session", "shape", "single", "start", "tags"),
+        *("queue", "quick", "request", "selector", "session", "single", "start", "tags"),
         *("unacked", "version", "window"),
     )
 
@@ -119,9 +119,9 @@ class Consumer:
         self.direct_selective = direct and request.is_direct and self.selector is not None and not self.acks
         #: An ACK names one delivery by its ack id, and gives back the credit for that one alone.
         self.single = self.mode == INDIVIDUAL and self.version == "1.2" and request.is_plain
-        shape = shape_of(request.transformation, request.encoding, session.broker.config)
+        how = conversion_of(request.transformation, request.encoding, session.broker.config)
         #: Converts bodies; None to leave them as they were sent.
-        self.shape: Shape | Readdressed | None = Readdressed(queue.name, shape) if request.readdressed else shape
+        self.conversion: Conversion | Readdressed | None = Readdressed(queue.name, how) if request.readdressed else how
         self.start, self.head, self.quick = self._heads(session.broker.ident)
         #: Bytes of memory that it takes.
         self.cost = 0
@@ -153,12 +153,12 @@ class Consumer:
             head += self.seq_line(message.seq)
         if message.attempts:
             head += b"redelivered:true\nredelivery-count:%d\n" % message.attempts
-        shaped = message if self.shape is None else self.shape.apply(message)
-        tail = shaped.tail if self.version == "1.2" else shaped.tail_for(self.version)
-        if shaped.body is not None:
-            self.outbox.deliver_large(head, tail, shaped.body, partial(self.queue.undeliver, self, message))
+        converted = message if self.conversion is None else self.conversion.apply(message)
+        tail = converted.tail if self.version == "1.2" else converted.tail_for(self.version)
+        if converted.body is not None:
+            self.outbox.deliver_large(head, tail, converted.body, partial(self.queue.undeliver, self, message))
         else:
-            self.outbox.deliver(head, tail, shaped.size)
+            self.outbox.deliver(head, tail, converted.size)
         # Invariant: the message is UNACKED only once it is written, so an exception above leaves nothing to undo.
         if self.acks:
             self.last = tag

@@ -27,7 +27,7 @@ MOST_SEARCHED = 256
 Condition = Callable[[bytes, "Message", Known], "bool | None"]
 
 
-class Misfit(ValueError):
+class SelectorFault(ValueError):
     """An error in a selector.
 
     Args:
@@ -94,7 +94,7 @@ class Rules:
 
     def signed(self, parts: list[Token | Node]) -> Node:
         sign, node = cast("tuple[Token, Node]", tuple(parts))
-        _wanted(node, "number", "any")
+        _require_kind(node, "number", "any")
         read = node.read
         if node.kind == "number" and node.literal is not None:
             return _deeper(
@@ -102,14 +102,16 @@ class Rules:
                 _at(sign),
             )
         return _deeper(
-            _of("number", lambda head, message, known: values.calculate(sign, 0, read(head, message, known)), [node]),
+            _combined(
+                "number", lambda head, message, known: values.calculate(sign, 0, read(head, message, known)), [node]
+            ),
             _at(sign),
         )
 
     def arithmetic(self, parts: list[Token | Node]) -> Node:
         nodes = cast("list[Node]", parts[::2])
         for node in nodes:
-            _wanted(node, "number", "any")
+            _require_kind(node, "number", "any")
         first = nodes[0].read
         rest = [(cast(str, sign), node.read) for sign, node in zip(parts[1::2], nodes[1:])]
 
@@ -119,7 +121,7 @@ class Rules:
                 result = values.calculate(sign, result, operand(head, message, known))
             return result
 
-        return _of("number", read, nodes)
+        return _combined("number", read, nodes)
 
     sum = product = arithmetic
 
@@ -127,13 +129,13 @@ class Rules:
         left, sign, right = cast("tuple[Node, Token, Node]", tuple(parts))
         if sign not in ("=", "<>"):
             for node in (left, right):
-                _wanted(node, "number", "text", "any")
+                _require_kind(node, "number", "text", "any")
         return _boolean(_comparison(left, str(sign), right), [left, right])
 
     def between(self, parts: list[Token | Node]) -> Node:
         negative, nodes = parts[1], [cast(Node, part) for part in (parts[0], *parts[2:])]
         for node in nodes:
-            _wanted(node, "number", "text", "any")
+            _require_kind(node, "number", "text", "any")
         read, low, high = (node.read for node in nodes)
 
         def test(head: bytes, message: Message, known: Known) -> bool | None:
@@ -146,7 +148,7 @@ class Rules:
 
     def like(self, parts: list[Token | Node | None]) -> Node:
         node, negative, pattern, escape = cast("tuple[Node, Token | None, Token, Token | None]", tuple(parts))
-        _wanted(node, "text", "any")
+        _require_kind(node, "text", "any")
         like, read = _like(pattern, escape), node.read
 
         def test(head: bytes, message: Message, known: Known) -> bool | None:
@@ -155,13 +157,13 @@ class Rules:
                 value = value.text
             return None if value is None else isinstance(value, str) and like.matches(value)
 
-        return _of("boolean", _negated(test) if negative else test, [node], like.searched)
+        return _combined("boolean", _negated(test) if negative else test, [node], like.searched)
 
     def member(self, parts: list[Node | None]) -> Node:
         node, negative = cast(Node, parts[0]), parts[1]
         literals = [cast(Node, part).literal for part in parts[2:]]
         texts = {value.text if isinstance(value, Typed) else value for value in literals}
-        scalars = {_told(values.scalar(value)) for value in literals if isinstance(value, (int, float, Typed))}
+        scalars = {_typed(values.scalar(value)) for value in literals if isinstance(value, (int, float, Typed))}
         read = node.read
 
         def test(head: bytes, message: Message, known: Known) -> bool | None:
@@ -171,8 +173,8 @@ class Rules:
             if isinstance(value, str):
                 return value in texts
             if isinstance(value, Typed):
-                return value.text in texts or _told(value.value) in scalars
-            return _told(value) in scalars
+                return value.text in texts or _typed(value.value) in scalars
+            return _typed(value) in scalars
 
         return _boolean(_negated(test) if negative else test, [node])
 
@@ -199,23 +201,23 @@ def _at(token: Token) -> int:
     return token.start_pos or 0
 
 
-def _of(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
+def _combined(kind: str, read: Reader, nodes: list[Node], searched: int = 0) -> Node:
     """Return a node made of others."""
     parts, searched = sum(node.parts for node in nodes), searched + sum(node.searched for node in nodes)
     if parts > MOST_PARTS:
-        raise Misfit(nodes[-1].at, f"more than {MOST_PARTS} names and literals (a list after IN counts as one)")
+        raise SelectorFault(nodes[-1].at, f"more than {MOST_PARTS} names and literals (a list after IN counts as one)")
     if searched > MOST_SEARCHED:
-        raise Misfit(nodes[-1].at, f"more than {MOST_SEARCHED} pattern characters between two % in parts with _")
+        raise SelectorFault(nodes[-1].at, f"more than {MOST_SEARCHED} pattern characters between two % in parts with _")
     return Node(kind, read, nodes[0].at, max(node.depth for node in nodes), parts, searched)
 
 
 def _boolean(test: Condition, nodes: list[Node]) -> Node:
-    return _of("boolean", test, nodes)
+    return _combined("boolean", test, nodes)
 
 
 def _deeper(node: Node, at: int) -> Node:
     if node.depth >= MOST_NESTED:
-        raise Misfit(at, f"nested deeper than {MOST_NESTED}")
+        raise SelectorFault(at, f"nested deeper than {MOST_NESTED}")
     return node._replace(depth=node.depth + 1, at=at)
 
 
@@ -223,21 +225,21 @@ def _literal(kind: str, value: Value, at: int) -> Node:
     return Node(kind, lambda _head, _message, _known: value, at, literal=value)
 
 
-def _wanted(node: Node, *kinds: str) -> None:
+def _require_kind(node: Node, *kinds: str) -> None:
     if node.kind not in kinds:
-        raise Misfit(node.at, f"expected a {' or a '.join(kinds[:-1])} here, not a {node.kind}")
+        raise SelectorFault(node.at, f"expected a {' or a '.join(kinds[:-1])} here, not a {node.kind}")
 
 
 def as_condition(node: Node) -> Condition:
     """Return a node as a condition. A name is true if the header's value is true, and unknown without that header.
 
     Raises:
-        Misfit: it is a number or a text.
+        SelectorFault: it is a number or a text.
     """
     if node.kind == "boolean":
         return cast(Condition, node.read)
     if node.kind != "any":
-        raise Misfit(node.at, f"expected a condition here, not a {node.kind}")
+        raise SelectorFault(node.at, f"expected a condition here, not a {node.kind}")
     read = node.read
 
     def test(head: bytes, message: Message, known: Known) -> bool | None:
@@ -337,7 +339,7 @@ def _number_test(key: bytes, read: Reader, sign: str, number: Number) -> Conditi
     return test
 
 
-def _told(value: object) -> tuple[bool, object]:
+def _typed(value: object) -> tuple[bool, object]:
     """Tell True from 1, which are equal in Python but not in a selector."""
     return isinstance(value, bool), value
 
@@ -358,11 +360,11 @@ def _number(text: str, at: int) -> Number:
     elif not bare.isdigit() or text[-1] in "fFdD":
         number = float(bare)
     elif bare[0] == "0" and set(bare) & set("89"):
-        raise Misfit(at, "a number that begins with 0 is octal, as in Java, and has no 8 and no 9")
+        raise SelectorFault(at, "a number that begins with 0 is octal, as in Java, and has no 8 and no 9")
     else:
         number = values.exact(int(bare, 8 if bare[0] == "0" else 10))
     if abs(number) == float("inf"):
-        raise Misfit(at, "this number is too large")
+        raise SelectorFault(at, "this number is too large")
     return number
 
 
@@ -370,14 +372,14 @@ def _like(pattern: Token, escape: Token | None) -> Like:
     """Return the pattern of LIKE with its escapes resolved."""
     letter = "" if escape is None else _unquoted(escape)
     if escape is not None and len(letter) != 1:
-        raise Misfit(_at(escape), "ESCAPE takes one character")
+        raise SelectorFault(_at(escape), "ESCAPE takes one character")
     out: list[str | None] = []
     letters = iter(_unquoted(pattern))
     for found in letters:
         if found == letter:
             found = next(letters, "")
             if not found:
-                raise Misfit(_at(pattern), "the pattern ends with its ESCAPE character")
+                raise SelectorFault(_at(pattern), "the pattern ends with its ESCAPE character")
             out.append(found)
         else:
             out.append({"%": "", "_": None}.get(found, found))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
-from stompcodec.broker.selectors.compile import Condition, Misfit, Node, Rules, as_condition
+from stompcodec.broker.selectors.compile import Condition, Node, Rules, SelectorFault, as_condition
 from stompcodec.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
         convert: texts that look like numbers or booleans also compare as such.
 
     Raises:
-        Misfit: it is not a selector.
+        SelectorFault: it is not a selector.
         MissingExtraError: lark is not installed.
     """
     parse = _parser(hyphens, convert)
@@ -99,10 +99,10 @@ def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Con
     try:
         node = parse(text)
     except UnexpectedCharacters as error:
-        raise Misfit(error.pos_in_stream or 0, _odd(text[error.pos_in_stream or 0])) from None
+        raise SelectorFault(error.pos_in_stream or 0, _odd(text[error.pos_in_stream or 0])) from None
     except UnexpectedToken as error:
         at = len(text.rstrip()) if error.token.type == "$END" else error.pos_in_stream or 0
-        raise Misfit(at, _expected(error.accepts or error.expected, error.token)) from None
+        raise SelectorFault(at, _expected(error.accepts or error.expected, error.token)) from None
     return as_condition(cast(Node, node))
 
 

@@ -10,7 +10,7 @@ import logging
 from functools import lru_cache
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.selectors.compile import Condition, Misfit
+from stompcodec.broker.selectors.compile import Condition, SelectorFault
 from stompcodec.broker.selectors.grammar import condition_of
 from stompcodec.broker.selectors.values import Known
 from stompcodec.errors import StompError
@@ -144,5 +144,5 @@ def compile_selector(text: str) -> Selector:
         raise SelectorError(text[: 2 * _SHOWN], 0, f"it is longer than {MOST_OCTETS} bytes")
     try:
         return Selector(text, condition_of(*_without_prefixes(text)) if text.strip() else _all)
-    except Misfit as error:
+    except SelectorFault as error:
         raise SelectorError(text, error.at, error.why) from None

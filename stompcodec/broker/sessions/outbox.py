@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from stompcodec.broker.queues.consumer import EOL
-from stompcodec.broker.storage.large import Parcel, head_of
+from stompcodec.broker.storage.large import Download, head_of
 
 if TYPE_CHECKING:
     from stompcodec.broker.context import Host
@@ -27,7 +27,7 @@ class Outbox:
     """
 
     __slots__ = (
-        *("_broker", "_session", "chunks", "dirty", "flowing", "parcels", "send_budget", "starved", "unread"),
+        *("_broker", "_session", "chunks", "dirty", "flowing", "downloads", "send_budget", "starved", "unread"),
         "whole_frames",
     )
 
@@ -47,7 +47,7 @@ class Outbox:
         #: Bytes of answers added while not flowing.
         self.unread = 0
         #: Large messages being written; the chunks wait for them.
-        self.parcels: Sequence[Parcel] = ()
+        self.downloads: Sequence[Download] = ()
 
     def deliver(self, head: bytes, tail: bytes, size: int) -> None:
         """Add a MESSAGE and deduct its size from the budget."""
@@ -71,9 +71,9 @@ class Outbox:
         Raises:
             OSError: the body cannot be read. Nothing is sent.
         """
-        parcel = Parcel(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
-        parcel.check()
-        self.parcels = (*self.parcels, parcel)
+        download = Download(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
+        download.check()
+        self.downloads = (*self.downloads, download)
         self.chunks.clear()
         self.flowing = False
         self.send_budget = 0
@@ -85,27 +85,27 @@ class Outbox:
             self.dirty = True
             self._broker.dirty.append(self._session)
 
-    def take_parcel(self) -> list[bytes]:
+    def take_download(self) -> list[bytes]:
         """Return the next chunks of the first large message.
 
         Raises:
             OSError: its body cannot be read.
         """
-        parcel = self.parcels[0]
-        chunks = parcel.take()
-        if parcel.done:
-            self.parcels = self.parcels[1:]
+        download = self.downloads[0]
+        chunks = download.take()
+        if download.done:
+            self.downloads = self.downloads[1:]
         return chunks
 
     def is_moving(self) -> bool:
         """Return True if part of the first large message was written since the last call."""
-        moved, self.parcels[0].moved = self.parcels[0].moved, False
+        moved, self.downloads[0].moved = self.downloads[0].moved, False
         return moved
 
     @property
     def waiting(self) -> int:
         """Bytes that wait for large messages to be written."""
-        return self.unread + sum(parcel.waiting for parcel in self.parcels) if self.parcels else 0
+        return self.unread + sum(download.waiting for download in self.downloads) if self.downloads else 0
 
     @property
     def is_clogged(self) -> bool:
@@ -114,7 +114,7 @@ class Outbox:
 
     def discard(self) -> None:
         """Drop the pending output."""
-        self.parcels = ()
+        self.downloads = ()
         self.chunks.clear()
 
     def detach(self) -> None:

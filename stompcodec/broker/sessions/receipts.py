@@ -50,7 +50,7 @@ class PendingCommit:
         outbox.chunks += self.receipts
         if session.pending_commit is self:
             session.pending_commit = None
-            session.closing = session.ended and not outbox.parcels
+            session.closing = session.ended and not outbox.downloads
         outbox.schedule_flush()
 
     def stays_behind(self) -> bool:

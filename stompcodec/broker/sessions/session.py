@@ -21,7 +21,7 @@ from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.spelling import restored
 from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.broker.sessions.windows import Windows
-from stompcodec.broker.storage.large import Intake
+from stompcodec.broker.storage.large import Upload
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import ErrorFrame, RemoteProtocolError
@@ -59,10 +59,10 @@ class Session:
     __slots__ = (
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
-        *("ended", "exact", "failing", "handlers", "hopeless", "id", "intake", "leaving", "listener", "maker"),
+        *("ended", "exact", "failing", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
         *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
-        *("secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "user", "version", "waits_on"),
-        *("virtual_host", "windows"),
+        *("secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "upload", "user"),
+        *("version", "virtual_host", "waits_on", "windows"),
     )
 
     def __init__(
@@ -124,7 +124,7 @@ class Session:
 
     def _begin_input(self) -> None:
         #: A large message being received.
-        self.intake: Intake | None = None
+        self.upload: Upload | None = None
         #: The remaining steps of a frame that takes several turns, the frame, and the bytes received meanwhile.
         self.steps: Iterator[Line] | None = None
         self._frame: Frame | None = None
@@ -210,7 +210,7 @@ class Session:
         if outbox.chunks and not outbox.dirty:
             outbox.schedule_flush()
         buffered = self.connection.buffered
-        if buffered or memory.pending or memory.below or self.intake is not None:
+        if buffered or memory.pending or memory.below or self.upload is not None:
             self._note_pending(buffered)
         if account.held > account.reserve:
             self.broker.relieve()
@@ -238,8 +238,8 @@ class Session:
             pending = frame_cost(buffered)
         if self.memory.below:
             pending += below_cost(self.memory.below)
-        if self.intake is not None:
-            pending += self.intake.cost
+        if self.upload is not None:
+            pending += self.upload.cost
         self.memory.hold_pending(pending)
 
     def note_below(self, octets: int) -> None:
@@ -371,9 +371,9 @@ class Session:
         consumers = list(self.consumers.values())
         self.consumers.clear()
         self.by_number, self.cached_targets, self.declared = {}, {}, None
-        if self.intake is not None:
-            self.intake.drop()
-            self.intake = None
+        if self.upload is not None:
+            self.upload.drop()
+            self.upload = None
         self.more = None
         if self.version:
             self.virtual_host.stop(consumers, orphans)
@@ -439,7 +439,7 @@ class Session:
         self.broker.log.info("%s: %s", self, message)
         self.end()
         chunks = self.outbox.chunks
-        if self.outbox.parcels:  # inside a body, the peer would not see an ERROR
+        if self.outbox.downloads:  # inside a body, the peer would not see an ERROR
             self.cut()
             return
         if isinstance(reply, Frame):
@@ -453,7 +453,7 @@ class Session:
     def close(self) -> None:
         """End the session. The transport closes when all output is written, with receipts that wait for a commit."""
         self.end()
-        if self.outbox.parcels:
+        if self.outbox.downloads:
             self.broker.watch(self)
         elif self.pending_commit is None:
             self.closing = True
@@ -478,21 +478,21 @@ class Session:
             done: called with the SEND, without its body, and with the complete body.
         """
         owner = owner_of(self, self.broker.config.users is not None)
-        self.intake = Intake(self.broker.spool, frame, done, f"of {owner}")
-        self.intake.frame = self._spelled(self.intake.frame)
+        self.upload = Upload(self.broker.spool, frame, done, f"of {owner}")
+        self.upload.frame = self._spelled(self.upload.frame)
         self.broker.uploads.add(self)
         self.connection.on_piece = self._take_piece
 
     def _take_piece(self, piece: Any) -> None:
-        intake = self.intake
-        if intake is None or self.ended:
+        upload = self.upload
+        if upload is None or self.ended:
             return
         try:
-            intake.take(piece)
+            upload.take(piece)
         except Refused as error:
-            self.fail(error.message, error.remedy, intake.frame)
+            self.fail(error.message, error.remedy, upload.frame)
         if piece is END_OF_BODY:
-            self.intake = None
+            self.upload = None
 
     def tick(self, now: float) -> bool:
         """Send and check heart-beats. Return False if the peer is dead."""
@@ -516,8 +516,8 @@ class Session:
         if self.paused:
             self._look_blockers()
         outbox = self.outbox
-        if outbox.parcels:
-            return self._take_parcels()
+        if outbox.downloads:
+            return self._take_downloads()
         chunks = self.connection.take_output(self.broker.now)
         if outbox.flowing and not (self.ended or self.failing):
             outbox.send_budget = self.broker.send_budget
@@ -525,21 +525,21 @@ class Session:
                 self.broker.resume(self)
         return chunks
 
-    def _take_parcels(self) -> list[bytes]:
+    def _take_downloads(self) -> list[bytes]:
         if not self._is_open:
             return []
         outbox = self.outbox
         try:
-            chunks = outbox.take_parcel()
+            chunks = outbox.take_download()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # the message itself may be intact
                 self.broker.lacking_files.append(self)
                 return []
             self.broker.log.error("%s: a large message cannot be read: %s", self, error)
-            outbox.parcels[0].failed(error)
+            outbox.downloads[0].failed(error)
             self.cut()
             return []
-        if outbox.parcels:
+        if outbox.downloads:
             outbox.schedule_flush()
             return chunks
         self.writable(True, self.broker.now)
@@ -550,7 +550,7 @@ class Session:
         """Stop deliveries when the transport is full (False), resume them when it has room again (True)."""
         outbox = self.outbox
         self._is_open = yes
-        if outbox.parcels:
+        if outbox.downloads:
             if yes:
                 outbox.schedule_flush()
             return

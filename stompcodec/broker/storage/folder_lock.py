@@ -170,7 +170,7 @@ def examine_data(folder: Path) -> None:
         odd = [name for name in (DATABASE, *_PARTS) if not _is_plain(folder / name, name in _PARTS)]
         if odd:
             raise _foreign(folder, "data", odd)
-        lost = what_is_lost(folder)
+        lost = find_loss(folder)
         if lost is not None:
             log = f", or rescue the rest of {_LOG} with stompcodec broker salvage" if _size(folder / _LOG) else ""
             raise StoreError(
@@ -191,7 +191,7 @@ def examine_data(folder: Path) -> None:
         raise _unusable(folder, "data", error) from error
 
 
-def what_is_lost(folder: Path) -> str | None:
+def find_loss(folder: Path) -> str | None:
     """Return what a data folder has evidently lost; None if nothing is missing, or the folder is new.
 
     Nothing is written, and damaged files are not detected.
@@ -202,9 +202,9 @@ def what_is_lost(folder: Path) -> str | None:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
-    ...     before = what_is_lost(Path(name))
+    ...     before = find_loss(Path(name))
     ...     mark(Path(name), "data")
-    ...     before, what_is_lost(Path(name))
+    ...     before, find_loss(Path(name))
     (None, 'messages.sqlite is missing, with all messages of an earlier run')
     """
     database = folder / DATABASE

@@ -1,15 +1,15 @@
 """Large messages: their bodies stay in files from the first byte to the last, and are never in memory as a whole.
 
     SEND, content-length:2147483648
-        |  the parser emits the frame before its body (Connection: stream_over), and commands.py begins an Intake
+        |  the parser emits the frame before its body (Connection: stream_over), and commands.py begins an Upload
         v
-    Intake: each piece is written to a file of the spool (Draft)
+    Upload: each piece is written to a file of the spool (Draft)
         |  at the end of the body, the SEND is processed as usual, with a Body; no part was visible before
         v
     Message with `body`: its tail has no body; queues, topics, transactions and the store treat it like any other
         |  Consumer.send: first what the outbox holds, then the head, then the file
         v
-    Parcel: while it is being sent, the session gets no other message, and its responses wait;
+    Download: while it is being sent, the session gets no other message, and its responses wait;
         each turn reads as much of the file as the transport accepts
 
 The file is removed with the last Message that holds it; the copy that the store has adopted, with its row.
@@ -46,7 +46,7 @@ _WHOLE = 2**20
 _END = b"\0\n"
 
 
-class Intake:
+class Upload:
     """A large body that is being received.
 
     Args:
@@ -58,8 +58,8 @@ class Intake:
     Raises:
         Refused: it cannot be kept.
 
-    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
-    >>> for piece in (b"hel", b"lo", END_OF_BODY): intake.take(piece)
+    >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> for piece in (b"hel", b"lo", END_OF_BODY): upload.take(piece)
     <Frame SEND destination='/queue/a'> <Body of 5 bytes>
     """
 
@@ -128,38 +128,38 @@ def head_of(tail: bytes, body: LargeBody) -> bytes:
     return b"%bcontent-length:%d\n\n" % (text_tail(tail)[:-2], body.size)
 
 
-def why_stuck(intake: Intake, now: float, timeout: float, rate: int, paused: bool) -> str | None:
+def why_stuck(upload: Upload, now: float, timeout: float, rate: int, paused: bool) -> str | None:
     """Return why a body arrives too slowly; None if it does not. Call it about once per second.
 
     Args:
-        intake: the body.
+        upload: the body.
         now: the time in seconds.
         timeout: seconds after which a body without progress is stuck, and over which the rate is measured.
         rate: the least average rate in bytes per second.
         paused: the sender is not being read, so the time does not count.
 
-    >>> intake = Intake(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
-    >>> [why_stuck(intake, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
+    >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
+    >>> [why_stuck(upload, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
     [None, None, 'No data came for 10 s']
-    >>> intake.drop()
+    >>> upload.drop()
     """
-    looked, intake.looked = intake.looked, now
+    looked, upload.looked = upload.looked, now
     if looked is None:
-        intake.still = 0.0
+        upload.still = 0.0
     if looked is None or paused:
         return None
-    intake.time += now - looked
-    intake.still = 0.0 if intake.still < 0 else intake.still + now - looked
-    if intake.still >= timeout:
+    upload.time += now - looked
+    upload.still = 0.0 if upload.still < 0 else upload.still + now - looked
+    if upload.still >= timeout:
         return f"No data came for {timeout:g} s"
-    if intake.time >= timeout:
-        if intake.came < rate * intake.time:
+    if upload.time >= timeout:
+        if upload.came < rate * upload.time:
             return f"Less than {rate} bytes per second came for {timeout:g} s"
-        intake.came, intake.time = 0, 0.0
+        upload.came, upload.time = 0, 0.0
     return None
 
 
-class Parcel:
+class Download:
     """A large message that is being sent to a session.
 
     Args:

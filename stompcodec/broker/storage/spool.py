@@ -195,7 +195,7 @@ class Spool:
         folder = BodyFolder(path, self._access, self._helper)
         self._end = weakref.finalize(self, _remove_temporary, folder, lock)
         self._folder, self._made = folder, path
-        folder.remover.put(_remove_dead)
+        folder.remover.put(_remove_abandoned)
         return folder
 
     def began(self, owner: str) -> None:
@@ -299,7 +299,7 @@ def _refused(error: Exception) -> Refused:
     return Refused("the large message could not be kept", remedy)
 
 
-def _remove_dead() -> None:
+def _remove_abandoned() -> None:
     """Remove temporary folders of brokers that were killed, which are those whose lock no process holds."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, StoreError):

@@ -98,10 +98,10 @@ def fault(what: str, error: Exception) -> StoreError:
     return StoreError(f"{what}: {said} ({remedy})")
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether an error leaves the connection usable: the disk is full, or the file is locked.
 
-    >>> [is_passing(sqlite3.OperationalError(said)) for said in ("database is locked", "disk I/O error")]
+    >>> [is_transient(sqlite3.OperationalError(said)) for said in ("database is locked", "disk I/O error")]
     [True, False]
     """
     return isinstance(error, OSError) or any(sign in str(error) for sign in ("full", "locked"))

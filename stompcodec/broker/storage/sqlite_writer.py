@@ -27,7 +27,7 @@ from stompcodec.broker.storage.rows import GROUP, LARGE, Batch, Row, State, exec
 from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
-from stompcodec.broker.storage.sqlite_schema import fault, is_passing, open_database
+from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
 from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
 from stompcodec.disk.access import PRIVATE, Access, create, guard
@@ -128,10 +128,10 @@ class Writer:
             self._reserve.take()
             self._read_state(self._db)
         except (OSError, sqlite3.Error) as error:
-            self._let_go()
+            self._release()
             raise fault(f"the data folder {folder} cannot be used", error) from error
         except StoreError:
-            self._let_go()
+            self._release()
             raise
 
     def _opened(self, *, new: bool = False) -> sqlite3.Connection:
@@ -487,7 +487,7 @@ class Writer:
         try:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            healthy = is_passing(error)
+            healthy = is_transient(error)
         except sqlite3.Error:
             healthy = False
         if not healthy:  # the connection may cache pages that it misread: the next batch opens a new one
@@ -604,9 +604,9 @@ class Writer:
         except sqlite3.Error as error:
             raise fault(f"{self._path} was not closed cleanly", error) from error
         finally:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._disconnect()
         bodies: Bodies | None = self.__dict__.get("_bodies")
         if bodies is not None:

@@ -262,7 +262,7 @@ def feed(worker: Worker, crew: Crew, message: Frame) -> None:
     _send_many(worker.client, messages())
 
 
-class Trips:
+class RoundTrips:
     """A client that sends messages to itself, one at a time.
 
     Args:

@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 Piece = tuple[Place | Broken, bytes]
 
 
-class _Side:
+class _Direction:
     """One direction of a conversation.
 
     Args:
@@ -153,7 +153,7 @@ class _Side:
             self._say(text)
 
 
-class _Talk:
+class _TcpConversation:
     """Both directions of a TCP connection."""
 
     def __init__(self, dissection: Dissection, segment: Segment) -> None:
@@ -164,9 +164,9 @@ class _Talk:
         self.whole = {segment.source: False, segment.target: False}
         self.sides = {source: self._side(name) for source, name in self.names.items()}
 
-    def _side(self, name: str) -> _Side:
+    def _side(self, name: str) -> _Direction:
         dissection = self._dissection
-        return _Side(
+        return _Direction(
             lambda: Parser(self.version, heartbeats=True, **dissection.options),
             lambda text: dissection.problem(f"{name}: {text}"),
         )
@@ -238,7 +238,7 @@ class Dissection:
         self.auto = version == "auto"
         self._version = None if self.auto else version
         self.options: dict[str, Any] = {"lenient": lenient, "limits": limits, "commands": commands}
-        self._talks: dict[frozenset[tuple[bytes, int]], _Talk] = {}
+        self._conversations: dict[frozenset[tuple[bytes, int]], _TcpConversation] = {}
 
     def frames(self, packets: Iterable[Packet]) -> Iterator[Found]:
         """Yield time in µs (0 if unknown) and frame, in the order of completion."""
@@ -253,14 +253,14 @@ class Dissection:
             time = packet.time
             segment = segment_of(packet.link, packet.data)
             if segment is not None:
-                yield from self._talk(segment).feed(segment, time)
-        for talk in self._talks.values():
+                yield from self._conversation(segment).feed(segment, time)
+        for talk in self._conversations.values():
             yield from talk.rest(time)
 
-    def _talk(self, segment: Segment) -> _Talk:
+    def _conversation(self, segment: Segment) -> _TcpConversation:
         key = frozenset((segment.source, segment.target))
-        talk = self._talks.get(key)
+        talk = self._conversations.get(key)
         if talk is None or (segment.syn and talk.over) or segment.source not in talk.sides:
-            talk = self._talks[key] = _Talk(self, segment)
+            talk = self._conversations[key] = _TcpConversation(self, segment)
             talk.version = self._version
         return talk

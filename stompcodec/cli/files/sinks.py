@@ -35,12 +35,23 @@ class Sink(Protocol):
         """Finish writing."""
 
 
-class _RawSink:
-    """Writes raw frames in the version that CONNECTED names, as a reader will follow it."""
+class _StreamSink:
+    """Writes to a stream of bytes."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._version: str | None = None
+
+    def close(self) -> None:
+        if self._stream is sys.stdout.buffer:
+            self._stream.flush()
+        else:
+            self._stream.close()
+
+
+class _RawSink(_StreamSink):
+    """Writes raw frames in the version that CONNECTED names, as a reader will follow it."""
+
+    _version: str | None = None
 
     def write(self, each: Recorded) -> None:
         same = self._version in (None, "1.2") and each.octets is not None
@@ -48,24 +59,15 @@ class _RawSink:
         if each.frame.command in HANDSHAKE:
             self._version = version_after(each.frame)
 
-    def close(self) -> None:
-        _end(self._stream)
 
-
-class _JsonSink:
+class _JsonSink(_StreamSink):
     """Writes the lines of `decode --json`, with the time."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
 
     def write(self, each: Recorded) -> None:
         line = json_line(Place(each.frame, each.offset, 0, 0, None, b""))
         if each.time:
             line = line[:-2] + b',"received_at":%d}\n' % each.time
         self._stream.write(line)
-
-    def close(self) -> None:
-        _end(self._stream)
 
 
 class _CaptureSink:
@@ -100,13 +102,6 @@ class _CaptureSink:
             self._flush()
         finally:
             self._writer.close()
-
-
-def _end(stream: BinaryIO) -> None:
-    if stream is sys.stdout.buffer:
-        stream.flush()
-    else:
-        stream.close()
 
 
 def _stream(file: str, force: bool) -> BinaryIO:

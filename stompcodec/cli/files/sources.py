@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from stompcodec.cli.files.recorded import Recorded, frame_of
 from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened
 from stompcodec.cli.reader import Broken, FrameReader
 from stompcodec.errors import StompError
+
+if TYPE_CHECKING:
+    from stompcodec.capture import Capture
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
@@ -99,8 +102,9 @@ class Source:
                 yield from places
 
     def _places(
-        self, reader: FrameReader, base: int = 0, time: Callable[[], int] = lambda: 0, chain: str = "frames"
+        self, reader: FrameReader, supply: Supply | None = None, chain: str = "frames"
     ) -> Iterator[list[Recorded]]:
+        base = supply.base if supply else 0
         for found in reader.places():
             if isinstance(found, Broken):
                 self.problem(complaint(self.name, found, reader.begin, bool(self._options.get("resync"))))
@@ -108,7 +112,7 @@ class Source:
             yield [
                 Recorded(
                     place.frame,
-                    time(),
+                    supply.time if supply else 0,
                     base + place.start,
                     reader.octets(place.start, place.end) if place.version in _SAME else None,
                     chain,
@@ -117,18 +121,9 @@ class Source:
             ]
 
     def _capture(self) -> Iterator[Recorded]:
-        from stompcodec.capture import Capture
-
-        if self.file == "-":
-            raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
-        capture = Capture(self.file, on_problem=self.problem)
-        for chain in capture.chains():
-            supply = Supply(capture.pieces(chain))
-            while supply.more():
-                options = {**self._options, "version": "1.2"}
-                reader = FrameReader(supply.read, **options)
-                for places in self._places(reader, supply.base, lambda supply=supply: supply.time, chain):  # type: ignore[misc]
-                    yield from places
+        for chain, supply, reader in streams_of(capture_of(self.file, self.problem), self._options):
+            for places in self._places(reader, supply, chain):
+                yield from places
 
     def _json(self) -> Iterator[Recorded]:
         for number, line in enumerate(_lines(self.file), 1):
@@ -156,6 +151,23 @@ class Source:
             raise click.UsageError("Parquet is a file: it cannot come from standard input")
         for number, (time, frame) in enumerate(read_parquet(Path(self.file)), 1):
             yield Recorded(frame, time, number)
+
+
+def capture_of(file: str, problem: Callable[[str], object]) -> Capture:
+    """Open a capture."""
+    from stompcodec.capture import Capture
+
+    if file == "-":
+        raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
+    return Capture(file, on_problem=problem)
+
+
+def streams_of(capture: Capture, options: dict[str, Any]) -> Iterator[tuple[str, Supply, FrameReader]]:
+    """Yield the streams between the gaps of a capture, each with its chain and a reader, which has these options."""
+    for chain in capture.chains():
+        supply = Supply(capture.pieces(chain))
+        while supply.more():
+            yield chain, supply, FrameReader(supply.read, **{**options, "version": "1.2"})  # as captures keep frames
 
 
 class Supply:

@@ -12,7 +12,7 @@ import click
 
 from stompcodec.cli.files.dissect import Dissection, Seen
 from stompcodec.cli.files.pcapng import is_packets, packets
-from stompcodec.cli.files.sources import Supply, format_of
+from stompcodec.cli.files.sources import Supply, capture_of, format_of, streams_of
 from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened, remedy_of
 from stompcodec.cli.linting.checks import check_frame
 from stompcodec.cli.linting.conversation import Conversation
@@ -23,8 +23,6 @@ from stompcodec.cli.screen import header_value, printable
 from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError, moved
 
 _READ = 256 * 1024
-#: The version in which captures store frames, whatever the connection used.
-_KEPT_AS = "1.2"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: To the end of the line, because a broken frame has no parsed headers.
 _SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(SECRET_WORDS).encode())
@@ -226,45 +224,35 @@ class Inspection:
             yield from self._capture()
             return
         with opened(self._file) as read:
-            supply = _Again(read)
+            supply = _Peekable(read)
             if self._form == "pcapng" or is_packets(supply.peek()):
                 options = {name: value for name, value in self._options.items() if name != "resync"}
                 yield from Dissection(self._problem, **options).seen(packets(supply.read, self._problem))
             else:
                 yield from self._frames(FrameReader(supply.read, **self._options))
 
-    def _frames(
-        self, reader: FrameReader, base: int = 0, time: Callable[[], int] = lambda: 0, flow: str = ""
-    ) -> Iterator[Seen]:
+    def _frames(self, reader: FrameReader, supply: Supply | None = None, flow: str = "") -> Iterator[Seen]:
+        base = supply.base if supply else 0
         for batch in reader.places():
             if isinstance(batch, Broken):
                 resumed = None if batch.resumed is None else batch.resumed + base
                 fault = batch._replace(error=moved(batch.error, base), start=batch.start + base, resumed=resumed)
                 self._problem(complaint(self.name, fault, reader.begin, bool(self._options.get("resync"))))
-                yield Seen(time(), flow, fault, fault.head)
+                yield Seen(supply.time if supply else 0, flow, fault, fault.head)
                 continue
             for place in batch:
                 octets = reader.octets(place.start, place.end)
                 start, body, end = place.start + base, place.body + base, place.end + base
-                yield Seen(time(), flow, place._replace(start=start, body=body, end=end), octets)
+                yield Seen(supply.time if supply else 0, flow, place._replace(start=start, body=body, end=end), octets)
 
     def _capture(self) -> Iterator[Seen]:
-        from stompcodec.capture import Capture
-
-        if self._file == "-":
-            raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
-        capture = Capture(self._file, on_problem=self._problem)
-        chains = capture.chains()
-        for chain in chains:
-            supply = Supply(capture.pieces(chain))
-            while supply.more():
-                reader = FrameReader(supply.read, **{**self._options, "version": _KEPT_AS})
-                flow = chain if len(chains) > 1 else ""
-                # mypy cannot type a lambda's default
-                yield from self._frames(reader, supply.base, lambda supply=supply: supply.time, flow)  # type: ignore[misc]
+        capture = capture_of(self._file, self._problem)
+        several = len(capture.chains()) > 1
+        for chain, supply, reader in streams_of(capture, self._options):
+            yield from self._frames(reader, supply, chain if several else "")
 
 
-class _Again:
+class _Peekable:
     """A source of bytes whose beginning can be peeked at."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:

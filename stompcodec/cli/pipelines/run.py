@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import is_url, login_options, passcode_of, stopping, url_of
+from stompcodec.cli.connecting import is_url, login_options, passcode_of, stop_on_signals, url_of
 from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.errors import MissingExtraError, StompError
@@ -355,7 +355,7 @@ def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
     from stompcodec.spark.jobs import supervise
 
     line, stop, counts = Line(quiet), threading.Event(), _Counts()
-    with stopping(stop.set):
+    with stop_on_signals(stop.set):
         supervise(lambda: _Watched(start(), line, stop, counts))
     return {"batches": counts.batches, "frames": counts.frames, "late": counts.late}
 

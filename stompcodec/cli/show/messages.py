@@ -8,15 +8,15 @@ import re
 import subprocess
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
+from stompcodec.cli.show.view import json_of
 from stompcodec.disk.access import PRIVATE, Access, make_folder, opener
 from stompcodec.errors import StoreError
 
@@ -38,12 +38,7 @@ class Handler(Protocol):
 
 def message_line(message: Message) -> bytes:
     """Return a message as a line of JSON, which `pub --json` and `encode --json` accept."""
-    line: dict[str, Any] = {"command": "MESSAGE", "headers": message.headers.pairs()}
-    try:
-        line["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        line["body_b64"] = b64encode(message.body).decode()
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
+    return json_of({}, message.frame)
 
 
 def render(form: str, message: Message, number: int) -> bytes:

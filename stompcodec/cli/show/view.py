@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stompcodec.cli.reader import FrameReader, Place
 from stompcodec.cli.screen import hex_lines, printable, write_json
+
+if TYPE_CHECKING:
+    from stompcodec import Frame
 
 
 class View:
@@ -36,14 +39,17 @@ def json_line(place: Place, file: str = "") -> bytes:
     >>> json_line(Place(Frame("ACK", {"id": "7"}), 0, 10, 11, None, b""))
     b'{"offset":0,"command":"ACK","headers":[["id","7"]],"body":""}\\n'
     """
-    frame = place.frame
-    line: dict[str, Any] = {"offset": place.start, "command": frame.command, "headers": frame.headers.pairs()}
+    return json_of({"offset": place.start}, place.frame, {"file": file} if file else {})
+
+
+def json_of(before: dict[str, Any], frame: Frame, after: dict[str, Any] | None = None) -> bytes:
+    """Return a frame as a line of JSON, with other members before and after its own."""
+    line = {**before, "command": frame.command, "headers": frame.headers.pairs()}
     try:
         line["body"] = frame.body.decode()
     except UnicodeDecodeError:
         line["body_b64"] = b64encode(frame.body).decode()
-    if file:
-        line["file"] = file
+    line.update(after or {})
     try:
         return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     except UnicodeEncodeError:  # lone surrogates, from headers that are not UTF-8, must be escaped

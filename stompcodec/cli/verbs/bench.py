@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import broker_options, header_option, interrupts, saying
+from stompcodec.cli.connecting import broker_options, header_option, interrupts, reporting_errors
 from stompcodec.cli.connecting import size as octets
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.inputs import Complaints, complain, name_of, option_group
@@ -125,7 +125,7 @@ def codec(
     if file is not None and frames is not None:
         raise click.UsageError("--frames generates frames: it cannot be used with FILE")
     problems = Complaints()
-    with saying(), interrupts() as interrupted:
+    with reporting_errors(), interrupts() as interrupted:
         groups, whole = _workload(file, size, frames, read, problems)
         race = Race(groups, ours(), read)
         missing = _invite(race, compare)
@@ -235,7 +235,7 @@ def pub(
     from stompcodec.cli.benching.figures import live
 
     message = Frame("SEND", [("destination", destination), *headers], body_of(size))
-    with saying(), interrupts() as interrupted, connections(clients, **broker) as connected:
+    with reporting_errors(), interrupts() as interrupted, connections(clients, **broker) as connected:
         crew = Crew(connected)
         with live() as tell:
             crew.start(lambda worker: publish(worker, crew, message, receipt))
@@ -287,7 +287,7 @@ def sub(
     from stompcodec.cli.benching.figures import live
 
     broker["timeout"] = timeout
-    with saying(), interrupts() as interrupted, connections(clients + fed, **broker) as connected:
+    with reporting_errors(), interrupts() as interrupted, connections(clients + fed, **broker) as connected:
         crew = Crew(connected[:clients])
         taking = {
             id(worker): worker.client.subscribe(destination, ack=ack, prefetch=prefetch) for worker in crew.workers
@@ -329,7 +329,7 @@ def rtt(
       stompcodec bench rtt --url broker:61613
       stompcodec bench rtt --clients 8 --size 1K --json
     """
-    from stompcodec.cli.benching.broker import Crew, Trips, body_of
+    from stompcodec.cli.benching.broker import Crew, RoundTrips, body_of
     from stompcodec.cli.benching.broker import clients as connections
     from stompcodec.cli.benching.figures import live, spread
     from stompcodec.cli.show.summary import Sizes
@@ -337,9 +337,11 @@ def rtt(
     base = destination or f"{_TOPIC}.{uuid.uuid4().hex}"
     names = [base] if clients == 1 else [f"{base}.{number}" for number in range(1, clients + 1)]
     broker["timeout"] = timeout
-    with saying(), interrupts() as interrupted, connections(clients, **broker) as connected:
+    with reporting_errors(), interrupts() as interrupted, connections(clients, **broker) as connected:
         crew = Crew(connected)
-        trips = {id(worker): Trips(worker, name, body_of(size), timeout) for worker, name in zip(crew.workers, names)}
+        trips = {
+            id(worker): RoundTrips(worker, name, body_of(size), timeout) for worker, name in zip(crew.workers, names)
+        }
         for each in trips.values():
             each.once(crew)
         with live() as tell:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, saying
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.screen import printable, screen
 from stompcodec.heartbeat import negotiate_heart_beat
 
@@ -96,7 +96,7 @@ def command(address: str | None, count: int, interval: float, as_json: bool, url
       stompcodec ping wss://broker/stomp --json
     """
     started = time.monotonic()
-    with saying(), connected(url=address or url, **broker) as client:
+    with reporting_errors(), connected(url=address or url, **broker) as client:
         facts = _facts(client, (time.monotonic() - started) * 1000)
         if not as_json:
             _show_facts(facts, client)

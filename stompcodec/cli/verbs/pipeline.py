@@ -294,7 +294,7 @@ def replay(
       stompcodec pipeline replay archive broker:61613
       stompcodec pipeline replay feed.stompcap broker:61613 --speed 10 --to /queue/test
     """
-    from stompcodec.cli.connecting import connected, saying, url_of
+    from stompcodec.cli.connecting import connected, reporting_errors, url_of
     from stompcodec.cli.verbs.replay import _speed
 
     pace = _speed(click.get_current_context(), click.get_current_context().command.params[2], speed)
@@ -316,7 +316,7 @@ def replay(
                 sent = jobs.replay(frames, given, destination=to, ids=ids)
         else:
             who = {"login": options["login"], "passcode_file": options["passcode_file"], "vhost": None, "version": None}
-            with saying(), connected(url=url, **who, timeout=60.0, ca=None, insecure=False) as client:
+            with reporting_errors(), connected(url=url, **who, timeout=60.0, ca=None, insecure=False) as client:
                 show = lambda count: line.show(f"{count:,} messages sent")  # noqa: E731
                 sent = jobs.paced(frames, client, pace, receipts=receipts, on_sent=show, destination=to, ids=ids)
             line.clear()

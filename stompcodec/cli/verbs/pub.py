@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, saying
+from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, reporting_errors
 from stompcodec.cli.files.recorded import frame_of
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import StatusLine
@@ -222,7 +222,7 @@ def command(
     send = _send_together if tx else _send if receipt or single else _send_quickly
     if send is _send_quickly:
         broker["on_frame"] = refusals.see
-    with saying():
+    with reporting_errors():
         try:
             with connected(**broker) as client:
                 tally.start()

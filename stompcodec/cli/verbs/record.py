@@ -16,9 +16,9 @@ from stompcodec.cli.connecting import (
     connected,
     is_url,
     report_reconnect,
-    saying,
+    reporting_errors,
     size,
-    stopping,
+    stop_on_signals,
     subscription_of,
     subscription_options,
 )
@@ -189,7 +189,7 @@ def command(
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
     options = subscription_of(broker)
     stopped = threading.Event()
-    with stopping(stopped.set), saying():
+    with stop_on_signals(stopped.set), reporting_errors():
         limits = {"segment_octets": segment, "segment_seconds": segment_time}
         capture = _opened(output, destinations, quiet, single=True if single else None, access=access, **limits)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)

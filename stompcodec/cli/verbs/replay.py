@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, saying
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
 from stompcodec.cli.inputs import Complaints, complain
@@ -66,14 +66,14 @@ class Pace:
         return max(0.0, round(start + (recorded - since) / 1e6 / self._speed - now, 6))
 
 
-class Span:
+class Period:
     """A part of a recording, by time.
 
     Args:
         since, until: µs since 1970, or with a plus sign seconds after the first message; None for no bound.
 
-    >>> span = Span("+1", "+2.5")
-    >>> [span.holds(time) for time in (7_000_000, 8_000_000, 9_400_000, 9_500_000)]
+    >>> period = Period("+1", "+2.5")
+    >>> [period.holds(time) for time in (7_000_000, 8_000_000, 9_400_000, 9_500_000)]
     [False, True, True, False]
     """
 
@@ -112,11 +112,13 @@ class Span:
         return (since is None or recorded >= since) and (until is None or recorded < until)
 
 
-def renamed(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
+def new_destination(destination: str, rules: tuple[tuple[str, str], ...]) -> str:
     """Return a message's new destination by the first matching rule. A star at the end matches the rest.
 
-    >>> renamed("/topic/a/b", (("/topic/*", "/queue/copy.*"),)), renamed("/queue/a", (("*", "/queue/all"),))
-    ('/queue/copy.a/b', '/queue/all')
+    >>> new_destination("/topic/a/b", (("/topic/*", "/queue/copy.*"),))
+    '/queue/copy.a/b'
+    >>> new_destination("/queue/a", (("*", "/queue/all"),))
+    '/queue/all'
     """
     for old, new in rules:
         if old == destination:
@@ -150,10 +152,10 @@ def _speed(_context: click.Context, _option: click.Parameter, value: str) -> flo
     return speed
 
 
-def _messages(source: Source, span: Span, only: str | None) -> Iterator[Recorded]:
+def _messages(source: Source, period: Period, only: str | None) -> Iterator[Recorded]:
     for each in source:
         wanted = each.frame.command in ((only,) if only else ("MESSAGE", "SEND"))
-        if wanted and each.frame.get("destination") is not None and span.holds(each.time):
+        if wanted and each.frame.get("destination") is not None and period.holds(each.time):
             yield each
 
 
@@ -172,7 +174,7 @@ def _send(
             time.sleep(min(seconds, _NAP))
         frame = each.frame
         headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
-        destination = renamed(frame.headers["destination"], rules)
+        destination = new_destination(frame.headers["destination"], rules)
         if receipts:
             waiting.append(client.send_for_receipt(destination, frame.body, headers))
         else:
@@ -240,7 +242,7 @@ def command(
     """
     if broker_url is not None:
         broker["url"] = broker_url
-    span, complaints = Span(since, until), Complaints()
+    period, complaints = Period(since, until), Complaints()
     tally, refusals = Tally(quiet), Refusals()
     source = Source(capture, form, complaints)
     if capture != "-" and not os.path.exists(capture):  # before connecting
@@ -248,11 +250,11 @@ def command(
         raise SystemExit(1)
     if not receipts:
         broker["on_frame"] = refusals.see
-    with saying():
+    with reporting_errors():
         try:
             with connected(**broker) as client:
                 tally.start()
-                _send(client, _messages(source, span, only), rules, Pace(speed), receipts, tally)
+                _send(client, _messages(source, period, only), rules, Pace(speed), receipts, tally)
             refusals.check(tally)
         except (StompError, ValueError, KeyboardInterrupt):
             tally.clear()
@@ -260,8 +262,8 @@ def command(
                 complain(f"stopped: {tally.text()}")
             raise
     tally.clear()
-    if span.unknown:
-        complaints(f"{source.name}: {span.unknown} messages were left out, because their time is unknown")
+    if period.unknown:
+        complaints(f"{source.name}: {period.unknown} messages were left out, because their time is unknown")
     if not quiet:
         click.echo(tally.text(), err=True)
     if complaints.count:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import connected, connection_options, header_option, read_body, saying
+from stompcodec.cli.connecting import connected, connection_options, header_option, read_body, reporting_errors
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.messages import message_line
@@ -54,7 +54,7 @@ def command(
         body = "-"
     content = read_body(body)
     wait = _ANSWER if seconds is None else seconds
-    with saying(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
+    with reporting_errors(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
         try:
             answer = client.request(destination, content, wait, headers)
         except ReceiptTimeoutError:

@@ -17,7 +17,7 @@ from stompcodec.cli.connecting import (
     connected,
     interrupts,
     report_reconnect,
-    saying,
+    reporting_errors,
     subscription_of,
     subscription_options,
 )
@@ -33,7 +33,7 @@ _PREFETCH = 100
 _LOOK = 0.1
 
 
-class Intake:
+class Receiver:
     """Takes messages of all subscriptions, one at a time, and settles each when it is handled.
 
     Args:
@@ -162,23 +162,23 @@ def command(
     if options["prefetch"] is None and ack != "auto":
         usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
         options["prefetch"] = min(usual, most or usual)
-    intake = Intake(handler(form, view, dump, shell_command, access), most)
+    receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
-    with saying(), interrupts() as interrupted:
+    with reporting_errors(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             for destination in destinations:
                 subscription = client.subscribe(destination, ack=ack, **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
-                intake.watch(subscription)
+                receiver.watch(subscription)
             if sys.stderr.isatty() and not quiet:
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
             until = None if seconds is None else time.monotonic() + seconds
-            while not (interrupted() or intake.over.is_set() or (until is not None and time.monotonic() >= until)):
-                intake.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
-            intake.stop()
+            while not (interrupted() or receiver.over.is_set() or (until is not None and time.monotonic() >= until)):
+                receiver.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
+            receiver.stop()
             if interrupted():
                 sys.exit(130)
-        if intake.error is not None:
-            raise intake.error
-    check_count(intake.count, most, seconds)
-    sys.exit(1 if intake.failed else 0)
+        if receiver.error is not None:
+            raise receiver.error
+    check_count(receiver.count, most, seconds)
+    sys.exit(1 if receiver.failed else 0)

@@ -281,7 +281,7 @@ def test_a_broker_that_takes_its_folder_is_not_dead(
         with monkeypatch.context() as patch:
             patch.setattr(folder_module, "lock", lock)
             patch.setattr(BodyFolder, "sweep", sweep)
-            spool_module._remove_dead()
+            spool_module._remove_abandoned()
         for error in refused:
             raise error
         lock(file)

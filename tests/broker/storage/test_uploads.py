@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.storage.large import Intake, why_stuck
+from stompcodec.broker.storage.large import Upload, why_stuck
 from stompcodec.broker.storage.spool import Spool
 from stompcodec.codec import Frame
 
@@ -144,37 +144,37 @@ def test_a_byte_now_and_then_does_not_keep_a_slot_by_default(version: str) -> No
 
 def test_a_time_without_reading_is_not_counted() -> None:
     """Neither as time nor as a new beginning: who is read for 10 s in all has to have sent enough."""
-    intake = Intake(Spool(None, 10_000), Frame("SEND", {"destination": QUEUE}), print)
+    upload = Upload(Spool(None, 10_000), Frame("SEND", {"destination": QUEUE}), print)
     looks = [(0, False), (4, False), (5, True), (500, True), (501, False), (504.5, False)]
     for now, paused in looks:
-        intake.take(b"x" * 10)
-        assert why_stuck(intake, now, 10.0, 100, paused) is None
-    intake.take(b"x")
-    assert why_stuck(intake, 506.5, 10.0, 100, False) == "Less than 100 bytes per second came for 10 s"
-    intake.drop()
+        upload.take(b"x" * 10)
+        assert why_stuck(upload, now, 10.0, 100, paused) is None
+    upload.take(b"x")
+    assert why_stuck(upload, 506.5, 10.0, 100, False) == "Less than 100 bytes per second came for 10 s"
+    upload.drop()
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans()), max_size=60))
 def test_the_rate_is_that_of_each_window(steps: list[tuple[int, int, bool]]) -> None:
     """Against the plain sum of what came, over each time-out in which the sender was read."""
-    intake = Intake(Spool(None, 10**6), Frame("SEND", {"destination": QUEUE}), print)
+    upload = Upload(Spool(None, 10**6), Frame("SEND", {"destination": QUEUE}), print)
     now = came = 0
     read: list[int] = []
-    why_stuck(intake, now, 10.0, 50, False)
+    why_stuck(upload, now, 10.0, 50, False)
     for seconds, octets, paused in steps:
         now += seconds
-        intake.take(b"x" * octets) if octets else None
+        upload.take(b"x" * octets) if octets else None
         came += octets
         if not paused:
             read.append(seconds)
-        found = why_stuck(intake, now, 10.0, 50, paused)
+        found = why_stuck(upload, now, 10.0, 50, paused)
         if found is not None:
             assert found.startswith("Nothing") or came < 50 * sum(read)
             break
         if sum(read) >= 10 and not paused:
             assert came >= 50 * sum(read)
             came, read = 0, []
-    intake.drop()
+    upload.drop()
 
 
 USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "bob")}
@@ -283,10 +283,10 @@ def test_a_download_holds_no_descriptor() -> None:
         peer.subscribe(f"/queue/{number}")
         peer.drain()
         peers.append(peer)
-    assert all(peer.session.outbox.parcels for peer in peers)
+    assert all(peer.session.outbox.downloads for peer in peers)
     assert open_bodies(bench) == []
     for peer in peers:
-        while peer.session.outbox.parcels:
+        while peer.session.outbox.downloads:
             peer.drain()
         assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [pattern(600_000)]
 

@@ -18,9 +18,9 @@ from stompcodec.broker.storage.damage import shown
 from stompcodec.broker.storage.folder_lock import (
     DATABASE,
     TABLES,
+    find_loss,
     is_body,
     kind_of,
-    what_is_lost,
 )
 from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -153,7 +153,7 @@ def _unused(folder: Path) -> Iterator[None]:
     """Ensure that no broker uses a folder meanwhile, without writing to it."""
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder (name the data folder of a broker)")
-    if not (folder / DATABASE).exists() and what_is_lost(folder) is None:
+    if not (folder / DATABASE).exists() and find_loss(folder) is None:
         raise StoreError(f"{folder} is not a broker's data folder (it has no {DATABASE})")
     try:
         file = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
@@ -215,7 +215,7 @@ class _Reading:
         self._counted: Counter[int] = Counter()
         self._rows: Counter[int] = Counter()
         database = folder / DATABASE
-        lost = what_is_lost(folder)
+        lost = find_loss(folder)
         if lost is not None:
             findings.problems.append(lost)
         self._pages = Pages(database, findings.problems.append, behind=behind)
