@@ -50,20 +50,21 @@ NODE = ("@stomp/stompjs", "ws")
 WHOLE = ("faststream-stomp", "django-stomp")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
 _PAGE = """\
-# Who talks to whom
+# Interoperability
 
 Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
-program of `tests/interop/clients`. `-` is what the client, its version of STOMP or the broker does not have; the
+program of `tests/interop/clients`. `-` means that the client, its version of STOMP or the broker lacks the feature; the
 reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
-Chromium, `sync` and `asyncio` are the two faces of `stompcodec.client`. The last table is Spark, by the format `stomp`.
+Chromium, `sync` and `asyncio` are the two interfaces of `stompcodec.client`. The last table is Spark with the format
+`stomp`.
 
-What each check does stands in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `make interop`
-installs clients by pip and npm into `build/interop`, `python scripts/interop.py --install` clients and brokers by apt,
-too. What is not installed is skipped, with the reason.
+The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `make interop`
+installs clients into `build/interop` with pip and npm; `python scripts/interop.py --install` also installs clients and
+brokers with apt. Programs that are not installed are skipped, with the reason.
 
-`--broker NAME=URL` runs the checks against a broker that runs already, with user, passcode, virtual host and TLS in the
+`--broker NAME=URL` runs the checks against a running broker, with user, passcode, virtual host and TLS in the
 URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
-6, and Artemis 2. For this page only the versions named here were tried.
+6, and Artemis 2. This page shows only the versions named here.
 
 """
 Outcomes = dict[str, dict[str, Outcome]]

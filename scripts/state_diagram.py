@@ -28,9 +28,9 @@ HEAD = """\
 
 <!-- Written by scripts/state_diagram.py from stompcodec/states.py. Do not edit: run the script again. -->
 
-A conversation has one state, and both ends see the same one, but for frames that cross on the way. A
-`stompcodec.connection.Connection` checks every frame, sent or received, against these tables: what they forbid is a
-`LocalProtocolError` where we were about to send it, and a `RemoteProtocolError`, with the ERROR frame ready, where it
+A conversation has one state, which is the same at both ends, except while frames are in transit. A
+`stompcodec.connection.Connection` checks every frame, sent or received, against these tables. A frame that they forbid
+raises `LocalProtocolError` if we were about to send it, or `RemoteProtocolError`, with the ERROR frame to send, if it
 came from the peer.
 
 """
@@ -44,22 +44,22 @@ drawn.
 OLDER = """\
 ## STOMP 1.0 and 1.1
 
-The same, but ERROR does not end a session: a server may go on after it, and older ones do. (Ours sends nothing more and
-closes, in every version.)
+The same, except that ERROR does not end a session: a server may continue after it, and older ones do. (Ours closes the
+connection after it, in every version.)
 
 """
 
 TAIL = """\
-What is sent must have all of them. Of what comes, CONNECT may lack host, which then means the server's default one, and
-CONNECTED may lack session.
+Frames that we send must have all of them. In frames that we receive, CONNECT may lack host, which then means the
+server's default, and CONNECTED may lack session.
 
-## What a connection does beside
+## Further rules
 
-- A server's end that has sent ERROR reads no further: what the client had already sent is dropped, it is no violation.
-  The same holds behind DISCONNECT.
-- A server has to answer CONNECT before it takes the next frame. Frames that a client sends right behind CONNECT wait.
-- EOLs between frames are heart-beats, and legal in every state.
-- Commands given in `Connection(commands=...)` are legal for both sides in CONNECTED, and need no header.
+- After ERROR, a server reads no more: frames that the client had already sent are dropped, and are not a violation. The
+  same holds after DISCONNECT.
+- A server must answer CONNECT before it handles the next frame. Frames that a client sends right after CONNECT wait.
+- EOLs between frames are heart-beats, which are allowed in every state.
+- Commands given in `Connection(commands=...)` are allowed for both sides in CONNECTED, and need no headers.
 """
 
 
