@@ -34,8 +34,8 @@ PACKAGE = Path(stompcodec.__file__).resolve().parent
 WORK = ROOT / "build" / "mutations"
 #: CPU seconds and bytes that a process of a test may take; wall seconds for all tests of a room.
 _CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
-#: The exit status of pytest when tests have failed.
-_FAILED = 1
+#: The exit statuses of pytest when tests have failed, or could not be collected.
+_FAILED = (1, 2)
 #: Statements that only tell people something.
 _TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(")
 _COMPARE = {
@@ -278,7 +278,7 @@ class Bench:
                 if not status:
                     break
                 by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
-                if failed and self._pytest(mutant, failed[:1])[0] == _FAILED:
+                if failed and self._pytest(mutant, failed[:1])[0] in _FAILED:
                     status = 0
                     self._unfit.append(by)  # it fails without the fault, too: again without that test
         result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""
