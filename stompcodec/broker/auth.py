@@ -144,13 +144,7 @@ class Auth:
         return True
 
     def may(self, user: User, action: str, destination: str) -> bool:
-        """Return whether a user may do something. Sessions cache the answer.
-
-        Args:
-            user: from `login`.
-            action: "send" or "subscribe".
-            destination: as in the frame.
-        """
+        """Return whether a user may "send" or "subscribe" to a destination. Sessions cache the answer."""
         if not self._rules:
             return True
         for rule in self._rules:

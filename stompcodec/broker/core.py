@@ -562,7 +562,7 @@ def access_to(config: Config) -> Access:
     """Return the access rights of files that hold messages.
 
     Raises:
-        ConfigError: there is no such group.
+        ConfigError: the group does not exist.
     """
     try:
         return access_of(config.mode, config.group)

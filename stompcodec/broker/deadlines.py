@@ -36,7 +36,7 @@ class Deadlines:
 
     @property
     def next(self) -> float | None:
-        """The first time, or a little earlier if it was replaced; None if there are no names."""
+        """The first time, or a little earlier if it was replaced; None without any."""
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: float) -> tuple[str, float] | None:

@@ -46,12 +46,7 @@ class Garbage:
             self._frozen = True
 
     def look(self, octets: int, sessions: int) -> None:
-        """Unfreeze all objects if memory use is low, or many sessions have come since the last time.
-
-        Args:
-            octets: used bytes of the memory account.
-            sessions: number of sessions since the start.
-        """
+        """Unfreeze all objects if the memory account has few bytes, or many sessions have come since the last time."""
         if self._frozen and (octets < _FEW or sessions - self._sessions >= _MANY):
             gc.unfreeze()
             self._frozen, self._sessions = False, sessions

@@ -29,11 +29,7 @@ class Heap:
             self._most = octets
 
     def look(self, octets: int) -> bool:
-        """Trim the heap if enough was freed, and return whether it did.
-
-        Args:
-            octets: the bytes held now.
-        """
+        """Trim the heap if enough was freed, given the bytes held now, and return whether it did."""
         if self._most - octets < _LEAST or octets > self._most // 2:
             return False
         self._most = octets

@@ -77,10 +77,7 @@ class Holder(Protocol):
 
 
 class Account:
-    """The account of the bytes that the broker holds, and of the queues whose senders wait for memory.
-
-    Args:
-        limit: `limits.memory`, in bytes.
+    """The account of the bytes that the broker holds, and of the queues whose senders wait. The limit is in bytes.
 
     >>> account = Account(2**30)
     >>> account.first < account.second < account.limit
@@ -240,10 +237,7 @@ class Part:
 
 
 def frame_cost(buffered: int) -> int:
-    """Return the cost of an unfinished frame.
-
-    Args:
-        buffered: bytes received of it.
+    """Return the cost of an unfinished frame, of which so many bytes have been received.
 
     >>> frame_cost(0), frame_cost(100), frame_cost(2**20)
     (0, 1000, 2129920)

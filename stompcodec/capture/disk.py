@@ -23,7 +23,7 @@ class CaptureBusyError(StoreError):
 
     Args:
         text: the problem.
-        holder: the other writer, as far as it is known.
+        holder: the other writer, if known.
 
     >>> issubclass(CaptureBusyError, StoreError)
     True
@@ -32,7 +32,7 @@ class CaptureBusyError(StoreError):
     def __init__(self, text: str, holder: str = "") -> None:
         super().__init__(f"{text}: held by {holder}" if holder else text)
         self.holder = holder
-        """The other writer, as far as it is known; else ""."""
+        """The other writer, if known; else ""."""
 
 
 def _note(file: int, holder: str) -> None:

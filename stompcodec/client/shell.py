@@ -77,7 +77,7 @@ class Sending(NamedTuple):
     """A message that has to be put into the outbox."""
 
     attempt: Callable[[], bool]
-    """Puts it there; returns False if there is no room."""
+    """Puts it there; returns whether there was room."""
     octets: int
     receipt: Any
 

@@ -134,7 +134,7 @@ class Acceptor:
             leaving[1].close()
 
     def _refuse_by_spare(self, listening: socket.socket) -> bool:
-        """Refuse one client with the spare descriptor. Return False if there is no spare one or no client.
+        """Refuse one client with the spare descriptor. Return False without a spare one or a client.
 
         Without descriptors, Linux reports that error even if no client is connecting.
         """

@@ -89,7 +89,7 @@ class DeadLetters:
     def bury(self, queue: Source, message: Message, reason: str) -> bool:
         """Put a dead letter made of a message into the dead letter queue.
 
-        Return False if there is no room, or the message is a dead letter already. Then a message that was refused by
+        Return False if the queue is full, or the message is a dead letter already. Then a message that was refused by
         NACK stays in its queue, and an expired one is dropped.
         """
         name = self._naming.dead_letter(queue.name)

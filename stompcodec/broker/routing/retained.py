@@ -55,7 +55,7 @@ class Retained:
         """Return the target of a SEND with the header `retain`.
 
         Raises:
-            Refused: the action is unknown, or there is no room.
+            Refused: the action is unknown, or the room is used up.
         """
         if action not in ACTIONS:
             raise Refused("unknown value of retain", "retain is set or remove.")
@@ -101,7 +101,7 @@ class Retained:
         return queue
 
     def set(self, address: Address, message: Message, stored: bool) -> None:
-        """Retain a message instead of the previous one, unless there is no room: it may have been in a transaction, or
+        """Retain a message instead of the previous one, if there is room: it may have been in a transaction, or
         delayed, while others came."""
         queue = self.queue(address)
         self._expecting.discard(address.name)

@@ -28,12 +28,7 @@ Condition = Callable[[bytes, "Message", Known], "bool | None"]
 
 
 class SelectorFault(ValueError):
-    """An error in a selector.
-
-    Args:
-        at: index of the wrong character.
-        why: what is wrong there.
-    """
+    """An error in a selector: the index of the wrong character, and what is wrong there."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)

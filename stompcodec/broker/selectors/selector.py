@@ -27,12 +27,7 @@ _SHOWN = 40
 
 
 class SelectorError(StompError, ValueError):
-    """A text that is not a selector. The message shows where it is wrong.
-
-    Args:
-        text: the selector.
-        at: index of the wrong character.
-        why: what is wrong there.
+    """A text that is not a selector. The message shows the wrong character, whose index is `at`, and why it is wrong.
 
     >>> print(SelectorError("color == 'red'", 7, "expected a name"))
     column 8 of the selector: expected a name
@@ -57,10 +52,6 @@ class SelectorError(StompError, ValueError):
 
 class Selector:
     """A compiled selector, made by `compile_selector`.
-
-    Args:
-        text: its source.
-        condition: its compiled form.
 
     >>> red = compile_selector("color = 'red' AND n > 9")
     >>> red.matches(Message(b"m-1", 1, "/queue/a", b"color:red\\nn:10\\n\\n\\0"))

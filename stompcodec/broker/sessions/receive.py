@@ -21,7 +21,7 @@ from stompcodec.codec import Frame, serialize
 if TYPE_CHECKING:
     from stompcodec.broker.sessions.session import Session
 
-#: The answer to RECEIVE if there is no message.
+#: The answer to RECEIVE from an empty queue.
 EMPTY = "EMPTY"
 #: The least number of bytes that an answer counts while its peer does not read.
 _LEAST = 256

@@ -9,10 +9,7 @@ _MOST_LINES = 100
 
 
 class Damage:
-    """The damage found since the store was opened.
-
-    Args:
-        log: gets each finding, as an error.
+    """The damage found since the store was opened. Each finding is logged as an error.
 
     >>> damage = Damage(logging.getLogger("example"))
     >>> damage.messages, damage.findings

@@ -39,10 +39,7 @@ def read_keys(db: sqlite3.Connection, damage: Damage) -> Iterator[SentKey]:
 
 
 def sent_key(columns: Sequence[Any]) -> SentKey | None:
-    """Return a key from its row; None if the row is damaged.
-
-    Args:
-        columns: number, scope, key, body, at, crc.
+    """Return a key from its row (number, scope, key, body, at, crc); None if the row is damaged.
 
     >>> sent_key((1, b"scope", b"key", 0, 0, 0)) is None
     True

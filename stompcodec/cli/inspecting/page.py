@@ -84,7 +84,7 @@ class Book:
         return len(self._lean)
 
     def add(self, entry: Entry) -> bool:
-        """Add an entry, and return False if there is no space for it. The first one is always added."""
+        """Add an entry, and return whether there was space for it. The first one is always added."""
         lean = script_text(entry_data(entry, min(self._body, _LEAN), self._secrets))
         whole = ""
         if self._body > _LEAN and entry.place is not None and entry.place.size > _LEAN:

@@ -57,7 +57,7 @@ def _fail(error: Exception, config: Config | None) -> None:
 
 
 def _way(port: int, config: Config | None) -> str:
-    """Return the flag that changes a port, or the key if there is no flag, with a placeholder for the number."""
+    """Return the flag that changes a port, or the key if it has no flag, with a placeholder for the number."""
     found = "port"
     if config is not None:
         named = {**{name: (getattr(config, name),) for name in _WAYS if name != "ports"}, "ports": config.ports}

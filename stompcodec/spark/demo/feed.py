@@ -34,7 +34,7 @@ _HTML = b"<html><head><title>503 Service Unavailable</title></head><body>Try aga
 
 @dataclass(frozen=True)
 class FeedMessage:
-    """A message as it is sent.
+    """A message of the feed.
 
     Attributes:
         events: number of items in a valid body; 0 for an invalid one.

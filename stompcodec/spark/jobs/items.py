@@ -76,7 +76,7 @@ def _wrapped() -> C:
 
 
 def _shape() -> C:
-    """Return the reason why there are no records, for a result that is not a list followed by the end mark."""
+    """Return why records are missing, for a result that is not a list followed by the end mark."""
     quick, texts = F.col("quick"), F.col("texts")
     last_quick = F.get(F.get(quick, F.lit(1)), F.lit(0))
     ended = F.when(quick.isNotNull(), (F.size(quick) == 2) & F.map_contains_key(last_quick, F.lit(_END))).otherwise(

@@ -276,7 +276,7 @@ def paths_of(options: Mapping[str, Any]) -> list[str]:
     """Return the local paths that a user gave to `load`.
 
     Raises:
-        OptionError: there is no path, or it names another file system.
+        OptionError: the path is missing, or it names another file system.
 
     >>> paths_of({"path": "file:///data/feed.stompcap"})
     ['/data/feed.stompcap']

@@ -87,7 +87,7 @@ def report(
         now: time of the report, in seconds since 1970; None for the current time.
 
     Raises:
-        StoreError: there is no archive, or the report cannot be written.
+        StoreError: the archive is missing, or the report cannot be written.
         ConfigError: a threshold has an unknown name or invalid limits.
     """
     limits = thresholds_of(thresholds)

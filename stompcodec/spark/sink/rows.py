@@ -52,7 +52,7 @@ class Rows:
 
     Args:
         schema: schema of the rows.
-        destination: destination if there is no such column.
+        destination: destination of rows without that column.
         id_header: header for the id of each row.
 
     Raises:

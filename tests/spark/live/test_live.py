@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import patience
+from patience import interval, patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -164,7 +164,7 @@ def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: 
 def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path, prefetch: int) -> None:
     """It takes what there is, more than the prefetch too, acknowledges it, ends; the next one goes on."""
     sink = Rows()
-    options = {"url": broker.url, "destination": queue, "idleTimeout": "500ms", "ackMode": "batch"}
+    options = {"url": broker.url, "destination": queue, "idleTimeout": f"{interval(500)}ms", "ackMode": "batch"}
     options |= {"prefetch": prefetch}
     if not ADMISSION:
         options["ackMode"] = "spool"  # there is one batch, and nothing says that it is done
@@ -178,7 +178,12 @@ def test_available_now_drains_and_ends(spark, broker, queue: str, tmp_path: Path
 
 def test_a_batch_reads_what_comes_until_it_is_quiet(spark, broker, queue: str, tmp_path: Path) -> None:
     publish(broker.url, queue, 12)
-    options = {"url": broker.url, "destination": queue, "spoolDir": str(tmp_path / "spool"), "idleTimeout": "500ms"}
+    options = {
+        "url": broker.url,
+        "destination": queue,
+        "spoolDir": str(tmp_path / "spool"),
+        "idleTimeout": f"{interval(500)}ms",
+    }
     frames = spark.read.format("stomp").options(**options, maxFrames="5").schema("n int, body binary").load()
     assert [row.n for row in frames.collect()] == [0, 1, 2, 3, 4]
     assert broker.count(queue) == 7

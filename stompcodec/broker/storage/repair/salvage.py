@@ -73,10 +73,7 @@ class Findings:
 
 
 def check(folder: str | os.PathLike[str]) -> Findings:
-    """Read everything in a data folder, and report damage. Nothing is changed.
-
-    Args:
-        folder: of a broker that is not running.
+    """Read everything in the data folder of a broker that is not running, and report damage. Nothing is changed.
 
     Raises:
         StoreError: the folder is not a data folder, cannot be read, or is in use by a broker.
