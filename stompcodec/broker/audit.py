@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from stompcodec.broker.core import Broker
 from stompcodec.broker.memory import (
     CONNECTION,
     DELAY,
@@ -15,16 +16,13 @@ from stompcodec.broker.memory import (
     selector_cost,
     target_cost,
 )
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
-
-if TYPE_CHECKING:
-    from stompcodec.broker.core import Broker
-    from stompcodec.broker.message import Message
-    from stompcodec.broker.queues.consumer import Consumer, Source
-    from stompcodec.broker.routing.virtual_host import VirtualHost
-    from stompcodec.broker.sessions.session import Session
 
 
 class Held(NamedTuple):

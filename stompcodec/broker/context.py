@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from stompcodec.broker.routing.idempotency import SenderContext
-
-if TYPE_CHECKING:
-    from stompcodec.broker.loop_quota import LoopQuota
-    from stompcodec.broker.memory import Account
-    from stompcodec.broker.message import Message
-    from stompcodec.broker.peer import Deliverer
-    from stompcodec.broker.routing.delayed import Delayed
-    from stompcodec.broker.routing.idempotency import SentKeys
-    from stompcodec.broker.routing.virtual_host import VirtualHost
-    from stompcodec.broker.storage.journal import Journal
-    from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.loop_quota import LoopQuota
+from stompcodec.broker.memory import Account
+from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Deliverer
+from stompcodec.broker.routing.delayed import Delayed
+from stompcodec.broker.routing.idempotency import SenderContext, SentKeys
+from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.spool import Spool
 
 #: The handler of each command: called with the session and the frame.
 Handlers = Mapping[str, Callable[[Any, Any], None]]

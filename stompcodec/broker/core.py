@@ -16,14 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate
+from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.deadlines import Deadlines
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Deliverer, Refillable
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
@@ -35,18 +37,13 @@ from stompcodec.broker.sessions.connection_ttl import remedy
 from stompcodec.broker.sessions.frame_log import logged, session_class
 from stompcodec.broker.sessions.receipts import share_commit
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import Spool
-from stompcodec.broker.storage.store import restored
+from stompcodec.broker.storage.store import CallSoon, Store, restored
 from stompcodec.disk.access import Access, access_of
 from stompcodec.errors import ConfigError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.context import Handlers, Host
-    from stompcodec.broker.peer import Deliverer, Refillable
-    from stompcodec.broker.storage.helper import Helper
-    from stompcodec.broker.storage.store import CallSoon, Store
 
 _LOG = logging.getLogger("stompcodec.broker")
 #: Seconds between two sweeps for expired messages, and for idle destinations.

@@ -34,15 +34,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompcodec.broker.jms import text_tail
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: A user, and the STOMP version of its session.
 Pair = tuple[str, str]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol
+from logging import Logger
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from logging import Logger
-
-    from stompcodec.broker.auth import Auth, User
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.message import LargeBody, Message
-    from stompcodec.codec import Frame
+from stompcodec.broker.auth import Auth, User
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.message import LargeBody, Message
+from stompcodec.codec import Frame
 
 
 class Owner:

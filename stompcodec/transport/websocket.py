@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from stompcodec.errors import MissingExtraError
@@ -21,14 +21,11 @@ try:
     from websockets.client import ClientProtocol
     from websockets.frames import Frame, Opcode
     from websockets.http11 import Request, Response
-    from websockets.protocol import OPEN
+    from websockets.protocol import OPEN, Protocol
     from websockets.server import ServerProtocol
     from websockets.uri import WebSocketURI
 except ImportError as error:
     raise MissingExtraError("ws", "websockets") from error
-
-if TYPE_CHECKING:
-    from websockets.protocol import Protocol
 
 __all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "server_layer"]
 

@@ -6,18 +6,15 @@ Messages are stored as they were sent. They are converted on delivery, on the sl
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.bodies import xml_json as transform
 from stompcodec.broker.bodies.xml_json import FORMS
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message, header_line
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.content import decode_content, encode_content
 from stompcodec.errors import ContentError, FrameError, MissingExtraError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
 
 #: The header of a MESSAGE that says why its body could not be converted. ActiveMQ uses the same name.
 ERROR = "transformation-error"

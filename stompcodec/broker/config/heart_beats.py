@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.heartbeat import parse_heart_beat
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
 
 
 class Mirror(NamedTuple):

@@ -6,7 +6,7 @@ a reader can look at messages several times, and remove them when it is done wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
@@ -18,10 +18,6 @@ from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 #: A view holds no messages itself.
 _NOTHING = Bound(1, 1)

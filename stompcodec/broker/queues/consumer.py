@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompcodec.broker.bodies.convert import Conversion, Readdressed, conversion_of
+from stompcodec.broker.config.settings import Address
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Deliverer
+from stompcodec.broker.peer import Deliverer, Maker, Peer
+from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.credit import credit_of, size_of
-from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, CreditGrant
+from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, CreditGrant, SubscribeRequest
 from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.codec import Frame, serialize
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.settings import Address
-    from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.arguments import QueueArguments
-    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
 __all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery", "Source"]
 

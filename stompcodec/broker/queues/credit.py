@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant
-
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant, SubscribeRequest
 
 
 class Credit:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompcodec.broker.loop_quota import LoopQuota, Waiter
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import START, Backlog, Place
+from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.ring import Ring
-
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.journal import Journal
 
 #: Messages that a consumer looks at in one turn.
 MOST_LOOKS = 1000

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
 from stompcodec.broker.queues.dispatcher import Contents
-
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.ready_messages import ReadyMessages
+from stompcodec.broker.queues.ready_messages import ReadyMessages
 
 #: Messages that are looked at in one turn. To look at one takes a fifth of what it takes to deliver it.
 _LOOKS = 5 * AT_ONCE

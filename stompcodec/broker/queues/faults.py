@@ -17,13 +17,8 @@ The pairs are part of the message in memory. They are not stored: after a restar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stompcodec.broker.message import Message
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import Pair
-    from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.message import Message, Pair
+from stompcodec.broker.queues.consumer import Consumer
 
 #: The reason of the dead letter.
 UNDELIVERABLE = "undeliverable"

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from sys import intern
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import Dispatcher, is_selective
@@ -27,9 +27,6 @@ from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.queues.scheduling import with_fault
 from stompcodec.broker.storage.journal import Journal
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Maker, Peer
 
 #: Ended consumers are removed from the ring when one in this many has ended: to remove each at once takes time.
 _MOST_ENDED = 8

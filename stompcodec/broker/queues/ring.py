@@ -5,10 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.consumer import Consumer
 
 
 class Ring:

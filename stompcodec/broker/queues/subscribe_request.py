@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.selectors.selector import Selector
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import WITHOUT, Message
+from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
 from stompcodec.broker.queues.scheduling import DELAYS
+from stompcodec.broker.routing.naming import Naming
 from stompcodec.codec import Frame, serialize_tail
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.peer import Maker
-    from stompcodec.broker.routing.naming import Naming
 
 #: The reasons for a NACK: it was the last attempt, or asked for no more. `queue.py` has others.
 MAX_ATTEMPTS, REJECTED = "max-attempts", "rejected"

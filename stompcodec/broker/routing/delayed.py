@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
-from stompcodec.broker.memory import DELAY, LOW, MESSAGE
+from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import make_due
 from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
-
-if TYPE_CHECKING:
-    from stompcodec.broker.memory import Account
-    from stompcodec.broker.peer import Peer
 
 #: The least seconds until the next look: the wall clock is coarser than the timer, and may stand still.
 _LEAST = 0.001

@@ -7,19 +7,16 @@ brokers have `durable:true` or `persistent:true` on SUBSCRIBE, named by id and d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.config.settings import Address
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.subscribe_request import SubscribeRequest
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.storage.store import Subscribed
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
-    from stompcodec.broker.selectors.selector import Selector
 
 #: The most characters of a name, which takes memory also without a consumer.
 LONGEST_NAME = 4096

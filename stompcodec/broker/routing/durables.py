@@ -8,26 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.memory import selector_cost
+from stompcodec.broker.memory import Account, selector_cost
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.durable import Durable, durable_name, title
+from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.topics import Topics
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.memory import Account
-    from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
-    from stompcodec.broker.routing.shares import Shares
-    from stompcodec.broker.selectors.selector import Selector
 
 #: The prefix of the keys of their queues. No destination has it.
 _MARK = "\0d"

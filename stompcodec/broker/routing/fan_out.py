@@ -7,16 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import Message
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.queues.consumer import Consumer, Source
-    from stompcodec.broker.wildcards import Pattern
+from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Peer
+from stompcodec.broker.queues.consumer import Consumer, Source
+from stompcodec.broker.wildcards import Pattern
 
 #: Deliveries that are made at once, however long they take.
 _FEW = 250

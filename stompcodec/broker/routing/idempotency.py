@@ -20,21 +20,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import KEY, SCOPE, Account, Part
+from stompcodec.broker.message import LargeBody
 from stompcodec.broker.peer import Context, Peer
+from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.storage.journal import Batch, Journal
 from stompcodec.broker.storage.store import SentKey
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.routing.virtual_host import VirtualHost
-    from stompcodec.broker.storage.journal import Batch, Journal
-    from stompcodec.codec import Frame
+from stompcodec.codec import Frame
 
 #: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
 KEY_HEADERS = HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Peer
+from stompcodec.broker.peer import Peer
 
 
 class Owners:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Maker
+from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.durables import Durables
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.owners import Owners
@@ -23,14 +24,9 @@ from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.stored_queues import StoredQueues, agree, is_unused
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.topics import Topics
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.storage.journal import Journal
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.selectors.selector import Selector
-    from stompcodec.broker.storage.store import Subscribed
+from stompcodec.broker.storage.store import Subscribed
 
 #: The prefix of the keys of queues for retained messages. No destination has it.
 _RETAINED = "\0r"

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Part
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.wildcards import Pattern
+from stompcodec.broker.wildcards import Pattern
 
 #: Values of the header `retain`.
 ACTIONS = ("set", "remove")

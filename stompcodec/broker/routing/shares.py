@@ -7,17 +7,13 @@ a session, but not as an owner.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.memory import destination_cost
-from stompcodec.broker.peer import Maker, Owner
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.memory import Account
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.routing.durable import Durable
+from stompcodec.broker.memory import Account, destination_cost
+from stompcodec.broker.peer import Maker, Owner, Peer
+from stompcodec.broker.routing.durable import Durable
 
 #: Half of all destinations is at least this.
 _LEAST_SHARE = 4

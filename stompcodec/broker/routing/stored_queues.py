@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.queues.arguments import QueueArguments, load_arguments
@@ -22,9 +22,6 @@ from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
 
 #: ActiveMQ's `Consumer.*.VirtualTopic.>`; its group is the name of the topic.
 _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)

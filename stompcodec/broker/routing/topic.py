@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sys import intern
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.consumer import Consumer, Source
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.fan_out import Bundle, FanOut, fullest
 from stompcodec.broker.wildcards import Patterns
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Maker, Peer
-    from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.routing.durable import Durable
 
 #: The most bytes that are gathered.
 _MOST_GATHERED = 65536

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.config.settings import Address
 from stompcodec.broker.loop_quota import LoopQuota
 from stompcodec.broker.memory import Account
+from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.fan_out import FanOut
+from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.wildcards import Patterns
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Maker
-    from stompcodec.broker.routing.durable import Durable
-    from stompcodec.broker.routing.shares import Shares
 
 
 class Topics:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.subscribe_request import check_writable
+from stompcodec.broker.queues.subscribe_request import SubscribeRequest, check_writable
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.durable import Durable, owner_of
 from stompcodec.broker.routing.registry import Destinations
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.storage.journal import Journal
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.peer import Peer
-    from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 
 
 class VirtualHost:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from stompcodec.broker.message import Message
 from stompcodec.content import json_value
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import Message
 
 Number = int | float
 

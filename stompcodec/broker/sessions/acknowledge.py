@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.queues.subscribe_request import read_credit
 from stompcodec.broker.sessions.commit import defer
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import release
+from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
-
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer, Delivery
-    from stompcodec.broker.sessions.session import Session
-    from stompcodec.codec import Frame
+from stompcodec.codec import Frame
 
 
 def ack(session: Session, frame: Frame) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from sys import intern
-from typing import TYPE_CHECKING
 
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.jms import is_text, text_tail
-from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, Message, message_of
+from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, LargeBody, Message, message_of
 from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions.acknowledge import ack, nack
@@ -23,14 +22,11 @@ from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import ping, receive
 from stompcodec.broker.sessions.send import cached_target, check_space, parts_of, put, put_keyed, targets_of
+from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.sessions.session import Session
 
 #: Headers that keep a SEND off the fast path. Each feature names its own.
 SLOW_HEADERS = ("transaction", "reply-to", *LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)

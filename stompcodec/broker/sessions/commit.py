@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
@@ -15,13 +15,11 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
+from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.target import QueueOrTopic
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
-
-if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
-    from stompcodec.broker.storage.store import Store
-    from stompcodec.codec import Frame
+from stompcodec.broker.storage.store import Store
+from stompcodec.codec import Frame
 
 
 class _Share(NamedTuple):

@@ -5,12 +5,10 @@ It is off unless `sessions.ttl` or `sessions.ttl_override` is set. Without them 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from stompcodec.broker.config.config import Config
 from stompcodec.heartbeat import artemis_server_ping, artemis_ttl
-
-if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
 
 
 class Terms(NamedTuple):

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.memory import CONNECTION
-
-if TYPE_CHECKING:
-    from stompcodec.broker.memory import Account
+from stompcodec.broker.memory import CONNECTION, Account
 
 
 class Footprint:

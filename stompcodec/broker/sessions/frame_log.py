@@ -10,16 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, Parser
 from stompcodec.errors import FrameError
 from stompcodec.frame import frame_repr
 from stompcodec.spec import Limits
-
-if TYPE_CHECKING:
-    from stompcodec.broker.context import Handlers, Host
 
 _LOG = logging.getLogger("stompcodec.broker.frames")
 #: Bytes from which the body of a written frame is read in pieces.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from stompcodec.broker.context import Host
+from stompcodec.broker.message import LargeBody
 from stompcodec.broker.queues.consumer import EOL
 from stompcodec.broker.storage.large import Download, head_of
-
-if TYPE_CHECKING:
-    from stompcodec.broker.context import Host
-    from stompcodec.broker.message import LargeBody
 
 #: Bytes of answers that may wait for a peer that does not read. Above, it is not read either.
 _MOST_UNREAD = 2**20

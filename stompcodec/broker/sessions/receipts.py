@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stompcodec.broker.queues.consumer import EOL
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.storage.journal import Batch
 from stompcodec.codec import Frame, serialize
 from stompcodec.states import State
-
-if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
-    from stompcodec.broker.storage.journal import Batch
 
 
 class PendingCommit:

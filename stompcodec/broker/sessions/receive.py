@@ -9,17 +9,13 @@ returns to its queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
+from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, serialize
-
-if TYPE_CHECKING:
-    from stompcodec.broker.sessions.session import Session
 
 #: The answer to RECEIVE from an empty queue.
 EMPTY = "EMPTY"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
@@ -13,12 +12,10 @@ from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.codec import Frame
-
-if TYPE_CHECKING:
-    from stompcodec.broker.routing.virtual_host import VirtualHost
-    from stompcodec.broker.sessions.session import Session
 
 #: Targets that a session caches.
 _MOST_TARGETS = 1000

@@ -8,36 +8,34 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stompcodec.broker.auth import User
+from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import below_cost, frame_cost, target_cost
+from stompcodec.broker.message import LargeBody, Message
+from stompcodec.broker.peer import Deliverer, Holder, Maker
+from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.connection_ttl import Terms
 from stompcodec.broker.sessions.footprint import Footprint
 from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.spelling import restored
 from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.broker.sessions.windows import Windows
+from stompcodec.broker.storage.journal import Batch, CommitWaiter
 from stompcodec.broker.storage.large import Upload
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import ErrorFrame, RemoteProtocolError
 from stompcodec.spec import VERSIONS
 from stompcodec.states import State
-
-if TYPE_CHECKING:
-    from stompcodec.broker.auth import User
-    from stompcodec.broker.context import Handlers, Host
-    from stompcodec.broker.message import LargeBody, Message
-    from stompcodec.broker.peer import Deliverer, Holder, Maker
-    from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.queues.queue import Queue
-    from stompcodec.broker.routing.topic import Topic
-    from stompcodec.broker.routing.virtual_host import VirtualHost
-    from stompcodec.broker.storage.journal import Batch, CommitWaiter
 
 _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").

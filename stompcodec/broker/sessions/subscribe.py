@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
+from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
+from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame
-
-if TYPE_CHECKING:
-    from stompcodec.broker.queues.consumer import Consumer
-    from stompcodec.broker.sessions.session import Session
 
 
 def subscribe(session: Session, frame: Frame) -> None:

@@ -6,14 +6,10 @@ windows above an equal share shrink to that share. So a session may have many su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from stompcodec.broker.errors import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.consumer import Consumer
 
 
 class Windows:

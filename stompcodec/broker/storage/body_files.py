@@ -12,16 +12,14 @@ import weakref
 import zlib
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.helper import Helper
 from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, grant
 from stompcodec.errors import StoreError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.storage.helper import Helper
 
 
 class BodyFile(NamedTuple):

@@ -10,15 +10,12 @@ import weakref
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.remover import Remover
 from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
 from stompcodec.errors import StoreError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.storage.helper import Helper
 
 
 class BodyFolder:

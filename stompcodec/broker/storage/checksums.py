@@ -5,11 +5,9 @@ A row without a checksum comes from an older version and counts as intact.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from stompcodec.broker.storage.body_files import BodyFile
+from stompcodec.broker.storage.body_files import BodyFile
 
 #: The bits of a message's checksum that are a CRC-32. The higher bits are `shifted`.
 CRC = 2**32 - 1

@@ -12,16 +12,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
+from stompcodec.broker.peer import Blockable
 from stompcodec.broker.storage.store import CallSoon, Store
 from stompcodec.errors import StoreError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.peer import Blockable
 
 #: Operations that may wait while a batch is being written. Above that, senders of persistent messages wait.
 _MOST_PENDING = 5000

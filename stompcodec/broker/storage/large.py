@@ -21,19 +21,16 @@ import logging
 import os
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from io import FileIO
+from typing import Any
 
 from stompcodec.broker.jms import text_tail
+from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.disk.access import NO_FOLLOW
 from stompcodec.transport.owner import Part
-
-if TYPE_CHECKING:
-    from io import FileIO
-
-    from stompcodec.broker.message import LargeBody
 
 _LOG = logging.getLogger("stompcodec.broker")
 

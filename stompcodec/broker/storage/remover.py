@@ -7,10 +7,8 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event, Thread, current_thread
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.helper import Helper
 
 _LOG = logging.getLogger("stompcodec.broker")
 Job = Callable[[], object]

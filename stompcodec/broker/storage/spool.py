@@ -17,18 +17,15 @@ import zlib
 from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stompcodec.broker.errors import Refused
+from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_files import Body, link
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark
+from stompcodec.broker.storage.helper import Helper
 from stompcodec.disk.access import PRIVATE, Access, make_folder
 from stompcodec.errors import StoreError
-
-if TYPE_CHECKING:
-    from stompcodec.broker.message import LargeBody
-    from stompcodec.broker.storage.helper import Helper
 
 #: Prefix of the names of temporary folders.
 _PREFIX = "stompcodec-large-"
