@@ -67,11 +67,9 @@ def fail(path: Path, what: str, error: OSError) -> StoreError:
 class Lock:
     """An exclusive lock on a file, until `release` or the end of the process.
 
-    Args:
-        path: the file, which is created if it is missing. It is never removed: otherwise two writers could lock two
-            files of the same name.
-        access: permissions of the file if it is created.
-        holder: the name of this writer, kept in the file for the error of others; None for a file with other content.
+    The file is created with the permissions `access` if it is missing, and never removed: otherwise two writers could
+    lock two files of the same name. It keeps `holder`, the name of this writer, for the error of others (None for a
+    file with other content).
 
     Raises:
         CaptureBusyError: another writer holds the lock.
@@ -114,11 +112,7 @@ def cut(file: int, size: int) -> None:
 
 
 def segment_name(chain: str, base: int) -> str:
-    """Return the file name of a segment.
-
-    Raises:
-        ValueError: the name of the chain is not allowed.
-        StoreError: the base is too large.
+    """Return the file name of a segment. Raises ValueError for the name of a chain that is not allowed.
 
     >>> segment_name("frames", 1000)
     'frames-00000000000000001000.stomp'
@@ -141,11 +135,7 @@ def is_segment(name: str) -> bool:
 
 
 def names_of(folder: Path) -> list[tuple[str, int, Path]]:
-    """Return chain, base and path of all segments in a folder, in order.
-
-    Raises:
-        StoreError: the folder cannot be read.
-    """
+    """Return chain, base and path of all segments in a folder, in order; raise StoreError if it cannot be read."""
     try:
         found = [(_NAME.fullmatch(name), name) for name in os.listdir(folder)]
     except OSError as error:

@@ -105,8 +105,7 @@ class IndexEncoder:
 class IndexDecoder:
     """The reader of an index. It returns rows up to the first damaged one.
 
-    Args:
-        base: the offset of the segment in its chain, which the header must have.
+    `base` is the offset of the segment in its chain, which the header must have.
     """
 
     def __init__(self, base: int) -> None:
@@ -206,13 +205,9 @@ def checksum(stream: BinaryIO, start: int, end: int) -> int | None:
 
 
 def scan(stream: BinaryIO, start: int, stop: int) -> Iterator[int]:
-    """Yield ends of frames in a segment, found by parsing: about every 64 KiB, and the last one. Malformed data ends
-    it.
+    """Yield ends of frames between two offsets of a segment, found by parsing: about every 64 KiB, and the last one.
 
-    Args:
-        stream: the file.
-        start: the offset of a frame.
-        stop: the offset at which parsing ends.
+    Malformed data ends it. `start` is where a frame begins.
     """
     parser = Parser("1.2", limits=_LIMITS, stream_over=_APART, heartbeats=True)
     fed = given = last = start

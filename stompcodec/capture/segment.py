@@ -181,11 +181,10 @@ class SegmentWriter:
 
 
 def _unseal(path: Path, index: Path) -> None:
-    """Move the index of a sealed single file out of it again. An index beside the file means that sealing was cut
+    """Move the index of a sealed single file out of it again; an index beside the file means that sealing was cut
     short.
 
-    Raises:
-        StoreError: the file is not a capture. It is not changed.
+    Raises StoreError, and leaves the file unchanged, if it is not a capture.
     """
     if index.exists() or not path.exists():
         return

@@ -177,9 +177,6 @@ def passcode_of(addresses: list[Address], login: str | None, file: str | None) -
 
     The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
-
-    Raises:
-        click.BadParameter: the file cannot be read, or its first line is empty.
     """
     if file is not None:
         return _first_line(file)
@@ -246,10 +243,8 @@ def connected(
     insecure: bool,
     **options: Any,
 ) -> Iterator[Client]:
-    """Yield a connected client for the verb's options; further ones are passed to `stompcodec.client.connect`.
-
-    Raises:
-        StompError, OSError: see `connect`.
+    """Yield a connected client for the verb's options; further ones, and errors, are those of
+    `stompcodec.client.connect`.
     """
     import stompcodec.client as stomp
 
@@ -344,9 +339,6 @@ def explanation(error: Exception) -> str:
 
 def read_body(body: str) -> bytes:
     """Return the bytes of an argument TEXT, @FILE or - (standard input).
-
-    Raises:
-        click.ClickException: the file cannot be read.
 
     >>> read_body("hello")
     b'hello'

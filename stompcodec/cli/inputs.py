@@ -137,11 +137,8 @@ def complain(text: str) -> None:
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
     """Return the error message for a broken frame: file, offset, kind and remedy.
 
-    Args:
-        file: its name.
-        broken: the broken frame.
-        begin: the first bytes of the file, which may show that it is in another format.
-        resync: the verb continued, or has no option to do so.
+    The first bytes of the file may show that it is in another format. `resync`: the verb continued, or has no option to
+    do so.
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))
@@ -174,12 +171,7 @@ def remedy_of(error: FrameError) -> str:
 def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
     """Yield a function that reads from a file, or from standard input for "-". Gzip is decompressed.
 
-    Args:
-        file: its path.
-        bar: show a progress bar on standard error if that is a terminal and the file is large.
-
-    Raises:
-        Unreadable: on opening, or from the function.
+    With `bar` a large file shows its progress on a terminal. Opening and the function may raise `Unreadable`.
     """
     try:
         stream: BinaryIO = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115

@@ -36,9 +36,7 @@ def screen() -> Console:
 class StatusLine:
     """A line on standard error that shows progress, if that is a terminal and NO_COLOR is not set.
 
-    Args:
-        shown: False to show nothing.
-        interval: least seconds between two updates.
+    It is updated every `interval` seconds at the most.
     """
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:

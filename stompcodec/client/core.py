@@ -33,11 +33,7 @@ REPLIES = "/temp-queue/replies"
 class ClientCore:
     """A client without I/O, over all its connections.
 
-    Args:
-        options: of the client.
-        new_id: returns unique ids, for correlation and for messages that may be sent twice.
-        make_replies: returns the subscription that receives replies to requests.
-        message_class: the class of messages.
+    `new_id` returns unique ids, for correlation and for messages that may be sent twice.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -68,11 +64,7 @@ class ClientCore:
         self.link.room.append((call, octets, frames))
 
     def when_connected(self, now: float, call: Call) -> None:
-        """Accept the call once there is a connection and the subscriptions are restored.
-
-        Raises:
-            LocalProtocolError: the client is closed.
-        """
+        """Accept the call once subscriptions are restored on a connection. LocalProtocolError: the client is closed."""
         self.link.check_open()
         if self.link.phase == "up":
             self.link.finish(call)
@@ -91,20 +83,15 @@ class ClientCore:
         text: bool = False,
         transaction: BaseTransaction | None = None,
     ) -> bool:
-        """Send a SEND frame. With a call, its receipt header is the call's id.
+        """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again.
 
-        Args:
-            transaction: send as part of it; its id is added to the headers.
-            text: leave out content-length if it makes the message a binary one for this broker.
-
-        Returns:
-            False if the outbox is full: wait for room (`when_room`) and try again.
+        With a call, its receipt header is the call's id. `text` leaves out content-length if it makes the message a
+        binary one for this broker.
 
         Raises:
-            LocalProtocolError: the client is closed.
             OutboxFullError: the outbox is full, and the option `outbox_full` is "raise".
             FrameError: the frame cannot be written in this version of STOMP.
-            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
+            ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
         """
         link = self.link
         link.now = now
@@ -123,14 +110,10 @@ class ClientCore:
     def send_block(
         self, block: Block, now: float, call: Call | None = None, transaction: BaseTransaction | None = None
     ) -> bool:
-        """Send many frames at once. With a call, the last one has its id as receipt header.
-
-        Returns:
-            False if the outbox has no room: wait for it (`when_room`) and try again.
+        """Send many frames at once; return False if the outbox has no room. The last one carries the call's receipt.
 
         Raises:
-            LocalProtocolError: the client is closed.
-            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
+            ConnectionLostError, LocalProtocolError: the client is closed, or as `BaseTransaction.check`.
             StompError: the error by which an earlier call of the group failed.
         """
         self.link.now = now
@@ -183,11 +166,8 @@ class ClientCore:
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
         """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
-        Args:
-            subscription: for this one message; it is not restored.
-
-        Raises:
-            LocalProtocolError: the broker does not offer it, or the client is closed.
+        The subscription is for this one message, and is not restored. Raises LocalProtocolError if the broker does not
+        offer RECEIVE.
         """
         link, inbound = self.link, self.inbound
         link.now = now
@@ -322,11 +302,7 @@ class ClientCore:
         return True
 
     def finish_transaction(self, transaction: BaseTransaction, command: str, now: float, call: Call) -> None:
-        """Send COMMIT or ABORT. The call's outcome is that of the transaction.
-
-        Raises:
-            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
-        """
+        """Send COMMIT or ABORT. The call's outcome is that of the transaction. Raises as `BaseTransaction.check`."""
         self.link.now = now
         transaction.check()
         self.link.check_open()
@@ -348,8 +324,7 @@ class ClientCore:
     def close(self, now: float, call: Call, timeout: float | None = None) -> None:
         """Send DISCONNECT behind everything in the outbox. The call is accepted once the client is closed.
 
-        Args:
-            timeout: seconds to wait for the answer to DISCONNECT; None for the option `close_timeout`.
+        The timeout, in seconds, is for the answer to DISCONNECT; None for the option `close_timeout`.
         """
         link = self.link
         link.now = now

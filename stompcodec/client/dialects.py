@@ -68,8 +68,7 @@ class BrokerDialect(NamedTuple):
     def durable_headers(self, name: str, client_id: str | None) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
 
-        Raises:
-            LocalProtocolError: the broker does not support them, or requires a client_id.
+        Raises LocalProtocolError if the broker does not support them, or requires a client_id.
 
         >>> BROKERS["activemq"].durable_headers("daily", "me")
         [('activemq.subscriptionName', 'daily')]
@@ -87,13 +86,10 @@ class BrokerDialect(NamedTuple):
     def topic_headers(
         self, destination: str, choice: str, given: Collection[str], unique: Callable[[], str]
     ) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription.
+        """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription, which is not durable.
 
-        Args:
-            destination: of the subscription, which is not durable.
-            choice: one of `TOPIC_QUEUES`.
-            given: names of headers from the program; if they choose the queue, none are added.
-            unique: returns a name that no other subscription has.
+        None are added if headers of the program (`given`) choose the queue. `unique` returns a name no other
+        subscription has.
 
         >>> row_of("auto", "RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
         [('exclusive', 'true')]
@@ -109,14 +105,9 @@ class BrokerDialect(NamedTuple):
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
     def nack_headers(self, requeue: bool | None, transacted: bool = False) -> Pairs:
-        """Return the headers of NACK.
+        """Return the headers of NACK: to deliver again (True), to drop (False), or for the broker's default (None).
 
-        Args:
-            requeue: True to deliver the message again, False to drop it, None for the broker's default.
-            transacted: it is part of a transaction.
-
-        Raises:
-            LocalProtocolError: the broker does not support it.
+        Raises LocalProtocolError if the broker does not support it.
 
         >>> BROKERS["rabbitmq"].nack_headers(False)
         (('requeue', 'false'),)
@@ -203,11 +194,7 @@ _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def row_of(name: str, server: str | None) -> BrokerDialect:
-    """Return the dialect of a broker.
-
-    Args:
-        name: the client option `dialect`.
-        server: the header of its CONNECTED.
+    """Return the dialect of a broker, by the client option `dialect` and the header server of CONNECTED.
 
     >>> row_of("auto", "RabbitMQ/3.10.8").name, row_of("auto", "stompcodec/0.1.0 as artemis").name
     ('rabbitmq', 'artemis')

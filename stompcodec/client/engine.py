@@ -88,13 +88,7 @@ class Delivery(Protocol):
 
 
 class Engine:
-    """The I/O thread of one client.
-
-    Args:
-        core: the client without I/O.
-        addresses: of brokers, in the order in which they are tried.
-        delivery: wakes those who wait.
-    """
+    """The I/O thread of one client. `delivery` wakes those who wait."""
 
     def __init__(self, core: ClientCore, addresses: Sequence[Address], delivery: Delivery) -> None:
         self.core = core
@@ -309,14 +303,9 @@ class Engine:
             self.core.link.end(reason)
 
     def _session(self, address: Address, until: float | None) -> BaseException | None:
-        """Connect, and carry the session to its end.
+        """Connect, and carry the session to its end; return the error if none began.
 
-        Args:
-            address: of the broker.
-            until: when the session must have begun; None: only `connect_timeout` bounds it.
-
-        Returns:
-            The error if there was no session; None if there was one.
+        The session must begin before `until`; with None only `connect_timeout` bounds it.
         """
         core = self.core
         attempt = _Attempt(self, address)

@@ -44,12 +44,7 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, settles: bool) -> None:
-    """Check the options of a handler.
-
-    Args:
-        on_error, concurrency: as for `subscribe`.
-        dialect: of the broker.
-        settles: whether its messages have to be acknowledged.
+    """Check the options of a handler; `settles` says whether its messages have to be acknowledged.
 
     Raises:
         ValueError: an unknown policy, or a concurrency below 1.

@@ -47,13 +47,7 @@ def said(frame: Frame) -> str:
 
 
 class Inbound:
-    """The receiving half of a client.
-
-    Args:
-        link: its connections.
-        new_id: returns unique ids.
-        message_class: the class of messages.
-    """
+    """The receiving half of a client."""
 
     def __init__(self, link: ClientLink, new_id: Callable[[], str], message_class: type[BaseMessage]) -> None:
         self.link = link
@@ -251,10 +245,9 @@ class Inbound:
     def unsubscribe(
         self, subscription: Subscription, now: float, call: Call | None = None, *, delete: bool = False
     ) -> None:
-        """End a subscription. Unacknowledged messages return to the broker.
+        """End a subscription, and with `delete` a durable one for good. Unacknowledged messages return to the broker.
 
-        Args:
-            delete: delete a durable subscription. The call fails if the broker could not be told.
+        With `delete` the call fails if the broker could not be told.
         """
         self.link.now = now
         reach = self.link.in_session and subscription.subscribed and not subscription.closed

@@ -55,11 +55,7 @@ class Inbox(Protocol):
 
 
 class ClientLink:
-    """The sending half of a client: its connections, its outbox, and the outcomes of calls.
-
-    Args:
-        options: of the client.
-    """
+    """The sending half of a client: its connections, its outbox, and the outcomes of calls."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -99,13 +95,9 @@ class ClientLink:
         whole_frames: bool,
         patience: float | None = None,
     ) -> None:
-        """Send CONNECT on a new transport.
+        """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
 
-        Args:
-            patience: seconds to wait for CONNECTED, if fewer than `connect_timeout`.
-
-        Raises:
-            FrameError: CONNECT, which has no escapes, cannot carry the credentials.
+        Raises FrameError if CONNECT, which has no escapes, cannot carry the credentials.
         """
         options = self.options
         self.now = now
@@ -156,11 +148,7 @@ class ClientLink:
         return chunks
 
     def tick(self, now: float, late: float = 0.0) -> None:
-        """Do what is due.
-
-        Args:
-            late: seconds for which the shell was held up. They do not count as silence of the peer.
-        """
+        """Do what is due. The `late` seconds for which the shell was held up do not count as silence of the peer."""
         self.now = now
         for call in list(self.calls.deadlines.expired(now)):
             self._expire(call)
@@ -248,13 +236,9 @@ class ClientLink:
         self.wake(self.waiters)
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
-        """Send a frame now, or behind those in the outbox.
+        """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.
 
-        Args:
-            bound: the frame belongs to this connection, and must not be sent on the next one.
-
-        Raises:
-            FrameError: it cannot be written in this version.
+        Raises FrameError if it cannot be written in this version.
         """
         if call is not None:
             self.calls.open(call, self.now)

@@ -61,11 +61,7 @@ class Block:
         return parse(self.body, self.version, limits=_OUR_OWN)
 
     def chunks(self, version: str | None, whole_frames: bool) -> list[bytes]:
-        """Return the bytes for a connection, perhaps of another version.
-
-        Raises:
-            FrameError: this version cannot carry them.
-        """
+        """Return the bytes for a connection, perhaps of another version; raise FrameError if that cannot carry them."""
         if version == self.version and not whole_frames:
             return [self.body]
         return [

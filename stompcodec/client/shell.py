@@ -49,12 +49,8 @@ def outgoing(
 ) -> Outgoing:
     """Return the headers and body of a SEND.
 
-    Args:
-        body: text becomes UTF-8, with a content-type that says so unless `headers` has one.
-        content_encoding: gzip, deflate or base64, or several separated by commas.
-
-    Raises:
-        FrameError: an unknown content-encoding.
+    Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
+    deflate or base64, or several separated by commas) is a FrameError.
 
     >>> outgoing("/queue/a", "hello").pairs
     [('destination', '/queue/a'), ('content-type', 'text/plain;charset=utf-8')]
@@ -83,12 +79,7 @@ class Sending(NamedTuple):
 
 
 class BaseLink:
-    """The engine and core of a client, and all that messages and transactions need of them without waiting.
-
-    Args:
-        url, options: as for `connect`.
-        subscription_class, message_class: classes of the shell.
-    """
+    """The engine and core of a client, and all that messages and transactions need of them without waiting."""
 
     delivery_class: type[Any]
     receipt_class: type[Any]
@@ -130,12 +121,7 @@ class BaseLink:
         resend: bool | None = None,
         transaction: BaseTransaction | None = None,
     ) -> Sending:
-        """Return a message for `push`. Arguments as for `Client.send`.
-
-        Raises:
-            LocalProtocolError: `resend` without a receipt.
-            FrameError: an unknown content-encoding.
-        """
+        """Return a message for `push`. Arguments and errors as for `Client.send`."""
         message = outgoing(destination, body, headers, content_encoding)
         call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)

@@ -72,16 +72,9 @@ class Subscription:
     def subscribe_headers(
         self, dialect: BrokerDialect, client_id: str | None, topic_queues: str, unique: Callable[[], str]
     ) -> list[tuple[str, str]]:
-        """Return the headers of SUBSCRIBE, in the broker's dialect.
+        """Return the headers of SUBSCRIBE in the broker's dialect; LocalProtocolError: it does not support an option.
 
-        Args:
-            dialect: of the broker.
-            client_id: the one in CONNECT.
-            topic_queues: the client's option.
-            unique: returns a name that no other subscription has.
-
-        Raises:
-            LocalProtocolError: the broker does not support an option.
+        `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has.
         """
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
         if self.selector is not None:

@@ -149,11 +149,7 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Send frames through the patched aiostomp and read them back.
-
-    Raises:
-        AssertionError: a frame has changed.
-    """
+    """Send frames through the patched aiostomp and read them back; raise AssertionError if one has changed."""
     protocol = importlib.import_module("aiostomp.aiostomp").sp()
     assert type(protocol) is (StompProtocol if quirks else StrictStompProtocol), "aiostomp is not patched"
     body = b"\0octets\n\0"

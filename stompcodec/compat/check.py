@@ -38,11 +38,7 @@ class Verdict(NamedTuple):
 def check(peer: str) -> Verdict:
     """Install our codec into a library, test it with and without quirks, and undo that.
 
-    Args:
-        peer: the library's name in the registry, or that of its module.
-
-    Raises:
-        PeerError: the library is unknown.
+    The library is named as in the registry, or as its module.
 
     >>> check("pika")
     Traceback (most recent call last):

@@ -168,11 +168,7 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Send frames through the patched coilmq and read them back.
-
-    Raises:
-        AssertionError: a frame has changed.
-    """
+    """Send frames through the patched coilmq and read them back; raise AssertionError if one has changed."""
     buffer = importlib.import_module("coilmq.server.socket_server").FrameBuffer()
     assert type(buffer) is (FrameBuffer if quirks else StrictFrameBuffer), "coilmq is not patched"
     body = b"\0octets\n\0"

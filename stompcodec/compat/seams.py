@@ -113,11 +113,8 @@ def install(
 ) -> Installed:
     """Replace all names of a library, or none. The second call returns the same object as the first.
 
-    Args:
-        peer: the library.
-        seams: returns the names to replace, with quirks or without. Only called for a known version.
-        quirks: keep what the library's own tests pin; False: STOMP as specified.
-        options: other arguments by name, for the error.
+    `seams` returns the names to replace, with quirks or without; it is only called for a known version. `options` are
+    other arguments by name, for the error.
 
     Raises:
         PeerError: the library is missing, its version is unknown, or a name is missing; or it is installed with other
@@ -138,9 +135,6 @@ def install(
 
 def module_of(library: str) -> str:
     """Return the module of `stompcodec.compat` for a library, named as in the registry or as the module.
-
-    Raises:
-        PeerError: the library is unknown.
 
     >>> module_of("stomp.py")
     'stomppy'
@@ -169,10 +163,7 @@ def undo(library: str | None = None) -> None:
 
 
 def version_of(peer: Peer) -> str:
-    """Return the version of a library.
-
-    Raises:
-        PeerError: the library is not installed, or its version is unknown.
+    """Return the version of a library; raise PeerError if it is unknown, or the library is not installed.
 
     >>> version_of(Peer("no-such-library", (1,), (2,)))
     Traceback (most recent call last):

@@ -87,11 +87,7 @@ class Connection(_connection.Connection):  # type: ignore[misc, name-defined, un
             raise _ConnectionLostError(reason=error) from error
 
     def read_frames(self) -> AsyncGenerator[Any, None]:
-        """Yield received frames until the connection is lost.
-
-        Raises:
-            stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.
-        """
+        """Yield received frames. At their end, or at a malformed one, raise stompman's ConnectionLostError."""
         return _read_frames(self, self.quirks)
 
 
@@ -139,11 +135,7 @@ def install(quirks: bool = True) -> Installed:
 
 
 def self_test(quirks: bool = True) -> None:
-    """Send frames through the patched stompman and read them back.
-
-    Raises:
-        AssertionError: a frame has changed.
-    """
+    """Send frames through the patched stompman and read them back; raise AssertionError if one has changed."""
     stompman = importlib.import_module("stompman")
     parser = _connection.FrameParser()
     assert type(parser) is _NEW["FrameParser"][not quirks], "stompman is not patched"

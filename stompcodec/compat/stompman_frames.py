@@ -78,10 +78,8 @@ class StrictFrameParser:
     def parse_frames_from_chunk(self, chunk: bytes) -> Iterator[Any]:
         """Take in bytes and return an iterator over the complete frames. The rest stays for the next call.
 
-        Raises:
-            stompman.ConnectionLostError: while iterating, after the good frames: data is malformed or exceeds a limit.
-            Its
-                `reason` is the FrameError.
+        Behind the good frames the iterator raises stompman's ConnectionLostError for malformed data or an exceeded
+        limit; its `reason` is the FrameError.
         """
         found = [*self._ready]
         self._ready = iter(found)  # an iterator over a list that still grows
@@ -187,11 +185,8 @@ async def read_frames(
 ) -> AsyncGenerator[Any, None]:
     """Yield the frames of a stompman connection until it is lost.
 
-    Args:
-        connection: the connection, which keeps the parser: the next reader continues where one stops.
-        kind: the class of the parser.
-        receive: returns received bytes; b"" at the end.
-        lost: errors of `receive` that mean that the connection is lost.
+    The connection keeps the parser, of the class `kind`: the next reader continues where one stops. `receive` returns
+    b"" at the end; its errors in `lost` mean that the connection is lost.
 
     Raises:
         stompman.ConnectionLostError: the connection is lost, or a frame is malformed: see its `reason`.
@@ -281,10 +276,7 @@ def _unescaped(octets: bytes) -> bytes:
 
 
 def dump_header(key: str, value: str) -> bytes:
-    """Replace `stompman.serde.dump_header`: write a header line without CRs.
-
-    Raises:
-        TypeError: the name or the value is not text.
+    """Replace `stompman.serde.dump_header`: write a header line without CRs. TypeError: a name or value is not text.
 
     >>> dump_header("destination", "a:b")
     b'destination:a\\\\cb\\n'
@@ -351,11 +343,7 @@ def strict_parse_header(buffer: bytes | bytearray) -> tuple[str, str] | None:
 
 
 def strict_dump_header(key: str, value: str) -> bytes:
-    """Write a header line of STOMP 1.2.
-
-    Raises:
-        FrameError: the header cannot be written.
-        TypeError: the name or the value is not text.
+    """Write a header line of STOMP 1.2. TypeError: a name or value is not text.
 
     >>> strict_dump_header("destination", "a\\r")
     b'destination:a\\\\r\\n'

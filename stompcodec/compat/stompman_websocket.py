@@ -79,12 +79,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
 
 
 def read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
-    """Yield the frames of a WebSocket connection of stompman.
-
-    Args:
-        connection: the connection.
-        quirks: as for `Connection`.
-    """
+    """Yield the frames of a WebSocket connection of stompman."""
     kind = frames.FrameParser if quirks else frames.StrictFrameParser
     return frames.read_frames(connection, kind, partial(_receive, connection.websocket), _LOST)
 

@@ -149,10 +149,7 @@ class WSConnection(_OnOurCodec, stomp.adapter.ws.WSStompConnection):  # type: ig
 
 
 def self_test(quirks: bool = True) -> None:
-    """Send a frame through the patched stomp.py, and receive it in pieces.
-
-    Raises:
-        AssertionError: a result differs.
+    """Send a frame through the patched stomp.py and receive it in pieces; raise AssertionError if a result differs.
 
     >>> with install():
     ...     self_test()

@@ -39,10 +39,7 @@ _HeartbeatListener: Any = stomp.listener.HeartbeatListener
 
 
 def checked(heart_beats: Any) -> tuple[int, int] | None:
-    """Return the checked argument `heart_beats` of `install`.
-
-    Raises:
-        ValueError: it is neither None nor two numbers of milliseconds.
+    """Return the argument `heart_beats` of `install`, or raise ValueError: it is neither None nor two numbers of ms.
 
     >>> checked([10000, 10000])
     (10000, 10000)
@@ -63,10 +60,7 @@ def checked(heart_beats: Any) -> tuple[int, int] | None:
 class Turns:
     """The queue of a connection's frames for its listeners, and the thread that calls them one by one.
 
-    Args:
-        transport: the transport of stomp.py, whose `override_threading` applies to this thread too.
-        connected: its socket.
-        hand_out: passes a frame and its bytes to the listeners.
+    The `override_threading` of stomp.py's transport applies to this thread too.
     """
 
     def __init__(self, transport: Any, connected: Any, hand_out: Callable[[Any, bytes], None]) -> None:
@@ -106,11 +100,7 @@ class Turns:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait until the listeners have processed all frames.
-
-        Raises:
-            Exception: the error of a listener.
-        """
+        """Wait until the listeners have processed all frames, and raise the error of one that failed."""
         self.end()
         with self._changed:
             if self._thread != threading.get_ident():
@@ -152,11 +142,8 @@ class Turns:
 class Beats:
     """The heart-beats of a transport: a listener of stomp.py that is called after the connection itself.
 
-    Args:
-        transport: the transport of stomp.py.
-        offered: the intervals in ms, to send and to receive, in CONNECT.
-        own: those that the program asked for; (0, 0) for none.
-        theirs: the connection, whose own heart-beats are off; None if it has none.
+    Intervals are pairs in ms, to send and to receive: `offered` in CONNECT, `own` as the program asked for, (0, 0) for
+    none. The own heart-beats of the connection (`theirs`, or None) are off.
     """
 
     def __init__(self, transport: Any, offered: tuple[int, int], own: tuple[int, ...], theirs: Any) -> None:

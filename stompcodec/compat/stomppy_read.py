@@ -95,9 +95,6 @@ def _raw(last: Any) -> bytes:
 class Reader:
     """A reader of one socket's stream that reads like stomp.py.
 
-    Args:
-        socket: identifies the connection.
-
     >>> reader = Reader(None)
     >>> [frame.cmd for frame in reader.feed(b"MESSAGE\\n\\nhello\\0ERROR\\nmessage:no blank line\\0RECE")]
     ['MESSAGE', 'ERROR']
@@ -122,7 +119,7 @@ class Reader:
         return not self._kept
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield the complete frames as theirs."""
+        """Yield the complete frames as theirs; a malformed one raises their ConnectionClosedException behind them."""
         self._kept.append(data)
         if self._wanted >= 0:
             self._size += len(data)
@@ -229,11 +226,7 @@ class StrictReader:
 
 
 def receive_octets(transport: Any) -> bytes | None:
-    """Return received bytes; None if there are none yet.
-
-    Raises:
-        stomp.exception.ConnectionClosedException: the connection has ended.
-    """
+    """Return received bytes, None if there are none yet; raise their ConnectionClosedException at the end."""
     while transport.running:
         data: bytes | None
         try:
@@ -291,12 +284,8 @@ def reading(
 ) -> Callable[[Any], tuple[()]]:
     """Return a replacement for `BaseTransport.__read_frames`: receive, and call `process_frame`, in this thread.
 
-    Before 9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here.
-
-    Args:
-        quirks: read like stomp.py.
-        receive: returns received bytes, or None if there are none yet.
-        hand_over: called with a transport, a frame and its bytes instead of `process_frame`.
+    Before 9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here. `receive`
+    returns bytes, or None if there are none yet; `hand_over` is called instead of `process_frame`.
     """
     kind: Any = Reader if quirks else StrictReader
 
@@ -347,9 +336,6 @@ def parse_frame(frame: bytes) -> Any:
 def strict_parse_frame(frame: bytes) -> Any:
     """Replace `stomp.utils.parse_frame` by the rules of STOMP 1.2: read one frame without its NUL; None for EOLs only.
 
-    Raises:
-        FrameError: the frame is malformed.
-
     >>> strict_parse_frame(b"RECEIPT\\nreceipt-id:1\\n\\n").headers
     {'receipt-id': '1'}
     """
@@ -365,9 +351,6 @@ def strict_parse_frame(frame: bytes) -> Any:
 
 def strict_parse_headers(lines: list[str], offset: int = 0) -> dict[str, str]:
     """Replace `stomp.utils.parse_headers` by the rules of STOMP 1.2.
-
-    Raises:
-        FrameError: a line is malformed, or has an undefined escape.
 
     >>> strict_parse_headers(["MESSAGE", "a:1\\\\c2", "a:3"], 1)
     {'a': '1:2'}

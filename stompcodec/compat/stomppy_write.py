@@ -86,12 +86,7 @@ def _shown(frame: Any) -> list[bytes]:
 def transmitting(
     convert: Callable[[Any], list[bytes]], connecting: Callable[[Any, Any], None] | None = None
 ) -> Callable[[Any, Any], None]:
-    """Return a replacement for `BaseTransport.transmit`.
-
-    Args:
-        convert: returns the bytes of a frame.
-        connecting: called with a transport and its CONNECT before the listeners.
-    """
+    """Return a replacement for `BaseTransport.transmit`; `connecting` is called with CONNECT, before listeners."""
 
     def transmit(self: Any, frame: Any) -> None:
         if connecting is not None and frame.cmd in ("CONNECT", "STOMP"):

@@ -8,8 +8,7 @@ from typing import Any
 def stand_in(name: str, error: Exception) -> type[Any]:
     """Return a data source that can be looked up, but raises `error`, with which its import failed, when it is used.
 
-    Raises:
-        ImportError: this PySpark has no Python data sources (before 4.0), or is not installed.
+    Raises ImportError if this PySpark has no Python data sources (before 4.0), or is not installed.
     """
     import pyspark
     from pyspark.sql.datasource import DataSource

@@ -34,12 +34,7 @@ class _Link(AsyncLink):
 
 
 class OpenedClient(AsyncClient):
-    """An `AsyncClient` that is opened and closed without a loop: `open_here`, `close_here`.
-
-    Args:
-        url: the URL of the broker.
-        options: as for `connect_async`.
-    """
+    """An `AsyncClient` that is opened and closed without a loop: `open_here`, `close_here`."""
 
     _link_class = _Link
 
@@ -48,11 +43,7 @@ class OpenedClient(AsyncClient):
         self._opened = True
 
     def open_here(self) -> None:
-        """Connect and wait, in a thread without a running loop.
-
-        Raises:
-            Exception: as for `connect_async`.
-        """
+        """Connect and wait, in a thread without a running loop. Raises as `connect_async`."""
         call = self._link.call_of_connect()
         done = _event(call)
         self._link.engine.do(self._link.core.when_connected, time.monotonic(), call)

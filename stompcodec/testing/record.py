@@ -68,12 +68,9 @@ class RecordedFrame:
 
 
 def matches(frame: Frame, headers: Mapping[str, Any]) -> bool:
-    """Return whether a frame has certain headers.
+    """Return whether a frame has certain headers. In a name "_" may stand for "-".
 
-    Args:
-        frame: the frame.
-        headers: name -> value, where "_" in a name may stand for "-". A value is a text, a compiled pattern to search
-            for, or None for a header that must be absent.
+    A value is a text, a compiled pattern to search for, or None for a header that must be absent.
 
     >>> matches(Frame("SEND", {"content-type": "text/plain"}), {"content_type": re.compile("^text/"), "receipt": None})
     True

@@ -46,11 +46,7 @@ def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession,
 
 
 class WatchedSession(Session):
-    """A recorded session.
-
-    Args:
-        watch: the observer.
-    """
+    """A recorded session."""
 
     __slots__ = ("_closes", "_free", "_held", "_is_cut", "_number", "_watch")
 

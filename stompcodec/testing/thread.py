@@ -14,9 +14,6 @@ _PATIENCE = 30.0
 class LoopThread:
     """A running event loop in its own thread, until `end`.
 
-    Args:
-        name: the name of the thread.
-
     >>> thread = LoopThread("a-loop")
     >>> thread.run(asyncio.sleep(0, "done"))
     'done'

@@ -43,11 +43,7 @@ def body_of(size: int) -> bytes:
 
 @contextmanager
 def clients(number: int, **broker: Any) -> Iterator[list[Client]]:
-    """Open this many connections with the verb's options.
-
-    Raises:
-        StompError, OSError: see `connect`.
-    """
+    """Open this many connections with the verb's options. Raises as `connect`."""
     from stompcodec.client import Client
 
     with ExitStack() as stack:
@@ -82,11 +78,7 @@ class Worker:
 
 
 class Crew:
-    """Workers that run in parallel until time is over. The first error stops all.
-
-    Args:
-        connections: a client for each worker.
-    """
+    """Workers, one per connection, that run in parallel until time is over. The first error stops all."""
 
     def __init__(self, connections: list[Client]) -> None:
         self.workers = [Worker(client) for client in connections]
@@ -154,11 +146,7 @@ class Crew:
         self.over.set()
 
     def finish(self) -> None:
-        """Wait for all workers to end.
-
-        Raises:
-            StompError: of the first worker that failed.
-        """
+        """Wait for all workers to end; raise the error of the first one that failed."""
         self.over.set()
         self.done.set()
         for thread in self._threads:
@@ -175,13 +163,9 @@ class Crew:
 
 
 def publish(worker: Worker, crew: Crew, message: Frame, receipts: bool) -> None:
-    """Send a message repeatedly until time is over, and count those that the broker has confirmed.
+    """Send a message repeatedly until the crew's time is over, and count those that the broker has confirmed.
 
-    Args:
-        worker: sends them.
-        crew: says when time is over.
-        message: a SEND.
-        receipts: request a receipt for each message, rather than now and then.
+    With `receipts` a receipt is requested for each message, else now and then.
     """
     if receipts:
         _publish_with_receipts(worker, crew, message)
@@ -235,13 +219,7 @@ def consume(worker: Worker, crew: Crew, subscription: Subscription) -> None:
 
 
 def feed(worker: Worker, crew: Crew, message: Frame) -> None:
-    """Send a message repeatedly until time is over, but not far ahead of the consumers.
-
-    Args:
-        worker: sends them; not part of the crew.
-        crew: the consumers.
-        message: a SEND.
-    """
+    """Send a message repeatedly until the crew's time is over, but not far ahead of these consumers."""
     ahead = max(4, min(_AHEAD, _AHEAD_OCTETS // max(len(message.body), 1)))
 
     def messages() -> Iterator[Frame]:
@@ -263,14 +241,7 @@ def feed(worker: Worker, crew: Crew, message: Frame) -> None:
 
 
 class RoundTrips:
-    """A client that sends messages to itself, one at a time.
-
-    Args:
-        worker: sends and receives them.
-        destination: used by it alone.
-        body: of each message.
-        seconds: how long to wait for a message.
-    """
+    """A client that sends messages to itself, one at a time, by a destination of its own."""
 
     def __init__(self, worker: Worker, destination: str, body: bytes, seconds: float) -> None:
         from stompcodec.cli.show.summary import Sizes
@@ -288,9 +259,7 @@ class RoundTrips:
     def once(self, crew: Crew) -> int:
         """Send a message, wait for it, and return the time in ns, or 0 if time was over before it came.
 
-        Raises:
-            ReceiptTimeoutError: it did not come back in time.
-            RejectedError, ConnectionLostError: see `Client.send`.
+        Raises ReceiptTimeoutError if it did not come back in time, and as `Client.send`.
         """
         key = f"{self._key}-{next(self._numbers)}"
         began = time.perf_counter_ns()

@@ -44,11 +44,7 @@ class Group(NamedTuple):
 
 
 def generated(size: int, count: int) -> Iterator[tuple[Part, bytes | None]]:
-    """Yield frames like market ticks, always the same.
-
-    Args:
-        size: bytes of each body.
-        count: how many.
+    """Yield frames like market ticks with bodies of a size in bytes, always the same.
 
     >>> [(part, _octets)] = generated(40, 1)
     >>> part.command, part.pairs[0], len(part.body)
@@ -72,12 +68,7 @@ def generated(size: int, count: int) -> Iterator[tuple[Part, bytes | None]]:
 
 
 def recorded(file: str, problem: Callable[[str], object]) -> Iterator[tuple[Part, bytes | None]]:
-    """Yield the frames of a file, with their bytes if they are valid STOMP 1.2.
-
-    Args:
-        file: a capture, a raw stream, or another input of `convert`.
-        problem: called with a line for each problem.
-    """
+    """Yield the frames of a file that `convert` reads, with their bytes if they are valid STOMP 1.2."""
     from stompcodec.cli.files.sources import Source
 
     for each in Source(file, None, problem):
@@ -90,10 +81,8 @@ def grouped(
 ) -> tuple[list[Group], bool]:
     """Return frames as groups, and whether these are all frames: they end at `MOST` bytes.
 
-    Args:
-        frames: with the bytes of each, or None to serialize it.
-        read: bytes of a feed; a group is at least as large, except the last one.
-        problem: called with a line for each frame that cannot be written.
+    A group is at least as large as a feed of `read` bytes, except the last one. A frame whose bytes are None is
+    serialized.
     """
     from stompcodec.codec import Frame, serialize
 
@@ -121,13 +110,7 @@ def grouped(
 
 
 class Race:
-    """A race of libraries that take turns.
-
-    Args:
-        groups: the workload, not empty.
-        libraries: the first one is the reference.
-        read: bytes of a feed.
-    """
+    """A race of libraries that take turns in feeds of `read` bytes; the first one is the reference."""
 
     def __init__(self, groups: list[Group], libraries: list[Library], read: int) -> None:
         self._groups = groups
@@ -148,13 +131,7 @@ class Race:
         return "" if count == len(group.parts) else f"it finds {count} of {len(group.parts)} frames"
 
     def run(self, seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> None:
-        """Go round until time is over. Each group is measured at least once if there is time for it.
-
-        Args:
-            seconds: how long.
-            stopped: returns whether to stop, between turns.
-            tell: called now and then with the progress.
-        """
+        """Go round for some seconds, or until `stopped`. Each group is measured at least once if there is time."""
         until = time.monotonic() + seconds
         with _frozen():
             while self.rounds == 0 or time.monotonic() < until:

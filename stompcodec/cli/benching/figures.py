@@ -38,13 +38,7 @@ _REDRAWS = 4
 
 
 def rates(noun: str, count: int, octets: int, seconds: float) -> dict[str, Any]:
-    """Return counts with their rates.
-
-    Args:
-        noun: what was counted, "messages" or "frames".
-        count: how many.
-        octets: bytes in all of them.
-        seconds: the time taken.
+    """Return counts of a noun ("messages", "frames") with their rates.
 
     >>> rates("frames", 10, 4_000_000, 2.0)
     {'frames': 10, 'octets': 4000000, 'seconds': 2.0, 'frames_per_s': 5.0, 'mb_per_s': 2.0}
@@ -71,14 +65,7 @@ def spread(times: Sizes) -> dict[str, float]:
 
 
 def show(form: str | None, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print figures.
-
-    Args:
-        form: "json", "csv", or None for a table.
-        facts: the figures with their context, for JSON.
-        rows: rows of figures, all with the same names; a table shows those that have a column.
-        title: of a table.
-    """
+    """Print figures: as "json" with their context (`facts`), as "csv", or as a table of the known columns."""
     if form == "json":
         click.echo(json.dumps(dict(facts)))
     elif form == "csv":

@@ -165,12 +165,5 @@ PEERS: dict[str, Callable[[], Library]] = {"stomp.py": _stomp_py, "stompman": _s
 
 
 def peer(name: str) -> Library:
-    """Return another library.
-
-    Args:
-        name: one of `PEERS`.
-
-    Raises:
-        ImportError, AttributeError: it is not installed, or of an unsupported version.
-    """
+    """Return one of `PEERS`; raise ImportError or AttributeError without a supported version of it."""
     return PEERS[name]()

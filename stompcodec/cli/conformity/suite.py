@@ -53,11 +53,7 @@ class Result(NamedTuple):
 
 
 def suite_folder() -> Path:
-    """Return the folder of the suite.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return the folder of the suite; raise ConfigError if it is not installed."""
     for place in _PLACES:
         if (place / "run_vectors.py").is_file():
             return place
@@ -73,13 +69,9 @@ def _runner(name: str) -> Any:
 
 
 def adapter_of(target: str) -> Any:
-    """Return the adapter named by "module:name", calling it if it is a class.
+    """Return the adapter named by "module:name", calling it if it is a class; "stompcodec" names our own.
 
-    Args:
-        target: "stompcodec" names our own. Modules may also be in the working directory.
-
-    Raises:
-        ConfigError: it does not exist, or does not work.
+    Modules may also be in the working directory. Raises ConfigError if it does not exist, or does not work.
     """
     _runner("run_vectors")
     if target == "stompcodec":
@@ -96,13 +88,9 @@ def adapter_of(target: str) -> Any:
 
 
 def vectors(adapter: Any, folders: list[Path], *, lenient: bool, only: str) -> Iterator[Result]:
-    """Run vectors.
+    """Run the vectors whose topic, id or requirements contain the text `only`; by default the suite's own.
 
-    Args:
-        adapter: the codec under test; run_vectors.py describes its methods.
-        folders: of the vectors; by default the suite's own.
-        lenient: use the lenient mode.
-        only: run those whose topic, id or requirements contain this text.
+    run_vectors.py describes the methods of an adapter.
     """
     runner = _runner("run_vectors")
     for topic, vector, problem in runner.run(adapter, folders or [suite_folder() / "vectors"], lenient, only):
@@ -191,12 +179,8 @@ def _gone(address: Address, timeout: float) -> str:
 def _greet(runner: Any, settings: Namespace, address: Address, *, lasting: bool) -> None:
     """Send CONNECT once, so that a missing broker is one error rather than a failure of every scenario.
 
-    Args:
-        lasting: raise on ERROR. Brokers that need another CONNECT, such as those of the legacy dialect, may refuse
-            ours.
-
-    Raises:
-        ConnectionLostError, RejectedError: see `scenarios`.
+    With `lasting` it raises on ERROR. Brokers that need another CONNECT, such as those of the legacy dialect, may
+    refuse ours.
     """
     seconds = max(settings.timeout, _GREETING)
     try:

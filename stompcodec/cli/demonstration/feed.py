@@ -24,11 +24,7 @@ _QUEUE = "/queue/railway"
 
 
 class BrokerThread:
-    """A broker in a thread, for the duration of a `with` block.
-
-    Args:
-        config: its `port` may be 0.
-    """
+    """A broker in a thread, for the duration of a `with` block. The port of its config may be 0."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -96,12 +92,7 @@ class Tally:
 
 
 class Feed:
-    """Sends frames through a broker and receives them, with a receipt and an ACK for each.
-
-    Args:
-        frames: their headers and bodies are sent.
-        url: of the broker.
-    """
+    """A sender of frames through a broker, which receives them, with a receipt and an ACK for each."""
 
     def __init__(self, frames: Sequence[Frame], url: str) -> None:
         self._frames = frames
@@ -110,11 +101,7 @@ class Feed:
         self.tally = Tally(len(frames))
 
     def run(self, progress: Callable[[Tally], object] = lambda tally: None) -> Tally:
-        """Run to the end, or until `_PATIENCE` is over.
-
-        Args:
-            progress: called a few times per second.
-        """
+        """Run to the end, or until `_PATIENCE` is over; call `progress` a few times per second."""
         import stompcodec.client as stomp
 
         started = time.monotonic()

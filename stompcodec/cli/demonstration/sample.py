@@ -24,11 +24,7 @@ _PLACES = ("ALDERN", "BRAYTN", "CORWEN", "DUNSTR", "ELMHAM", "FENBRG", "GRTHRP",
 
 
 def sample(size: int = 4_000_000, seed: int = 0) -> Iterator[bytes]:
-    """Yield the pieces of a capture, one per frame. The same arguments give the same frames.
-
-    Args:
-        size: approximate size in bytes.
-        seed: of the random numbers.
+    """Yield a capture of about `size` bytes, frame by frame. The same arguments give the same frames.
 
     >>> first = next(sample())
     >>> print(first.split(b"\\0")[0].decode(), end="")

@@ -43,12 +43,7 @@ Piece = tuple[Place | Broken, bytes]
 
 
 class _Direction:
-    """One direction of a conversation.
-
-    Args:
-        new_parser: makes a parser.
-        say: called once with the first problem.
-    """
+    """One direction of a conversation. `say` is called once with the first problem."""
 
     def __init__(self, new_parser: Callable[[], Parser], say: Callable[[str], object]) -> None:
         self.flow = Flow()
@@ -217,13 +212,7 @@ def _host(address: bytes) -> str:
 
 
 class Dissection:
-    """Finds frames in packets.
-
-    Args:
-        problem: called with each problem; reading continues.
-        version: "auto" follows CONNECTED.
-        lenient, limits, commands: see `Parser`.
-    """
+    """A finder of frames in packets; it goes on after a problem. Options as for `FrameReader`."""
 
     def __init__(
         self,

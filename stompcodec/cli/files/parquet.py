@@ -17,11 +17,7 @@ _COLUMNS = ("command", "destination", "message_id", "received_at", "headers", "b
 
 
 def pyarrow_modules() -> tuple[Any, Any]:
-    """Return pyarrow and pyarrow.parquet.
-
-    Raises:
-        MissingExtraError: they are not installed.
-    """
+    """Return pyarrow and pyarrow.parquet; raise MissingExtraError if they are not installed."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -48,11 +44,7 @@ def _plain(text: str | None) -> str | None:
 
 
 class ParquetSink:
-    """Writes frames as rows, in batches.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """A writer of frames as rows, in batches."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._arrow, parquet = pyarrow_modules()
@@ -85,12 +77,7 @@ class ParquetSink:
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
-    """Yield time in µs (0 if unknown) and frame of each row.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        StompError: it is not Parquet, or lacks the columns.
-    """
+    """Yield time in µs (0 if unknown) and frame of each row; raise StompError unless it is Parquet with the columns."""
     arrow, parquet = pyarrow_modules()
     try:
         with parquet.ParquetFile(path) as file:

@@ -60,11 +60,7 @@ def is_packets(begin: bytes) -> bool:
 
 
 def packets(read: Callable[[int], bytes], problem: Callable[[str], object]) -> Iterator[Packet]:
-    """Yield the packets of a file.
-
-    Args:
-        read: returns up to this many bytes, b"" at the end.
-        problem: called with a problem, after which no packets follow.
+    """Yield the packets of a file, up to the first problem. `read` returns up to this many bytes, b"" at the end.
 
     >>> list(packets(lambda size: b"", print))
     it holds no packets

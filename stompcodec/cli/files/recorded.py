@@ -23,10 +23,7 @@ class Recorded(NamedTuple):
 
 
 def frame_of(line: bytes) -> Frame:
-    """Parse a frame from a line of JSON as `decode --json` writes it. Other members, such as offset, are ignored.
-
-    Raises:
-        ValueError: it is not such a line.
+    """Parse a frame from a line of JSON as `decode --json` writes it, or raise ValueError. Other members are ignored.
 
     >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
     <Frame SEND destination='/queue/a' body=2 bytes b'\\x00\\x01'>

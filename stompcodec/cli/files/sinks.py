@@ -24,12 +24,7 @@ class Sink(Protocol):
     """An output for frames."""
 
     def write(self, each: Recorded) -> None:
-        """Write a frame.
-
-        Raises:
-            FrameError: this frame cannot be written in this format.
-            StompError, OSError: nothing can be written.
-        """
+        """Write a frame; raise FrameError if this one cannot be written in this format."""
 
     def close(self) -> None:
         """Finish writing."""
@@ -116,11 +111,7 @@ def _stream(file: str, force: bool) -> BinaryIO:
 
 
 def check_target(file: str, form: str, *, force: bool) -> None:
-    """Raise the error that `sink_of` would raise, before anything is read.
-
-    Raises:
-        click.ClickException: the file exists already, or the format cannot be written.
-    """
+    """Raise the error that `sink_of` would raise, before anything is read."""
     if form not in _WRITTEN:
         raise click.UsageError(f"{form} can be read, but not written; see --to")
     if form == "capture" and file == "-":
@@ -132,14 +123,10 @@ def check_target(file: str, form: str, *, force: bool) -> None:
 
 
 def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:
-    """Return the output for a file.
+    """Return the output for a file, "-" for standard output, in one of `FORMATS`.
 
-    Args:
-        file: its path; "-" for standard output.
-        form: one of `FORMATS`.
-        force: overwrite an existing file, but never a capture.
-        segment: bytes per segment of a capture that is a folder; None for a single file.
-        access: permissions of a capture. Other files follow the umask.
+    `force` overwrites an existing file, but never a capture. A capture is a folder with `segment` bytes each, or a
+    single file; `access` are its permissions, while other files follow the umask.
     """
     if form == "raw":
         return _RawSink(_stream(file, force))

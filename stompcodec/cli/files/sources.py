@@ -58,14 +58,7 @@ def format_of(file: str, *, reading: bool) -> str:
 
 
 class Source:
-    """The frames of a file.
-
-    Args:
-        file: its path; "-" for standard input.
-        form: one of `FORMATS`; None to detect it.
-        problem: called with a line for each problem.
-        options: version, lenient, limits, commands and resync of `FrameReader`.
-    """
+    """The frames of a file, "-" for standard input, in one of `FORMATS` (None: detected). Options of `FrameReader`."""
 
     def __init__(
         self, file: str, form: str | None, problem: Callable[[str], object], options: dict[str, Any] | None = None

@@ -98,10 +98,6 @@ class Entry(NamedTuple):
 def parts_of(subject: Subject, octets: bytes) -> list[Part]:
     """Return the parts of a frame with their positions.
 
-    Args:
-        subject: the frame, with its header lines.
-        octets: its bytes.
-
     >>> from stompcodec import Frame
     >>> place = Place(Frame("ACK", {"id": "7"}), 3, 13, 14, "1.2", b"")
     >>> octets = b"ACK\\nid:7\\n\\n\\0"
@@ -157,13 +153,8 @@ def moment(time: int) -> str:
 
 
 class Inspection:
-    """The entries of a file.
-
-    Args:
-        file: its path; "-" for standard input.
-        form: "raw", "capture" or "pcapng"; None to detect it.
-        say: called with a line for each problem.
-        options: version, lenient, limits, commands and resync of `FrameReader`.
+    """The entries of a file, "-" for standard input; "raw", "capture" or "pcapng", None to detect it. Options of
+    `FrameReader`.
     """
 
     def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
@@ -184,10 +175,9 @@ class Inspection:
             )
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
-        """Yield the entries in order. Problems are reported, and may mean that entries are missing.
+        """Yield the entries in order, at most `most`; the others are only counted.
 
-        Args:
-            most: number of entries to yield; the others are only counted. None for all.
+        Problems are reported, and may mean that entries are missing.
         """
         try:
             for seen in self._seen():

@@ -60,14 +60,10 @@ autocomplete="off" spellcheck="false">
 
 
 class Book:
-    """The entries of a page, limited in size.
+    """The entries of a page, limited to `room` bytes.
 
-    If not all bodies fit, those of later entries are cut before entries are left out.
-
-    Args:
-        body: bytes of a body to show; of its text, twice as many characters.
-        secrets: show them.
-        room: bytes of all entries.
+    If not all bodies fit, those of later entries are cut before entries are left out. `body` bytes of each are shown;
+    of its text, twice as many characters.
     """
 
     def __init__(self, body: int, secrets: bool, room: int) -> None:
@@ -104,11 +100,7 @@ class Book:
         return True
 
     def text(self, left: int) -> str:
-        """Return the entries as JSON for the page.
-
-        Args:
-            left: how many entries were left out.
-        """
+        """Return the entries as JSON for the page, with the number of those left out."""
         entries, room = list(self._lean), self._room
         for index in (self._first[1], *range(len(entries))):  # the entry that is opened comes first
             more = len(self._whole[index]) - len(entries[index]) if self._whole else 0
@@ -125,12 +117,7 @@ def interest(entry: Entry) -> int:
 
 
 def page_of(name: str, book: str) -> str:
-    """Return the page.
-
-    Args:
-        name: of the file.
-        book: the text of a `Book`.
-    """
+    """Return the page for a file's name and the text of a `Book`."""
     style, script = _asset("inspect.css"), _asset("inspect.js")
     return _PAGE.format(
         title=escape(cut(printable(name), 200)),
@@ -164,10 +151,7 @@ def script_text(data: Any) -> str:
 def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
     """Return an entry as the page shows it. Offsets of its parts are relative to the entry.
 
-    Args:
-        entry: the frame or broken frame.
-        most: bytes of the body to show; of its text, twice as many characters.
-        secrets: show them.
+    `most` bytes of the body are shown; of its text, twice as many characters.
     """
     found = entry.seen.found
     octets = entry.seen.octets if secrets else masked(entry)

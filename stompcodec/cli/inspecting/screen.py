@@ -51,14 +51,9 @@ def row_of(entry: Entry) -> Row:
 
 
 def show_entry(console: Console, rows: Iterable[Row], entry: Entry, most: int, secrets: bool) -> None:
-    """Print the output for an entry.
+    """Print an entry below the rows of the list around it.
 
-    Args:
-        console: the output.
-        rows: of the list, around the entry.
-        entry: the frame or broken frame.
-        most: bytes of the body to show; of its text, twice as many characters.
-        secrets: show them.
+    `most` bytes of the body are shown; of its text, twice as many characters.
     """
     text = _list(list(rows), entry.number, console.width)
     text.append_text(_headers(entry, secrets, console.width))

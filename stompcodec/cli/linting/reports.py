@@ -20,8 +20,7 @@ _STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note"
 class Report:
     """An output of findings. It shows only the first ones of each rule in a file, so that large files stay readable.
 
-    Args:
-        most: how many of each rule to show; 0 for all, None for the format's default.
+    `most` is how many: 0 for all, None for the format's default.
     """
 
     #: The default for `most`.

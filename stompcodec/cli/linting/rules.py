@@ -53,10 +53,7 @@ def _titles() -> dict[str, str]:
 
 
 def title_of(rule: str) -> str:
-    """Return the sentence that describes a rule.
-
-    Args:
-        rule: as in `Finding.rule`: the id of a requirement, or the kind of an error.
+    """Return the sentence that describes a rule: the id of a requirement, or the kind of an error.
 
     >>> title_of("S12-ESC-05")
     'Any other escape, such as backslash t or a backslash at the end of the line, is a fatal protocol error.'

@@ -50,13 +50,10 @@ class Subject(NamedTuple):
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination.
+    """Prepare a frame for examination, with `head`, its bytes up to the body, which is inflated to at most `limit`
+    bytes.
 
-    Args:
-        place: the frame.
-        head: its bytes up to the body.
-        forced: the version to check against; None for the one it was parsed with, or the one a handshake frame names.
-        limit: largest size to which its body is decompressed, in bytes.
+    It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
     """
     at, lines = place.start, []
     first, *rest = head[:-1].split(b"\n")

@@ -95,10 +95,7 @@ class Line:
 def started(cores: int | None, memory: str | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
     """Yield a session. Any error is reported in one line on standard error, with exit status 1.
 
-    Args:
-        cores, memory: of `stompcodec.spark.session`.
-        log: a file for Spark's output on standard error; None discards it.
-        quiet: show no progress.
+    Spark's output on standard error goes to the file `log`, or nowhere. `quiet` shows no progress.
     """
     line = Line(quiet)
     line.show("starting Spark")
@@ -154,10 +151,7 @@ def _stderr_to(file: str) -> Iterator[None]:
 class Input:
     """The frames of a capture, an archive, or a broker.
 
-    Args:
-        source: the argument as typed.
-        options: those of `input_options`.
-        broker: the URL of the broker that the verb sends to, if it is not the source.
+    `options` are those of `input_options`; `broker` is the URL that the verb sends to, if it is not the source.
     """
 
     def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
@@ -200,12 +194,7 @@ class Input:
         return {name: self._options[name] for name in ("checkpoint", "available_now", "every")}
 
     def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
-        """Return the frames.
-
-        Args:
-            spark: the session.
-            columns: the columns that are needed; none for all.
-        """
+        """Return the frames with the columns that are needed; none for all."""
         from pyspark.sql import functions as F
 
         frames = self._read(spark, columns)
@@ -341,16 +330,8 @@ class _Watched:
 def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
     """Run a stream until Ctrl-C or SIGTERM, and restart it if one of Spark's processes is killed.
 
-    Args:
-        start: starts the query, with the same checkpoint each time.
-        quiet: show no progress.
-
-    Returns:
-        Counts: batches, frames, late (too late for their window).
-
-    Raises:
-        SourceDiedError: processes of Spark were killed too often.
-        StreamingQueryException: the query failed for another reason.
+    Returns the counts batches, frames, and late (too late for their window). Raises SourceDiedError if processes were
+    killed too often, and StreamingQueryException if the query failed for another reason.
     """
     from stompcodec.spark.jobs import supervise
 

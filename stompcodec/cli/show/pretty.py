@@ -86,11 +86,7 @@ class PrettyView(View):
 
 
 def body_of(frame: Frame, most: int = _INFLATED) -> Body:
-    """Return the body of a frame, made readable. Never raises.
-
-    Args:
-        frame: the frame.
-        most: largest size to which the body is decompressed, in bytes.
+    """Return the body of a frame, made readable and inflated to at most `most` bytes. Never raises.
 
     >>> body_of(Frame("SEND", {}, b'{"a":[1,{}]}')).text
     '{\\n  "a": [\\n    1,\\n    {}\\n  ]\\n}'
@@ -146,8 +142,7 @@ def _indented(text: str) -> tuple[str, str]:
 def indent_json(text: str) -> str:
     """Return JSON with a line for each item. Only white space changes: numbers, escapes and repeated keys are kept.
 
-    Raises:
-        ValueError, RecursionError: it is not JSON, or nested too deeply.
+    Raises ValueError if it is not JSON, or RecursionError.
 
     >>> print(indent_json('{"a":1.10}'))
     {
@@ -169,11 +164,7 @@ def indent_json(text: str) -> str:
 
 
 def indent_xml(text: str) -> str:
-    """Return XML with a line for each element.
-
-    Raises:
-        ValueError, ExpatError, RecursionError: it is not XML, has a document type, or is nested too deeply.
-    """
+    """Return XML with a line for each element; raise if it is not XML, has a document type, or is nested too deeply."""
     if "<!DOCTYPE" in text:
         raise ValueError("a document type may hold entities that grow without bound")
     document = minidom.parseString(text)

@@ -35,15 +35,9 @@ def _view(name: str | None) -> View:
 
 
 def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
-    """Show the frames of a file, or of standard input for "-".
+    """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet.
 
-    Args:
-        file: its path.
-        view: the output.
-        options: of `FrameReader`.
-
-    Returns:
-        The problems that were not printed yet; "" stands for those that were.
+    "" stands for those that were.
     """
     resync = options.get("resync", False)
     problems = []

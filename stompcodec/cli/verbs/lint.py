@@ -17,16 +17,7 @@ from stompcodec.cli.reader import Broken, FrameReader
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
-    """Report the findings for a file, or for standard input for "-".
-
-    Args:
-        file: its path.
-        report: the output.
-        options: of `FrameReader`.
-
-    Returns:
-        True if there was no error. Warnings and notes are allowed.
-    """
+    """Report the findings for a file, or for standard input for "-"; return False if there was an error."""
     good, frames = True, 0
     name, conversation = name_of(file), Conversation()
     forced = None if options["version"] == "auto" else options["version"]

@@ -37,10 +37,7 @@ _NAP = 0.5
 
 
 class Pace:
-    """The times at which messages are due.
-
-    Args:
-        speed: 2 for twice the original speed; None for the fastest possible.
+    """The times at which messages are due: at twice the original speed with 2, as fast as possible with None.
 
     >>> pace = Pace(2.0)
     >>> [pace.wait(time, now) for time, now in ((5_000_000, 10.0), (6_000_000, 10.1), (0, 10.5), (6_000_000, 11.0))]
@@ -52,12 +49,7 @@ class Pace:
         self._first: tuple[int, float] | None = None
 
     def wait(self, recorded: int, now: float) -> float:
-        """Return the seconds to wait for a message.
-
-        Args:
-            recorded: when the message came, in µs; 0 if unknown, to send it directly after the previous one.
-            now: in seconds.
-        """
+        """Return the seconds to wait for a message recorded at a time in µs; one of time 0 follows directly."""
         if self._speed is None or not recorded:
             return 0.0
         if self._first is None:
@@ -67,10 +59,7 @@ class Pace:
 
 
 class Period:
-    """A part of a recording, by time.
-
-    Args:
-        since, until: µs since 1970, or with a plus sign seconds after the first message; None for no bound.
+    """A part of a recording, in µs since 1970, or with a plus sign in seconds after the first message.
 
     >>> period = Period("+1", "+2.5")
     >>> [period.holds(time) for time in (7_000_000, 8_000_000, 9_400_000, 9_500_000)]

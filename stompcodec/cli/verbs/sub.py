@@ -34,12 +34,7 @@ _LOOK = 0.1
 
 
 class Receiver:
-    """Takes messages of all subscriptions, one at a time, and settles each when it is handled.
-
-    Args:
-        handle: handles a message.
-        most: stop after this many; None for no limit.
-    """
+    """A receiver of all subscriptions' messages, one at a time; it settles each one, and stops after `most`."""
 
     def __init__(self, handle: Handler, most: int | None) -> None:
         self._handle = handle

@@ -180,11 +180,7 @@ class AsyncDelivery:
 
 
 async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
-    """Call a handler, and await its result if that is awaitable.
-
-    Raises:
-        Exception: the error of the handler; a RuntimeError if it awaited something that was cancelled.
-    """
+    """Call a handler and await its result; raise its error, or RuntimeError if what it awaited was cancelled."""
     try:
         result = handler(message)
         if inspect.isawaitable(result):

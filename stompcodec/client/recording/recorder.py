@@ -32,11 +32,7 @@ _RETRY = 1.0
 
 
 def holder_of(what: str, now: float) -> str:
-    """Return a description of this process, for errors about its lock.
-
-    Args:
-        what: its task.
-        now: the time, in seconds since 1970.
+    """Return a description of this process and its task, for errors about its lock; `now` in seconds since 1970.
 
     >>> holder_of("a test", 1_700_000_000)  # doctest: +ELLIPSIS
     'pid ... on ...: a test, since 2023-11-14T22:13:20+00:00'
@@ -178,11 +174,7 @@ class Recorder:
         self._stop.set()
 
     def release(self, offsets: Mapping[str, int]) -> int:
-        """Acknowledge the messages below these offsets of chains. Any thread may call it.
-
-        Returns:
-            The number of messages that were acknowledged; 0 with acknowledge="synced".
-        """
+        """Acknowledge the messages below these offsets of chains, and return their number. Any thread may call it."""
         return 0 if self._held is None else self._held.release(offsets)
 
     @property

@@ -17,11 +17,7 @@ class Link(BaseLink):
     receipt_class = Receipt
 
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
-        """Send a message once the outbox has room; return its receipt if it has one.
-
-        Raises:
-            OutboxFullError: there was no room in time.
-        """
+        """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
         seconds = self.options.receipt_timeout if timeout is None else timeout
         until = 0.0  # set when it first has to wait
         while not sending.attempt():

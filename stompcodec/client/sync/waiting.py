@@ -167,11 +167,7 @@ class Delivery:
 
 
 def call_handler(handler: Callable[[Any], object], message: object) -> None:
-    """Call a handler.
-
-    Raises:
-        Exception: the error of the handler; a RuntimeError for SystemExit, which would silently end the thread.
-    """
+    """Call a handler and raise its error, with a RuntimeError for SystemExit, which would silently end the thread."""
     try:
         handler(message)
     except SystemExit as error:

@@ -85,12 +85,9 @@ class Ledger:
 
 
 def feed(frames: int, *, clock: Callable[[], int], seed: int = 0) -> Iterator[FeedMessage]:
-    """Yield the messages of the feed. The same arguments and times give the same messages.
+    """Yield the messages of the feed, second copies included. The same arguments and times give the same messages.
 
-    Args:
-        frames: number of messages, second copies included.
-        clock: returns the time in ms since 1970; called for each message.
-        seed: seed of the random numbers.
+    `clock` returns the time in ms since 1970; it is called for each message.
 
     >>> first, *others = feed(1000, clock=lambda: 1_700_000_000_000)
     >>> first.destination, sorted(first.headers)

@@ -88,11 +88,9 @@ class Broker:
 
 
 class Producer:
-    """Sender of the feed, with an account of the messages that the broker confirmed.
+    """Sender of the feed, at a rate per second, with an account of the messages that the broker confirmed.
 
-    Args:
-        rate: messages per second.
-        hold_at: number of messages after which it waits for `go_on`; None to send all.
+    After `hold_at` messages it waits for `go_on`; with None it sends all.
     """
 
     def __init__(self, url: str, frames: int, seed: int, rate: float, hold_at: int | None = None) -> None:
@@ -113,11 +111,7 @@ class Producer:
         self._may_go_on.set()
 
     def check(self) -> None:
-        """Raise an error if the feed has failed.
-
-        Raises:
-            DemoError: the feed failed.
-        """
+        """Raise a DemoError if the feed has failed."""
         if self._error is not None:
             raise DemoError(f"the feed broke off: {self._error}")
 
@@ -167,12 +161,7 @@ class Producer:
 
 
 class Driver:
-    """The Spark program `stompcodec.spark.demo.driver`, controlled by lines of JSON and reporting by them.
-
-    Args:
-        order: the order; see there.
-        log: file for Spark's output.
-    """
+    """The Spark program `stompcodec.spark.demo.driver`, controlled by lines of JSON and reporting by them."""
 
     #: Module to run.
     module = "stompcodec.spark.demo.driver"
@@ -223,14 +212,9 @@ class Driver:
         enough: Callable[[dict[str, Any]], bool] = bool,
         turn: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
-        """Wait until the last report about a stage is enough.
+        """Wait until the last report about a stage is `enough`; `turn` is called several times per second.
 
-        Args:
-            enough: returns True for a sufficient report.
-            turn: called several times per second.
-
-        Raises:
-            DemoError: it ended, or reported nothing for too long.
+        Raises a DemoError if it ended, or reported nothing for too long.
         """
         until, before = time.monotonic() + PATIENCE, ""
         while True:
@@ -257,11 +241,7 @@ class Driver:
         self._finish()
 
     def end(self) -> None:
-        """Wait until it has ended by itself.
-
-        Raises:
-            DemoError: it failed, or does not end.
-        """
+        """Wait until it has ended by itself; raise a DemoError if it failed, or does not end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process.wait(PATIENCE) == 0:
                 return

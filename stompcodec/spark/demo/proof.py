@@ -77,13 +77,7 @@ def _ids(table: pa.Table) -> list[str | None]:
 
 
 def prove(ledger: Ledger, files: dict[str, list[str]], left_in_broker: int) -> Proof:
-    """Compare the sender's account with the sink.
-
-    Args:
-        ledger: the sender's account.
-        files: URIs of the sink's Parquet files: archive, rows, quarantine.
-        left_in_broker: number of messages that the broker still has.
-    """
+    """Compare the sender's account with the sink, given the URIs of its Parquet files: archive, rows, quarantine."""
     seen: Counter[str | None] = Counter()
     names: dict[str, str] = {}  # message-id -> the feed's id
     damaged: set[str | None] = set()

@@ -107,14 +107,11 @@ def _remove(paths: Any) -> None:
 
 
 def run(folder: Path, frames: int, seed: int, screen: Screen) -> dict[str, Any]:
-    """Run the demonstration in an empty folder.
+    """Run the demonstration in an empty folder; raise a DemoError if a part failed.
 
     Returns:
         The figures of `Proof`, the seconds it took, the state when the driver was killed, the path of the report, and
             in `wrong` every discrepancy.
-
-    Raises:
-        DemoError: a part failed.
     """
     from stompcodec.spark.demo.parts import Broker, Driver, Producer
 

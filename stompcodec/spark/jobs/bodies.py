@@ -76,14 +76,7 @@ class Element:
 
 
 def inflated(body: bytes, most: int) -> bytes:
-    """Return the body, inflated if it is gzip.
-
-    Args:
-        body: bytes.
-        most: largest size of the result, in bytes.
-
-    Raises:
-        BodyError: it is too large, truncated, or damaged.
+    """Return the body, inflated to at most `most` bytes if it is gzip; raise BodyError if that fails.
 
     >>> import gzip
     >>> inflated(gzip.compress(b"abc"), 3), inflated(b"abc", 3)
@@ -115,12 +108,7 @@ def inflated(body: bytes, most: int) -> bytes:
 def parse_xml(data: bytes, most: int) -> Element:
     """Return the root of an XML document. DTDs are refused, so no entity can name a file or grow.
 
-    Args:
-        data: the document.
-        most: its largest size in bytes.
-
-    Raises:
-        BodyError: it is too large, is not well-formed, has a DTD, or is nested too deep.
+    Raises BodyError if it is larger than `most` bytes, is not well-formed, has a DTD, or is nested too deep.
     """
     if len(data) > most:
         raise BodyError(f"the body is larger than {most} bytes")
@@ -166,15 +154,9 @@ def _local(name: str) -> str:
 
 
 def records(body: bytes, reader: str, most: int) -> Iterator[Record]:
-    """Return the records of a body.
+    """Return the records of a body by a reader (darwin, xml, or apel); raise BodyError if it has none.
 
-    Args:
-        body: bytes; gzip is inflated.
-        reader: darwin, xml, or apel.
-        most: largest size in bytes, also when inflated.
-
-    Raises:
-        BodyError: the body has no records.
+    Gzip is inflated; `most` is the largest size in bytes, also then.
     """
     data = inflated(body, most)
     if not data:

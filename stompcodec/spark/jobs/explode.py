@@ -41,11 +41,7 @@ _KEPT_DDL = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in KEPT)
 
 
 def preset_of(preset: Preset | str | os.PathLike[str] | None = None, schema: Any = None) -> Preset:
-    """Return the preset for `explode`.
-
-    Raises:
-        ConfigError: the preset is invalid, or not exactly one of preset and schema is given.
-    """
+    """Return the preset for `explode`; raise ConfigError if it is invalid, or not exactly one argument is given."""
     if (preset is None) == (schema is None):
         raise ConfigError("explode needs either a preset or a schema")
     if preset is None:

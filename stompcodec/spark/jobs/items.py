@@ -18,15 +18,10 @@ _END = secrets.token_hex(8)
 
 
 def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
-    """Return the records of JSON bodies.
+    """Return the records of JSON bodies of at most `max_body` bytes.
 
-    Args:
-        frames: columns KEPT, body, error, raw.
-        deep: their fields are objects whose fields count.
-        max_body: largest body in bytes that is parsed.
-
-    Returns:
-        KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is null; each, for `record_text`; reason.
+    Columns in: KEPT, body, error, raw. Columns out: KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is
+    null; each, for `record_text`; reason.
     """
     single = _single().alias("single")
     step = frames.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))

@@ -84,13 +84,10 @@ def run_id(batch: DataFrame, number: int, checkpoint: str) -> str:
 
 
 def check_sink(spark: SparkSession, path: str, checkpoint: str) -> None:
-    """Check that a file sink and a checkpoint belong together.
+    """Raise a ConfigError if a file sink has batches that the checkpoint does not know.
 
     Spark's file sink skips a batch whose number it has written, even if the number comes from a new checkpoint: the
     rows of that batch would be missing silently.
-
-    Raises:
-        ConfigError: the sink has batches that the checkpoint does not know.
     """
     known = _last(spark, f"{checkpoint}/offsets")
     if _rows_of(spark, f"{path}/_spark_metadata/{_above(known)}") is None:

@@ -83,10 +83,7 @@ def _folder() -> Any:
 
 
 def load(preset: str | os.PathLike[str]) -> Preset:
-    """Return a preset, given its name or the path of its file.
-
-    Raises:
-        ConfigError: the preset is unknown, or its file is invalid.
+    """Return a preset, given its name or the path of its file; raise ConfigError if it is unknown or invalid.
 
     >>> load("networkrail-td").columns[1]
     Column(path='time', name='time', type='ms', required=True)

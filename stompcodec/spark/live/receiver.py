@@ -52,11 +52,8 @@ _AGE = 3600.0
 class Receiver:
     """Recorder of a broker's messages into a spool, from construction until `close`.
 
-    Args:
-        options: options of the source.
-        most: number of messages after which to end; None for no end.
-        by_release: acknowledge on `release`, if ackMode says so.
-        anew: give the spool a new identity.
+    It ends after `most` messages (None for no end), acknowledges on `release` with `by_release` if ackMode says so, and
+    gives the spool a new identity with `anew`.
 
     Raises:
         CaptureBusyError: another process fills this spool.
@@ -127,11 +124,7 @@ class Receiver:
                 client.ping(timeout=_FLUSH)
 
     def check(self) -> None:
-        """Raise an error if no more messages can come.
-
-        Raises:
-            StompError: the receiver failed, or had no connection for longer than `reconnectTimeout`.
-        """
+        """Raise a StompError if the receiver failed, or had no connection for longer than `reconnectTimeout`."""
         if self._failure is not None:
             raise self._failure
         lost = self._lost_at
@@ -151,13 +144,10 @@ class Receiver:
         self._ready.wait(seconds)
 
     def drain(self) -> bool:
-        """Wait until no more messages come, or enough have come; then stop recording until the next call.
+        """Wait until no more messages come, or enough have come; then stop recording until the next call. Raises as
+        `check`.
 
-        Returns:
-            True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
-
-        Raises:
-            StompError: see `check`.
+        Returns True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
         """
         options = self._options
         last = time.monotonic()

@@ -172,8 +172,7 @@ def _seq_of(message: Message, destination: str) -> int:
 def messages_of(options: ReplayOptions, partition: Numbered) -> Generator[bytes, None, None]:
     """Yield the messages of a partition as the bytes of their frames, reconnecting where necessary.
 
-    Raises:
-        StompError: the broker refuses, or was unreachable for longer than the option timeout.
+    Raises a StompError if the broker refuses, or was unreachable for longer than the option timeout.
     """
     deadline = _Deadline(options.timeout)
     last = partition.after
@@ -193,8 +192,7 @@ def messages_of(options: ReplayOptions, partition: Numbered) -> Generator[bytes,
 def numbered(subscription: Subscription, partition: Numbered, last: int, timeout: float) -> Iterator[tuple[int, bytes]]:
     """Yield number and frame of each message that a subscription shows of a partition behind number `last`.
 
-    Raises:
-        ReplayError: the messages have no numbers or are out of order, or none came for `timeout` seconds.
+    Raises a ReplayError if messages have no numbers or are out of order, or if none came for `timeout` seconds.
     """
     while last < partition.until:
         message = _next(subscription, timeout)

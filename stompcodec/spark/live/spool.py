@@ -23,11 +23,7 @@ _FILE = "spool-id"
 
 
 def identity_of(folder: str) -> str | None:
-    """Return the identity of a spool; None if it has none or does not exist.
-
-    Raises:
-        StoreError: the identity cannot be read.
-    """
+    """Return the identity of a spool; None if it has none or does not exist. Raises StoreError if it cannot be read."""
     path = Path(folder, _FILE)
     try:
         text = path.read_text(encoding="ascii", errors="replace").strip()
@@ -44,9 +40,6 @@ def identify(folder: str, *, anew: bool = False) -> str:
     """Return the identity of a spool, after making one if it has none. The caller holds the lock of the spool.
 
     With `anew` it gets a new one, so that older offsets no longer belong to this spool.
-
-    Raises:
-        StoreError: the identity cannot be read or written.
     """
     found = identity_of(folder)
     if found is not None and not anew:

@@ -44,11 +44,7 @@ class LinkOptions:
     heartbeat: float
 
     def passcode(self) -> str | None:
-        """Read the passcode; None if neither passcodeEnv nor passcodeFile is given.
-
-        Raises:
-            OptionError: the variable is not set, or the file cannot be read.
-        """
+        """Read the passcode; None if neither passcodeEnv nor passcodeFile is given. Raises OptionError if it cannot."""
         if self.passcode_env is not None:
             passcode = os.environ.get(self.passcode_env)
             if passcode is None:
@@ -66,11 +62,7 @@ class LinkOptions:
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Return keyword arguments for `stompcodec.client.connect`. The passcode is read now.
-
-        Raises:
-            OptionError: the passcode or the certificates cannot be read.
-        """
+        """Return keyword arguments for `stompcodec.client.connect`, with the passcode as it can be read now."""
         beat = round(self.heartbeat * 1000)
         arguments: dict[str, Any] = {"dialect": self.dialect, "heart_beat": (beat, beat), "passcode": self.passcode()}
         if self.login is not None:
@@ -87,11 +79,7 @@ class LinkOptions:
 def parse_link(
     options: Mapping[str, Any], table: Iterable[Option], *, also: Iterable[str] = ()
 ) -> tuple[LinkOptions, dict[str, Any]]:
-    """Return the options of a connection, and the values of a further table.
-
-    Raises:
-        OptionError: an option is invalid; the message names it and shows no secret.
-    """
+    """Return the options of a connection, and the values of a further table. Raises as `parse`."""
     given = {str(name).lower() for name in options}
     for name in _SECRETS:
         if name in given:

@@ -94,11 +94,7 @@ class LiveOptions:
 
 
 def parse_live(options: Mapping[str, Any]) -> LiveOptions:
-    """Return the options of the source "stomp".
-
-    Raises:
-        OptionError: an option is invalid; the message names it and shows no secret.
-    """
+    """Return the options of the source "stomp". Raises as `parse`."""
     given = {str(name).lower(): str(value) for name, value in options.items()}
     if re.fullmatch(r"\s*[0-9.]+\s*", given.get("retain", "")):
         given["retain"] += "h"

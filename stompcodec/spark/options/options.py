@@ -111,11 +111,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def _value(option: Option, text: str) -> Any:
-    """Convert a user's value to the kind of its option.
-
-    Raises:
-        OptionError: the value is invalid.
-    """
+    """Convert a user's value to the kind of its option; raise OptionError if it is invalid."""
     if isinstance(option.kind, tuple):
         for choice in option.kind:
             if choice.lower() == text.strip().lower():
@@ -136,14 +132,10 @@ def _value(option: Option, text: str) -> Any:
 
 
 def parse(table: Iterable[Option], options: Mapping[str, Any], *, also: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the values of all options in a table, keyed by their names in Python.
+    """Return the values of all options in a table, keyed by their names in Python; names in `also` are ignored.
 
-    Args:
-        options: options that the user gave; names in any case.
-        also: further names that are allowed and ignored.
-
-    Raises:
-        OptionError: a value is invalid, a mandatory option is missing, or a name is unknown.
+    Raises OptionError, which names the option and shows no secret, if a value is invalid, a mandatory option is
+    missing, or a name is unknown.
 
     >>> parse([Option("batchRows", "count positive", 8192, "rows of a batch")], {"batchrows": "10k"})
     {'batch_rows': 10000}
@@ -259,10 +251,7 @@ def file_options(values: dict[str, Any]) -> FileOptions:
 
 
 def parse_file(options: Mapping[str, Any]) -> FileOptions:
-    """Return the options of "stompfile".
-
-    Raises:
-        OptionError: see `parse`.
+    """Return the options of "stompfile". Raises as `parse`.
 
     >>> parse_file({"path": "a.stompcap", "mode": "failfast", "splitBytes": "1m"}).split_bytes
     1048576
@@ -273,10 +262,7 @@ def parse_file(options: Mapping[str, Any]) -> FileOptions:
 
 
 def paths_of(options: Mapping[str, Any]) -> list[str]:
-    """Return the local paths that a user gave to `load`.
-
-    Raises:
-        OptionError: the path is missing, or it names another file system.
+    """Return the local paths that a user gave to `load`; raise OptionError for none, or another file system.
 
     >>> paths_of({"path": "file:///data/feed.stompcap"})
     ['/data/feed.stompcap']

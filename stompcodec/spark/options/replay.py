@@ -47,11 +47,7 @@ def is_replay(options: Mapping[str, Any]) -> bool:
 
 
 def parse_replay(options: Mapping[str, Any]) -> ReplayOptions:
-    """Return the options of "stomp" with replay=broker.
-
-    Raises:
-        OptionError: an option is invalid; the message names it and shows no secret.
-    """
+    """Return the options of "stomp" with replay=broker. Raises as `parse`."""
     link, values = parse_link(options, (*REPLAY_OPTIONS, *FILE_OPTIONS), also=ELSEWHERE)
     file = file_options(values)
     if file.max_bytes_per_trigger is not None:

@@ -45,11 +45,7 @@ class SinkOptions:
 
 
 def parse_sink(options: Mapping[str, Any]) -> SinkOptions:
-    """Return the options of the sink "stomp".
-
-    Raises:
-        OptionError: an option is invalid; the message names it and shows no secret.
-    """
+    """Return the options of the sink "stomp". Raises as `parse`."""
     link, values = parse_link(options, SINK_OPTIONS, also=ELSEWHERE)
     result = SinkOptions(link, **values)
     if result.dedupe_header.lower() in _TAKEN:

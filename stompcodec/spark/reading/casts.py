@@ -13,11 +13,7 @@ _DIGITS = r"^[+-]?[0-9]{1,18}$"
 
 
 def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """Return a column of text cast to another type, and the rows whose text does not fit.
-
-    Args:
-        values: Arrow array of strings.
-        kind: Arrow type without nested types.
+    """Return an Arrow column of text cast to a type without nested ones, and the rows whose text does not fit.
 
     >>> cast(pa.array(["1", " 2 ", "x", None]), pa.int32())[0].to_pylist()
     [1, 2, None, None]

@@ -42,11 +42,7 @@ class Chain:
         return self._units[0].base if self._units else 0
 
     def end(self, start: int) -> int:
-        """Return the offset behind the last complete frame that was synced.
-
-        Args:
-            start: lower bound: earlier frames do not matter.
-        """
+        """Return the offset behind the last complete frame that was synced; frames before `start` do not matter."""
         if not self._units:
             return start
         unit = self._units[-1]
@@ -79,15 +75,10 @@ class Chain:
     def limited(
         self, start: int, end: int, octets: int | None, frames: int | None, at_least: int = 1
     ) -> tuple[int, int, int]:
-        """Return the end of a batch that begins at `start`, within limits.
+        """Return the end of a batch that begins at `start`, and its numbers of bytes and frames.
 
-        Args:
-            octets: most bytes; None for no limit.
-            frames: most frames; None for no limit.
-            at_least: frames taken in any case, 1 or 0.
-
-        Returns:
-            The offset, and the numbers of bytes and frames; frames are only counted if they are limited.
+        None stands for no limit; frames are counted only if they are limited. `at_least` (1 or 0) frames are taken in
+        any case.
         """
         if frames is None and (octets is None or end - start <= octets):
             return end, end - start, 0
@@ -110,11 +101,7 @@ class Chain:
         return (at if took else end), took, count
 
     def splits(self, start: int, end: int) -> list[Split]:
-        """Return the splits between two offsets.
-
-        Raises:
-            StoreError: frames are missing, and failOnDataLoss is on.
-        """
+        """Return the splits between two offsets; raise StoreError if frames are missing and failOnDataLoss is on."""
         if end < start:
             self._lost(f"{self.name}: it ends at offset {end}, and was read to {start}: it was replaced")
             start = self.first

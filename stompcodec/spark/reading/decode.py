@@ -79,9 +79,7 @@ def extra_of(options: FileOptions) -> tuple[str, ...]:
 def read_split(split: Split, projection: Projection, options: FileOptions) -> Iterator[Any]:
     """Yield the frames of a split as record batches of the projection's schema.
 
-    Raises:
-        MalformedError: mode is FAILFAST, and a frame is malformed.
-        OSError: the file cannot be read.
+    Raises MalformedError for a malformed frame if mode is FAILFAST, and OSError if the file cannot be read.
     """
     with ExitStack() as stack:
         index = _index_of(split, stack)
@@ -100,15 +98,10 @@ def read_split(split: Split, projection: Projection, options: FileOptions) -> It
 def read_numbered(
     read: Callable[[Any], int], header: str, spool: str, projection: Projection, options: FileOptions
 ) -> Iterator[Any]:
-    """Yield numbered frames as record batches of the projection's schema.
+    """Yield numbered frames as record batches of the projection's schema. Raises as `read_split`.
 
-    Args:
-        read: fills a buffer with the next bytes and returns their number.
-        header: header with the number of a frame, which is its position.
-        spool: value of the column `spool`.
-
-    Raises:
-        MalformedError: see `read_split`.
+    `read` fills a buffer with the next bytes and returns their number. `header` has the number of a frame, which is its
+    position; `spool` is the value of that column.
     """
     split = Split(spool, 0, None, spool=spool)
     batches = _Batches(Projector(projection, options, spool, 0, _Times(None, split), header))

@@ -47,11 +47,7 @@ def begins_frame(view: Any, extra: tuple[str, ...] = ()) -> bool:
 
 
 def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
-    """Return whether a frame begins at an offset of a file, or the file ends there.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return whether a frame begins at an offset of a file, or the file ends there."""
     with open(path, "rb") as stream:
         stream.seek(place)
         octets = stream.read(4096)

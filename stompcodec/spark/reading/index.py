@@ -38,14 +38,10 @@ class Rows(NamedTuple):
 
 
 class IndexFile:
-    """An index on disk.
+    """An index on disk: `length` bytes of a stream from `start` on.
 
-    Args:
-        stream: file that holds it.
-        start: its offset in that file.
-        length: its size in bytes.
-        base: offset of the segment in the chain.
-        size: bytes of frames in the segment; a row that ends behind them is not believed.
+    `base` is the offset of the segment in the chain, and `size` its bytes of frames; a row that ends behind them is not
+    believed.
     """
 
     def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:
@@ -149,11 +145,7 @@ def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
 
 
 def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
-    """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none."""
     size = path.stat().st_size
     try:
         beside = index_path(path).open("rb")

@@ -143,14 +143,10 @@ def _is_single(path: Path) -> bool:
 
 
 def batch_splits(paths: Iterable[str], options: FileOptions) -> list[Split]:
-    """Return splits of about `splitBytes` for everything that exists now.
+    """Return splits of about `splitBytes` for all that exists now in captures, files, folders of them, and globs.
 
-    Args:
-        paths: captures, files, folders of them, and globs.
-        options: `choice` leaves out splits whose frames were all received at other times.
-
-    Raises:
-        StoreError: there is nothing to read, or it cannot be read.
+    The option `choice` leaves out splits whose frames were all received at other times. Raises StoreError if there is
+    nothing to read, or it cannot be read.
     """
     units = [unit for found in _find(paths) for unit in _units(found)]
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -197,11 +193,9 @@ def chains_of(paths: Iterable[str], options: FileOptions) -> dict[str, Chain]:
 
 
 def ends_of(chains: Mapping[str, Chain], start: Mapping[str, int], target: Mapping[str, int] | None = None) -> Offset:
-    """Return the offset behind the last synced frame of each chain.
+    """Return the offset behind the last synced frame of each chain. Frames before `start` do not matter.
 
-    Args:
-        start: lower bounds: earlier frames do not matter.
-        target: with the trigger availableNow, the ends of the chains when the query began.
+    With the trigger availableNow, `target` has the ends of the chains when the query began.
     """
     if target is not None:
         return {key: max(target[key], start.get(key, 0)) for key in sorted(target)}
@@ -218,10 +212,6 @@ def limit_chains(
     """Return the end of a batch that goes from `start` towards `end` within limits, but takes one frame at least.
 
     Chains share the limits, beginning with the one that has the least to read, so that none starves.
-
-    Args:
-        max_bytes: most bytes of the batch; None for no limit.
-        max_frames: most frames of the batch; None for no limit.
     """
     result = dict(end)
     begins = {key: start.get(key, chain.first) for key, chain in chains.items()}
@@ -244,8 +234,7 @@ def splits_between(
 ) -> list[Split]:
     """Return the splits between two offsets; a chain that `start` does not name begins with its first byte.
 
-    Raises:
-        StoreError: frames are missing, and failOnDataLoss is on.
+    Raises StoreError if frames are missing and failOnDataLoss is on.
     """
     splits = []
     for key, stop in end.items():

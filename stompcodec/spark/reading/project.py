@@ -48,11 +48,7 @@ def error_text(kind: str, offset: int) -> str:
 class Raw:
     """Layout of parsed frames before projection: columns of the frame, then headers, then the problem of the row.
 
-    Its batches may have any number of rows.
-
-    Args:
-        columns: keys of `_TYPES`.
-        names: header names.
+    Its columns are keys of `_TYPES`. Its batches may have any number of rows.
     """
 
     def __init__(self, columns: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -82,11 +78,8 @@ class Raw:
 class Projector:
     """Maker of record batches for Spark.
 
-    Args:
-        spool: value of the column `spool`.
-        base: offset in the chain from which offsets in raw batches are counted.
-        times: returns the times of the frames at ascending offsets.
-        numbered: header with the position of a frame, if positions are not offsets.
+    Offsets in raw batches are counted from `base`, an offset in the chain. `times` returns the times of the frames at
+    ascending offsets; `numbered` is a header with the position of a frame, if positions are not offsets.
     """
 
     def __init__(
@@ -112,8 +105,7 @@ class Projector:
     def batches(self, raw: Any) -> Iterator[Any]:
         """Yield the batches of a raw batch: several if bodies inflate a lot, with fewer rows if some are dropped.
 
-        Raises:
-            MalformedError: mode is FAILFAST, and a row is malformed.
+        Raises MalformedError for a malformed row if mode is FAILFAST.
         """
         self._fail_on(raw["#error"])
         raw, times = self._in_range(raw)
@@ -330,11 +322,7 @@ class _Content:
 
 
 def _text(body: bytes, content_type: str | None) -> str | None:
-    """Return the text of a body; None if it is binary.
-
-    Raises:
-        StompError: the body should be text but is not.
-    """
+    """Return the text of a body; None if it is binary. Raises StompError if it should be text but is not."""
     if content_type is None:  # most JSON feeds name no type
         try:
             return body.decode()

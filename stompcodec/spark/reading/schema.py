@@ -89,12 +89,7 @@ class Column(NamedTuple):
 class Projection:
     """The columns that a schema asks for, and what must be parsed for them. Small and picklable.
 
-    Args:
-        schema: the user's schema.
-        decode: value of the option `decode`.
-
-    Raises:
-        SchemaError: the schema asks for an impossible column.
+    Raises SchemaError if the schema asks for an impossible column.
 
     >>> asked = T.StructType([T.StructField("destination", T.StringType()), T.StructField("priority", T.IntegerType())])
     >>> Projection(asked).names, Projection(asked).columns

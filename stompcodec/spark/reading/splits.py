@@ -42,14 +42,9 @@ class Unit(NamedTuple):
 
 
 def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None = None) -> list[Split]:
-    """Return the splits of a file.
+    """Return the splits of a file, between two offsets of frames; raise StoreError if it cannot be read.
 
-    Args:
-        start, stop: range of bytes in the file, between frames; a `stop` of None means all that was synced, or the
-            whole of a bare stream.
-
-    Raises:
-        StoreError: the file cannot be read.
+    A `stop` of None means all that was synced, or the whole of a bare stream.
     """
     whole = Split(unit.path, start, stop, unit.base, unit.chain, unit.spool, unit.compression, single=unit.single)
     try:
@@ -204,12 +199,8 @@ def whole_frames(path: str, start: int, stop: int, options: FileOptions, every: 
     """Yield ascending arrays of the offsets where frames end: at least `every` bytes apart, and the last one of each
     piece.
 
-    An incomplete frame at the end is left out. A run of garbage is never cut: it counts with the frame before it.
-    Memory holds one piece.
-
-    Args:
-        start: offset in the file where a frame begins.
-        stop: offset in the file where reading stops.
+    A frame begins at `start`. An incomplete one at the end is left out. A run of garbage is never cut: it counts with
+    the frame before it. Memory holds one piece.
     """
     most, extra, size = most_of(options), extra_of(options), _PIECE
     look = looker(path, None)

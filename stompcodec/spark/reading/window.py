@@ -32,15 +32,9 @@ def compression_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def opened(path: str, compression: str | None, start: int, stop: int | None, stack: ExitStack) -> Callable[[Any], int]:
-    """Return a function that fills a buffer with the next bytes of a file and returns their number.
+    """Return a function that fills a buffer with the next bytes of a file (closed by `stack`) and returns their number.
 
-    Args:
-        start, stop: range of bytes in the file; a compressed file is read as a whole.
-        stack: closes the file.
-
-    Raises:
-        OSError: the file cannot be read.
-        UnreadableError: raised by the function when compressed data is damaged.
+    The function raises UnreadableError when compressed data is damaged. A compressed file is read as a whole.
     """
     if compression == "gzip":
         return _guarded(stack.enter_context(gzip.open(path, "rb")))
@@ -140,10 +134,7 @@ class Window:
     def skip(self, count: int | None, fill: Callable[[int], object] | None = None) -> bool:
         """Drop `count` bytes, or with None everything up to the first NUL; return False if the stream ends before.
 
-        `fill` reads on instead of `self.fill`.
-
-        Raises:
-            UnreadableError: the stream is damaged.
+        `fill` reads on instead of `self.fill`, and raises as that.
         """
         nul = -1
         while nul < 0 and count != 0:
@@ -161,8 +152,7 @@ class Window:
     def fill(self, size: int) -> bool:
         """Read until the view has `size` bytes; return False if the stream ends before.
 
-        Raises:
-            UnreadableError: the stream is damaged. The bytes read before stay in the view.
+        If the stream is damaged (UnreadableError), the bytes read before stay in the view.
         """
         if len(self) < size and not self.ended:
             self._make_room(size)

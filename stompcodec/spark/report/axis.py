@@ -96,11 +96,9 @@ _WRITTEN: dict[str, Callable[[object], str]] = {"count": compact, "octets": octe
 
 
 def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = False, most: int = 5) -> list[Tick]:
-    """Return ticks at round numbers between `low` and `high`.
+    """Return ticks at round numbers between two, or at powers of ten or round durations with `log`.
 
-    Args:
-        kind: how to write them: "count", "octets" or "seconds".
-        log: use powers of ten, or round durations.
+    `kind` says how to write them: "count", "octets" or "seconds".
 
     >>> [tick.label for tick in value_ticks(0, 20)]
     ['0', '5', '10', '15', '20']

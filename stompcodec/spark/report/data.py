@@ -98,8 +98,7 @@ def figures(rows: DataFrame, *, silence_seconds: float = 60.0) -> dict[str, Any]
     """Return everything computed from `narrowed` rows, under the keys figures, rate, lag, sizes, destinations and
     silences of report.json.
 
-    Args:
-        silence_seconds: a silence is longer than this, and longer than 20 mean intervals.
+    A silence is longer than `silence_seconds`, and longer than 20 mean intervals.
     """
     total = _totals(rows)
     top, many = _destinations(rows)

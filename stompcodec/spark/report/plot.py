@@ -125,13 +125,7 @@ def _hover(box: _Box, points: int, start: float, step: float, say: Callable[[int
 def stacked(
     series: Sequence[Series], start: float, step: float, *, title: str, unit: str, width: int = 1032, height: int = 250
 ) -> str:
-    """Return stacked bars over time. Numbers below 0 count as 0.
-
-    Args:
-        start: start of the first bar, in µs since 1970.
-        step: width of a bar, in µs.
-        unit: unit of the values, such as "frames/s".
-    """
+    """Return stacked bars over time, `start` and `step` in µs. Numbers below 0 count as 0."""
     series, points = series[:MOST_SERIES], _points(series)
     a, b = finite(start), finite(step)
     if not points or a is None or b is None or b <= 0:
@@ -173,12 +167,9 @@ def _columns_path(box: _Box, up: Scale, bases: list[float], values: list[float])
 def lines(
     series: Sequence[Series], start: float, step: float, *, title: str, kind: str, width: int = 1032, height: int = 250
 ) -> str:
-    """Return lines over time, broken where numbers are missing. The axis is logarithmic if values differ a lot.
+    """Return lines over time, `start` and `step` in µs, broken where numbers are missing.
 
-    Args:
-        start: start of the first point's span, in µs since 1970.
-        step: distance between points, in µs.
-        kind: "seconds", "octets" or "count".
+    The axis is logarithmic if values differ a lot. `kind` is "seconds", "octets" or "count".
     """
     series, points = series[:MOST_SERIES], _points(series)
     columns = [_clean(each.values, points) for each in series]
@@ -288,9 +279,7 @@ def bars(
 ) -> str:
     """Return horizontal bars for rows of (label, number, text behind the bar), sorted as given.
 
-    Args:
-        styles: class of each row; default s1.
-        label: most pixels for the labels.
+    `styles` are the classes of the rows, else s1; `label` is the width of the labels in pixels.
     """
     rows = rows[:MOST_ROWS]
     label = _label_width([row[0] for row in rows], label)
@@ -324,10 +313,7 @@ def timeline(
 ) -> str:
     """Return a row per series, filled where its number is above 0. Silences are marked in the first row.
 
-    Args:
-        start: start of the first value's span, in µs since 1970.
-        step: distance between values, in µs.
-        silences: start and end of each, in µs since 1970.
+    Times are in µs; starts and ends are counted from 1970.
     """
     rows, points = rows[:MOST_ROWS], _points(rows)
     label = _label_width([row.label for row in rows], label)

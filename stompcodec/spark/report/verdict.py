@@ -48,10 +48,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 
 def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | None = None) -> tuple[Threshold, ...]:
-    """Return the table of thresholds with some limits replaced.
-
-    Raises:
-        ConfigError: a name is unknown, or limits are not numbers.
+    """Return the thresholds with some limits replaced; raise ConfigError for unknown names and non-numeric limits.
 
     >>> {each[0]: each[3:] for each in thresholds_of({"missing": (5, 10)})}["missing"]
     (5.0, 10.0)

@@ -48,12 +48,8 @@ class _Header(NamedTuple):
 class Rows:
     """Converter of rows into SEND frames. Small and picklable.
 
-    Arrow joins the bytes, one column at a time, which costs a tenth of a `Frame` for each row.
-
-    Args:
-        schema: schema of the rows.
-        destination: destination of rows without that column.
-        id_header: header for the id of each row.
+    Arrow joins the bytes, one column at a time, which costs a tenth of a `Frame` for each row. `destination` is for
+    rows without that column, `id_header` for the id of each row.
 
     Raises:
         SchemaError: these columns cannot be sent; one line.
@@ -88,11 +84,7 @@ class Rows:
             self.id_header = self.with_ids(id_header).id_header
 
     def with_ids(self, header: str) -> Rows:
-        """Return a copy with a header for ids.
-
-        Raises:
-            SchemaError: a column is already this header.
-        """
+        """Return a copy with a header for ids; raise SchemaError if a column is already this header."""
         if any(each.name == header for each in self._headers):
             raise SchemaError(f"column {header} is the header of option dedupeHeader: leave out one of them")
         rows = copy.copy(self)
@@ -100,15 +92,10 @@ class Rows:
         return rows
 
     def blocks(self, batch: Any, target: Target, first: int, ids: str, most: int) -> Iterator[Block]:
-        """Yield the frames of a record batch, for `Client.send_many`.
+        """Yield the frames of a record batch in blocks of at most `most`, for `Client.send_many`.
 
-        Args:
-            first: number of its first row, for ids and errors.
-            ids: prefix of the ids.
-            most: most frames of a block.
-
-        Raises:
-            SinkError: a row cannot be sent; the message names it.
+        `first` is the number of its first row, for ids (with the prefix `ids`) and errors. A row that cannot be sent is
+        a SinkError that names it.
         """
         if batch.nbytes > _AT_ONCE and batch.num_rows > 1:
             half = batch.num_rows // 2
